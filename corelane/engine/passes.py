@@ -224,6 +224,7 @@ class ShapeTimes:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._measured: dict[Bucket, deque[float]] = {}
+        self._ran_at: dict[Bucket, int] = {}
         self._beside: deque[float] = deque([0.0], maxlen=FIT_AFTER)
         self._began = 0.0
         self._ended: float | None = None
@@ -243,12 +244,14 @@ class ShapeTimes:
         self._count += 1
         line = self._measured.setdefault(bucket, deque(maxlen=RECENT_BATCHES))
         line.append(max(self._clock() - self._began, MOMENT_S))
+        self._ran_at[bucket] = self._count
         self._ended = self._cpu_clock()
 
     def table(self) -> PassTable:
-        """Return the table, worked out again now and then; a shape that was not measured takes what its size says."""
+        """Return the table, worked out again now and then; a shape that has not run lately takes what its size says."""
         if self._table is None or self._count - self._worked_out_at >= FIT_AFTER:
-            self._worked_out_at = self._count
+            self._worked_out_at, oldest = self._count, self._count - FORGET_AFTER
+            self._measured = {each: line for each, line in self._measured.items() if self._ran_at[each] > oldest}
             known = {bucket: statistics.median(line) for bucket, line in self._measured.items()}
             place_s = statistics.median([took / each.places for each, took in known.items()] or [MOMENT_S])
             seconds = {bucket: known.get(bucket, bucket.places * place_s) for bucket in self._ladder}

@@ -63,9 +63,8 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Where they are
-    fixed a length may have several buckets. Where rows are ragged only attentions have padding. ``warm_ups`` are the
-    batches that bring it to speed.
+    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Fixed rows may have
+    several buckets of a length. Of ragged rows only attentions have padding. ``warm_ups`` bring it to speed.
     """
 
     name: str
@@ -142,7 +141,6 @@ class Runner(SharedItems):
         self._unload = unload
         self._flexible_rows = served.flexible_rows
         self._flexible_lengths = served.flexible_lengths
-        #: Windows wait by length, for the bucket with the most rows of it.
         self._ladder = tallest(served.ladder)
         #: Whether fewer rows may take less time.
         self._chooses = served.flexible_rows or len(self._ladder) < len(served.ladder)
@@ -150,9 +148,9 @@ class Runner(SharedItems):
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
-        self._times: PassTimes | ShapeTimes = (
-            PassTimes(served.ladder, ragged=served.ragged_rows) if served.flexible_rows else ShapeTimes(served.ladder)
-        )
+        self._most_rows = self._pace.rows if served.flexible_rows else attrgetter("rows")
+        times = partial(PassTimes, ragged=served.ragged_rows) if served.flexible_rows else ShapeTimes
+        self._times: PassTimes | ShapeTimes = times(served.ladder)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, ItemInProgress] = {}
@@ -251,8 +249,7 @@ class Runner(SharedItems):
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
-        bucket = self.bucket_of(key)
-        return self._pace.rows(bucket) if self._flexible_rows else bucket.rows
+        return int(self._most_rows(self.bucket_of(key)))
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -301,8 +298,7 @@ class Runner(SharedItems):
         read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._chooses:
-            most_rows = self._pace.rows if self._flexible_rows else attrgetter("rows")
-            rule = partial(choose, table=self._times.table(), most_rows=most_rows)
+            rule = partial(choose, table=self._times.table(), most_rows=self._most_rows)
             chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS, alike=self._flexible_lengths)
         else:
             chosen = next_batch(waiting, self._shares)
@@ -319,8 +315,7 @@ class Runner(SharedItems):
 
     def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
         began = self._times.begin()
-        if self._chooses:
-            bucket = self._times.table().shape(bucket, len(rows))
+        bucket = self._times.table().shape(bucket, len(rows)) if self._chooses else bucket
         height = len(rows) if self._flexible_rows else bucket.rows
         batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
         if self._flexible_lengths:

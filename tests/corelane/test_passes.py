@@ -280,6 +280,24 @@ def test_work_beside_each_pass_makes_one_pass_of_several_rows_the_quicker_one() 
     assert choose(full, {full: 3}, measured(SHAPES, beside_ms=2.0), lambda bucket: bucket.rows) == ((full,), 3)
 
 
+def test_fixed_shape_that_was_held_up_is_tried_again_later() -> None:
+    now, full = 0.0, Bucket(128, 8)
+    times = ShapeTimes([Bucket(128, 1), full], clock=lambda: now, cpu_clock=lambda: now)
+
+    def run(bucket: Bucket, seconds: float, count: int) -> str:
+        """Run passes; return the shape that a lone window runs in after them."""
+        nonlocal now
+        for _ in range(count):
+            times.begin()
+            now += seconds
+            times.end(bucket)
+        return str(times.table().shape(full, 1))
+
+    assert run(full, 0.004, 3) == "1x128"
+    assert (run(Bucket(128, 1), 0.5, 8), run(full, 0.004, FIT_AFTER)) == ("1x128", "8x128")
+    assert run(full, 0.004, FORGET_AFTER) == "1x128"
+
+
 def test_fixed_shapes_that_were_not_measured_take_what_their_size_says() -> None:
     table = ShapeTimes(list(SHAPES)).table()
     assert [str(table.shape(Bucket(128, 8), rows)) for rows in (1, 2, 8)] == ["1x128", "5x192", "8x128"]

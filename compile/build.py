@@ -74,7 +74,9 @@ def build(
         gpu_dtype = check_cuda(dtype) if target == "cuda" else None
         check_request(target, dtype, format, options)
         kind = check_kind(cpu_kind, target, dtype)
-        plan = make_plan(source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report)
+        plan = make_plan(
+            source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report, target=target
+        )
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
         if gpu_dtype is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import tokenizers
 import torch
@@ -95,9 +96,12 @@ def make_manifest(
 ) -> Manifest:
     """Return the manifest of these buckets in ``folder``; without comparisons it is a draft to load them by."""
     source = plan.model.source
+    schema_version: Literal[1, 2, 3] = 1 if plan.model.spec.template is None else 2
+    if len({bucket.length for bucket in buckets}) < len(buckets):
+        schema_version = 3
     files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
     return Manifest(
-        schema_version=1 if plan.model.spec.template is None else 2,
+        schema_version=schema_version,
         name=plan.name,
         version=source.version,
         source=source.label,

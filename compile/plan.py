@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
@@ -11,6 +11,7 @@ from compile.model.reference import QuestionAnswering, Run, official_run, wrap
 from compile.model.remembered import Remembered
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed
 
@@ -48,15 +49,18 @@ class BuildPlan:
         return artifact_path(root, self.name, self.model.source.version, target, cpu_kind)
 
 
-def make_plan(source: str, *, models_dir: Path, buckets: str, name: str | None, report: Report) -> BuildPlan:
+def make_plan(
+    source: str, *, models_dir: Path, buckets: str, name: str | None, report: Report, target: str = "cpu"
+) -> BuildPlan:
     """Load the model and check that it runs and reads the buckets; raises CompileFailed or ModelRefused."""
-    given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets)
+    fitting = partial(fitting_buckets, fixed_rows=target in CHIPS)
+    given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets, fixed_rows=target != "cpu")
     name = model_name(source) if name is None else name
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
-    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None)))
+    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting(None)))
     model = load_model(find_source(source, models_dir))
-    plan = BuildPlan(name, model, wrap(model), given or fitting_buckets(model.max_positions))
+    plan = BuildPlan(name, model, wrap(model), given or fitting(model.max_positions))
     check_lengths(model, plan.ladder)
     check_runs(model, plan.run_eager, plan.ladder[0])
     return plan

@@ -63,7 +63,8 @@ class CoreInfo(BaseModel):
     device: dict[str, float] = Field(
         default_factory=dict,
         description="What its device tells: `utilization` (0 to 1; on a CPU that of its process), `memory_bytes` and "
-        "`errors` where the device has memory and counts errors of its own.",
+        "`errors` where the device has memory and counts errors of its own. Of the host's CPUs `host_vcpu` is the "
+        "share in use, `runtime_vcpu` that of its process.",
     )
     busy_ratio: float = Field(0, description="Share of the last ten heartbeats spent on batches.")
     items: int = Field(0, description="Items answered since the process started.")

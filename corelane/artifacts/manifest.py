@@ -119,7 +119,9 @@ class Coverage(Record):
 class Manifest(Record):
     """What an artifact is, where it came from, and how well it agrees with the model it was made from."""
 
-    schema_version: Literal[1, 2] = Field(1, description="2 if `tokenizer` has a template: older workers know none.")
+    schema_version: Literal[1, 2, 3] = Field(
+        1, description="2 if `tokenizer` has a template, 3 if a length has several row counts: older workers know none."
+    )
     name: str
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")
@@ -167,8 +169,9 @@ class Manifest(Record):
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens a second of one core with full batches where it was verified, in its slowest bucket; 0 if none ran."""
-        speeds = [1000 * each.rows * each.length / each.batch_ms for each in self.buckets if each.batch_ms > 0]
+        """Tokens a second of one core with full batches where it was verified, at its slowest length; 0 if none ran."""
+        fullest = {each.length: each for each in sorted(self.buckets, key=lambda each: each.rows)}.values()
+        speeds = [1000 * each.rows * each.length / each.batch_ms for each in fullest if each.batch_ms > 0]
         return round(min(speeds, default=0.0), 1)
 
     @property
@@ -204,7 +207,7 @@ class Artifact(Record):
     def summary(self, *, calibrated: bool) -> dict[str, object]:
         """Return what the API shows of the version; with ``calibrated`` its scores are probabilities."""
         manifest = self.manifest
-        ladder = sorted(manifest.buckets, key=lambda bucket: bucket.length)
+        ladder = sorted(manifest.buckets, key=lambda bucket: (bucket.length, bucket.rows))
         return {
             "name": manifest.name,
             "target": manifest.target,

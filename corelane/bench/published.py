@@ -1,7 +1,8 @@
 """Figures that others published, with instance, date and source, to read beside measured ones. Pure.
 
 Costs of a million items are worked out here from throughput and the price of an hour, as the Neuron documents do:
-``1e6 / items_per_s * usd_per_hour / 3600``. A field that the source does not state says so.
+``1e6 / items_per_s * usd_per_hour / 3600``. A field that the source does not state says so, as does one that is missing
+here.
 """
 
 from corelane.bench.schema import Published
@@ -10,6 +11,9 @@ from corelane.domain.prices import cost_per_million
 
 NOT_STATED = "not stated"
 
+#: What a source states, and nobody has noted here.
+NOT_NOTED = "not noted"
+
 INF1 = "AWS Neuron documents, about-neuron/benchmarks/inf1"
 INF2 = "AWS Neuron documents, about-neuron/benchmarks/inf2"
 TRN1 = "AWS Neuron documents, about-neuron/benchmarks/trn1"
@@ -17,15 +21,15 @@ TRN1 = "AWS Neuron documents, about-neuron/benchmarks/trn1"
 #: The days that the pages say they were last updated.
 INF1_OF, INF2_OF = "2024-09-16", "2026-02-26"
 
-#: 100 requests of 128 tokens to a model on Inf1, served by ECS.
+#: 100 requests of shape [1, 128] to a model on Inf1, served by ECS.
 LATENCY_100 = (
     Published(
-        name="BERT behind HTTP, 100 requests of 128 tokens",
-        instance="Inf1, size not stated",
+        name="BERT on TensorFlow Serving over gRPC, 100 requests of shape [1, 128]",
+        instance="inf1.xlarge",
         date=NOT_STATED,
-        source="a published experiment on Amazon ECS; the post is not stated",
-        figures={"mean_s": 0.0565, "requests": 100, "tokens": 128},
-        note="Batch, model and SDK are not stated. One figure is given: we read it as the mean.",
+        source="a published latency test on Amazon ECS",
+        figures={"mean_s": 0.0565, "requests": 100, "tokens": 128, "batch": 1},
+        note="Its mean is that of `np.average`. Other times, the date and the SDK are not stated.",
     ),
 )
 
@@ -56,6 +60,21 @@ def _row(
     note = f"{mode}; {sdk}; prices of {PRICES_OF}"
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 
+
+def _against_g4dn(per_s: float) -> Published:
+    """Return a row of the table that compares Inf1 with g4dn, as far as it is noted."""
+    return Published(
+        name="sentences, Inf1 beside g4dn",
+        instance=NOT_NOTED,
+        date=NOT_NOTED,
+        source="a published comparison of Inf1 with g4dn",
+        figures={"items_per_s": per_s},
+        note="Of that comparison its sentences/s are noted here. Its instances, costs and ratios are not.",
+    )
+
+
+#: Throughput of Inf1 beside g4dn.
+AGAINST_G4DN = tuple(map(_against_g4dn, (245.0, 291.0, 974.0, 1793.0)))
 
 #: Throughput and latency in several cores per model and several models side by side.
 PIPELINE_VS_DATA = (

@@ -53,7 +53,10 @@ def compile_model(
     target: Annotated[Target, typer.Option(help="What to compile for.")] = "cpu",
     buckets: Annotated[
         str,
-        typer.Option(help="Shapes, ROWSxLENGTH, comma-separated; auto: 16x64 to 3x384, as far as the model can read."),
+        typer.Option(
+            help="Shapes, ROWSxLENGTH, comma-separated; auto: 16x64 to 3x384, for Neuron 1x128 to 1x384 too, as far as "
+            "the model can read."
+        ),
     ] = AUTO_BUCKETS,
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16", "int8"],

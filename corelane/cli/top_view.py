@@ -34,11 +34,14 @@ STATES = {
 }
 
 #: Columns of numbers.
-NUMBERS = "busy,memory,claimed,items,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
+NUMBERS = "busy,host,runtime,memory,claimed,items,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
 RIGHT = frozenset(NUMBERS.split(","))
 
 #: Columns that are left out where a terminal is too narrow for all, the first one first: names and states stay whole.
-SPARE = ("device", "", "padding", "claimed", "pass", "of cores", "memory", "p95", "priority", "in/s", "items", "tokens")
+SPARE = (
+    *("runtime", "host", "device", "", "padding", "claimed", "pass", "of cores", "memory", "p95", "priority", "in/s"),
+    *("items", "tokens"),
+)
 
 #: Between two columns of a table, and width of a bar, in columns of the terminal.
 GAP_CHARS, BAR_CHARS = 2, 10
@@ -165,7 +168,7 @@ def core_order(core: CoreOverview) -> tuple[bool, str]:
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:
     """Return the cores, one a line."""
-    table = _table("core", "state", "", "busy", "device", "memory", "claimed", "items", "models")
+    table = _table("core", "state", "", "busy", "device", "host", "runtime", "memory", "claimed", "items", "models")
     for core in cores:
         reasons = Text(plain("; ".join(core.reasons)), "red")
         state = Text(core.state, STATES.get(core.state, "bold red"))
@@ -177,6 +180,7 @@ def core_table(cores: Sequence[CoreOverview]) -> Table:
             Text(bar(core.busy), "green"),
             f"{core.busy:.0%}",
             device(core.device),
+            *(f"{core.device[name]:.0%}" if name in core.device else "" for name in ("host_vcpu", "runtime_vcpu")),
             f"{((core.memory_bytes or 0) + core.device.get('memory_bytes', 0)) / 1e6:,.0f} MB",
             f"{core.claimed_tokens:,}",
             f"{core.items:,}",

@@ -129,5 +129,5 @@ class Overview(BaseModel):
 def device_figures(text: str) -> dict[str, float]:
     """Read what a heartbeat tells of its core's device: a figure by name, errors of all kinds together."""
     told = orjson.loads(text or "{}")
-    found = {name: told[name] for name in ("utilization", "memory_bytes") if name in told}
+    found = {name: told[name] for name in ("utilization", "memory_bytes", "host_vcpu", "runtime_vcpu") if name in told}
     return found | ({"errors": sum(told["errors"].values())} if "errors" in told else {})

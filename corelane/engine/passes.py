@@ -8,6 +8,9 @@ others let expect is slow by itself, as 3 × 384 is on one CPU with AMX: then ot
 
 Windows of several buckets share a pass if the pass that this saves would take longer than the padding does. Where
 linear layers leave padding out (``Manifest.ragged_rows``) only attentions have any.
+
+Where rows are fixed, a pass takes what its shape takes, however few of its rows are used. If a length has several
+shapes, each is measured by the clock, as a device computes by itself, and windows run in the quickest that holds them.
 """
 
 import math
@@ -16,10 +19,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from corelane.engine.buckets import Bucket
+from corelane.engine.buckets import Bucket, tallest
 
 #: Batches of a bucket that count towards its pace, and of a shape towards its time: enough that one of them is nearly
 #: always undisturbed, and few enough to follow a core that gets hot. By the mean, neighbours that took a third of a CPU
@@ -59,11 +63,31 @@ class ForwardPass:
 @dataclass(frozen=True, slots=True)
 class PassTable:
     """Seconds of a full pass by bucket, and its number of rows (from 1); ``token_s`` of it are saved for each token
-    that is padding.
+    that is padding. ``shapes`` are those that so many rows run in, where they are fixed.
     """
 
     seconds: Mapping[Bucket, Sequence[float]]
     token_s: float = 0.0
+    shapes: Mapping[Bucket, Sequence[Bucket]] | None = None
+
+    @classmethod
+    def of_shapes(cls, seconds: Mapping[Bucket, float], beside_s: float = 0.0) -> Self:
+        """Return the table of fixed shapes: rows run in the quickest that holds them. ``beside_s`` is added to each."""
+
+        def quickest(length: int, rows: int) -> Bucket:
+            return min(
+                (each for each in seconds if each.length >= length and each.rows >= rows), key=seconds.__getitem__
+            )
+
+        shapes = {
+            bucket: [quickest(bucket.length, rows) for rows in range(1, bucket.rows + 1)] for bucket in tallest(seconds)
+        }
+        table = {bucket: [seconds[each] + beside_s for each in line] for bucket, line in shapes.items()}
+        return cls(table, shapes=shapes)
+
+    def shape(self, bucket: Bucket, rows: int) -> Bucket:
+        """Return the shape that so many windows of a bucket run in."""
+        return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
         """Return the seconds of one pass of windows of several buckets, the longest last."""
@@ -197,6 +221,56 @@ class PassTimes:
 
         by_bucket = {each: [seconds(each, rows + 1) for rows in range(each.rows)] for each in self._ladder}
         return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
+
+
+class ShapeTimes:
+    """The times of passes whose shapes are fixed, by the clock, and the table that follows from them."""
+
+    def __init__(
+        self,
+        ladder: Sequence[Bucket],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """``cpu_clock`` is that of one thread: those that poll a device do not count."""
+        self._ladder = ladder
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._measured: dict[Bucket, deque[float]] = {}
+        self._ran_at: dict[Bucket, int] = {}
+        self._beside: deque[float] = deque([0.0], maxlen=FIT_AFTER)
+        self._began = 0.0
+        self._ended: float | None = None
+        self._count = 0
+        self._worked_out_at = -math.inf
+        self._table: PassTable | None = None
+
+    def begin(self) -> float:
+        """Begin a pass; return the time. What was computed since the last one is beside both."""
+        if self._ended is not None:
+            self._beside.append(max(0.0, self._cpu_clock() - self._ended))
+        self._began = self._clock()
+        return self._began
+
+    def end(self, bucket: Bucket, *_: object) -> None:
+        """End a pass of a bucket's shape."""
+        self._count += 1
+        line = self._measured.setdefault(bucket, deque(maxlen=RECENT_BATCHES))
+        line.append(max(self._clock() - self._began, MOMENT_S))
+        self._ran_at[bucket] = self._count
+        self._ended = self._cpu_clock()
+
+    def table(self) -> PassTable:
+        """Return the table, worked out again now and then; a shape that has not run lately takes what its size says."""
+        if self._table is None or self._count - self._worked_out_at >= FIT_AFTER:
+            self._worked_out_at, oldest = self._count, self._count - FORGET_AFTER
+            self._measured = {each: line for each, line in self._measured.items() if self._ran_at[each] > oldest}
+            known = {bucket: statistics.median(line) for bucket, line in self._measured.items()}
+            place_s = statistics.median([took / each.places for each, took in known.items()] or [MOMENT_S])
+            seconds = {bucket: known.get(bucket, bucket.places * place_s) for bucket in self._ladder}
+            self._table = PassTable.of_shapes(seconds, statistics.median(self._beside))
+        return self._table
 
 
 def fit(passes: Sequence[Measured]) -> tuple[float, ...]:

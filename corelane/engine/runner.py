@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -24,9 +25,9 @@ from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits
-from corelane.engine.batching import Share, WaitingItem, next_batch
-from corelane.engine.buckets import Bucket, cut_to
-from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
+from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.buckets import Bucket, cut_to, tallest
+from corelane.engine.passes import ForwardPass, Pace, PassTimes, ShapeTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
@@ -36,7 +37,7 @@ from corelane.engine.warming import PASSES, WarmUp, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
-#: A job with no more tokens than this waiting (three questions) is answered by itself, where short batches are quick.
+#: A job with no more tokens than this waiting (three questions) is answered by itself, where few rows take less time.
 LITTLE_TOKENS = 512
 
 #: A job of which so few items come at a time, none of them long, is a question that someone waits for.
@@ -62,8 +63,8 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Where rows are
-    ragged only attentions have padding. ``warm_ups`` are the batches that bring it to speed.
+    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Fixed rows may have
+    several buckets of a length. Of ragged rows only attentions have padding. ``warm_ups`` bring it to speed.
     """
 
     name: str
@@ -140,12 +141,16 @@ class Runner(SharedItems):
         self._unload = unload
         self._flexible_rows = served.flexible_rows
         self._flexible_lengths = served.flexible_lengths
-        self._ladder = served.ladder
+        self._ladder = tallest(served.ladder)
+        #: Whether fewer rows may take less time.
+        self._chooses = served.flexible_rows or len(self._ladder) < len(served.ladder)
         self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
-        self._times = PassTimes(served.ladder, ragged=served.ragged_rows)
+        self._most_rows = self._pace.rows if served.flexible_rows else attrgetter("rows")
+        times = partial(PassTimes, ragged=served.ragged_rows) if served.flexible_rows else ShapeTimes
+        self._times: PassTimes | ShapeTimes = times(served.ladder)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, ItemInProgress] = {}
@@ -246,8 +251,7 @@ class Runner(SharedItems):
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
-        bucket = self.bucket_of(key)
-        return self._pace.rows(bucket) if self._flexible_rows else bucket.rows
+        return int(self._most_rows(self.bucket_of(key)))
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -295,9 +299,9 @@ class Runner(SharedItems):
         self._take_in(self._task.read_on())
         read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
-        if self._flexible_rows:
-            rule, little = partial(choose, table=self._times.table(), most_rows=self._pace.rows), LITTLE_TOKENS
-            chosen = next_batch(waiting, self._shares, rule, little, alike=self._flexible_lengths)
+        if self._chooses:
+            rule = partial(choose, table=self._times.table(), most_rows=self._most_rows)
+            chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS, alike=self._flexible_lengths)
         else:
             chosen = next_batch(waiting, self._shares)
         for grown in self._task.read_so_far() if read_for else ():
@@ -313,6 +317,7 @@ class Runner(SharedItems):
 
     def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
         began = self._times.begin()
+        bucket = self._times.table().shape(bucket, len(rows)) if self._chooses else bucket
         height = len(rows) if self._flexible_rows else bucket.rows
         batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
         if self._flexible_lengths:
@@ -366,7 +371,7 @@ class Runner(SharedItems):
                     self._progress[key].error = error
                 return
             for row in left:
-                alone = self._launch(batch.bucket, [row])
+                alone = self._launch(smallest_fit(row[2].length, self._ladder), [row])
                 self._collect(alone)
                 running.merge_s += alone.merge_s
                 running.passes += alone.passes

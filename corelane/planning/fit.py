@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from corelane.domain.timing import JobTiming
 from corelane.engine.batching import smallest_fit
-from corelane.engine.buckets import Bucket, parse_buckets
+from corelane.engine.buckets import Bucket, parse_buckets, tallest
 from corelane.errors import InvalidInput
 from corelane.metrics import definitions as m
 from corelane.metrics.definitions import Metric
@@ -146,7 +146,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase, *
         raise InvalidInput("the service's metrics did not move; its release must count seconds of batches by shape")
     estimated = sum(phase.estimated_tokens for phase in quiet)
     ladder = [parse_buckets(text)[0] for text in subject.buckets]
-    is_flexible = _is_flexible(quiet, version)
+    is_flexible = len(tallest(ladder)) == len(ladder) and _is_flexible(quiet, version)
     measured = _shape_times([phase.points(version) for phase in quiet], is_flexible=is_flexible)
     parts = [request.timing for request in lone.requests]
     profile = Profile(

@@ -1,7 +1,8 @@
 """A profile: what one core needs for one version, measured, and what a request costs around it. Pure.
 
 A profile is saved as JSON, so that one taken on an instance can be planned with elsewhere. Times are seconds. A batch
-of a bucket takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``.
+of a bucket takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``, and a
+length may have several buckets.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from corelane.engine.buckets import Bucket
+from corelane.engine.buckets import Bucket, tallest
 from corelane.engine.passes import PassTable
 from corelane.errors import InvalidInput
 
@@ -105,14 +106,14 @@ class Profile(Part):
         that too.
         """
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("ladder", "_times"):
+        for name in ("ladder", "_times", "table"):
             copied.__dict__.pop(name, None)
         return copied
 
     @cached_property
     def ladder(self) -> tuple[Bucket, ...]:
-        """Return the buckets; they grow in length."""
-        return tuple(sorted(Bucket(length=shape.length, rows=shape.rows) for shape in self.shapes))
+        """Return the buckets by which windows wait; they grow in length."""
+        return tallest(self._times)
 
     @cached_property
     def _times(self) -> Mapping[Bucket, ShapeTime]:
@@ -120,7 +121,10 @@ class Profile(Part):
 
     @cached_property
     def table(self) -> PassTable:
-        """Return the times by which a core with flexible rows chooses; the trip between two batches is part of them."""
+        """Return the times by which a core chooses; the trip between two batches is part of them."""
+        if not self.flexible_rows:
+            beside_s = 0.0 if self.overlaps else self.exchange_s
+            return PassTable.of_shapes({each: shape.base_s for each, shape in self._times.items()}, beside_s)
         return PassTable(
             {each: [self.exchange_s + self.batch_s(each, n + 1) for n in range(each.rows)] for each in self.ladder},
             token_s=min(shape.row_s / shape.length for shape in self.shapes),
@@ -128,8 +132,17 @@ class Profile(Part):
 
     def batch_s(self, bucket: Bucket, rows: int) -> float:
         """Return the seconds of a batch of so many rows on a core that is not disturbed."""
-        shape = self._times[bucket]
-        return shape.base_s + shape.row_s * (rows if self.flexible_rows else bucket.rows)
+        shape = self._times[self.shape(bucket, rows)]
+        return shape.base_s + shape.row_s * (rows if self.flexible_rows else shape.rows)
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether fewer rows may take less time."""
+        return self.flexible_rows or len(self.ladder) < len(self.shapes)
+
+    def shape(self, bucket: Bucket, rows: int) -> Bucket:
+        """Return the shape that so many windows of a bucket run in."""
+        return self.table.shape(bucket, rows) if self.chooses and not self.flexible_rows else bucket
 
     @property
     def request_cpu_s(self) -> float:
@@ -170,7 +183,9 @@ def draw(overhead: Overhead, share: float) -> float:
 
 
 def fill_ladder(measured: Mapping[Bucket, ShapeTime], ladder: list[Bucket]) -> list[ShapeTime]:
-    """Return the times of all buckets: those that were not measured are interpolated by length."""
+    """Return the times of all buckets: those that were not measured follow from the nearest ones, by length; where rows
+    are fixed by size.
+    """
     known = sorted(measured)
     if not known:
         raise InvalidInput("no batch was measured; let the calibrating load run longer")
@@ -178,6 +193,10 @@ def fill_ladder(measured: Mapping[Bucket, ShapeTime], ladder: list[Bucket]) -> l
 
 
 def _between(bucket: Bucket, known: list[Bucket], measured: Mapping[Bucket, ShapeTime]) -> ShapeTime:
+    if not any(shape.row_s for shape in measured.values()):
+        near = min(known, key=lambda each: abs(each.places - bucket.places))
+        base_s = measured[near].base_s * bucket.places / near.places
+        return ShapeTime(rows=bucket.rows, length=bucket.length, base_s=base_s, row_s=0)
     at = bisect_left([each.length for each in known], bucket.length)
     low, high = measured[known[max(0, at - 1)]], measured[known[min(len(known) - 1, at)]]
     if at in (0, len(known)):

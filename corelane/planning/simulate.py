@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS
 from corelane.engine.batching import Share, WaitingItem, full, next_batch, smallest_fit
@@ -21,7 +22,8 @@ from corelane.engine.windows import Window
 from corelane.planning.lane import Lane, SimulatedJob, Slice, Windows
 from corelane.planning.profile import Profile, draw
 
-#: A job with no more tokens than this waiting is answered by itself, where rows are flexible: as in `engine/runner.py`.
+#: A job with no more tokens than this waiting is answered by itself, where few rows take less time: as in
+#: `engine/runner.py`.
 LITTLE_TOKENS = 512
 
 #: The rate that requests come at is followed over about this many seconds.
@@ -222,9 +224,10 @@ class Simulation:
 
     def _start(self, core: SimulatedCore) -> None:
         """Choose a batch and run it; where it leaves the CPU free, make the next trip meanwhile."""
-        flexible = self._profile.flexible_rows
-        rule = partial(choose, table=self._profile.table, most_rows=core.pace.rows) if flexible else full
-        little = LITTLE_TOKENS if flexible else 0
+        profile = self._profile
+        most_rows = core.pace.rows if profile.flexible_rows else attrgetter("rows")
+        rule = partial(choose, table=profile.table, most_rows=most_rows) if profile.chooses else full
+        little = LITTLE_TOKENS if profile.chooses else 0
         chosen = next_batch((item for _, item in core.waiting.values()), core.shares, rule, little)
         if chosen is None:
             self._claim(core)
@@ -250,14 +253,15 @@ class Simulation:
     def _count(
         self, core: SimulatedCore, bucket: Bucket, windows: Sequence[tuple[WaitingItem, Window]], seconds: float
     ) -> None:
-        height = len(windows) if self._profile.flexible_rows else bucket.rows
+        shape = self._profile.shape(bucket, len(windows))
+        height = len(windows) if self._profile.flexible_rows else shape.rows
         core.pace.note(bucket, height, seconds)
         tokens = sum(window.length for _, window in windows)
         result = self._result
         result.batches += 1
         result.rows += len(windows)
         result.tokens += tokens
-        result.padding += height * bucket.length - tokens
+        result.padding += height * shape.length - tokens
 
     def _finish(self, core: SimulatedCore, windows: Sequence[tuple[WaitingItem, Window]]) -> None:
         self._at_work -= 1

@@ -18,7 +18,7 @@ from corelane.bench.presets.tables import (
     replace_block,
     sources,
 )
-from corelane.bench.published import ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
+from corelane.bench.published import AGAINST_G4DN, ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
 from corelane.bench.schema import Beside, Load, Machine, Point, ServiceInfo, Split, Spread
 from corelane.bench.senders import Target
 from corelane.bench.session import Probe, Session
@@ -73,9 +73,13 @@ def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) 
         outcome = PRESETS[name].run(stage(monkeypatch))
         assert len(outcome.points) == len(outcome.rows) == count
         assert outcome.rows[0]["p95 ms"] == "20.0"
-    cost, currency = outcome.rows[1]["cost of 1M"].split()
-    assert currency == "EUR"
+        cost, currency = outcome.rows[-1]["cost of 1M"].split()
+        assert currency == "EUR"
     assert float(cost) == pytest.approx(5.0, rel=0.03)
+    unpriced = stage(monkeypatch)
+    unpriced.host = None
+    [row] = PRESETS["latency-100"].run(unpriced).rows
+    assert row["cost of 1M"] == "CORELANE_INSTANCE is not set"
 
 
 def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +146,18 @@ def beside(ratio: float, items_per_job: int) -> Beside:
 
 
 def test_published_rows_say_instance_date_and_source_and_what_is_not_stated() -> None:
-    for each in (*LATENCY_100, *ALL_CORES, *PIPELINE_VS_DATA):
+    for each in (*LATENCY_100, *ALL_CORES, *AGAINST_G4DN, *PIPELINE_VS_DATA):
         assert each.instance
         assert each.date
         assert each.source
     assert LATENCY_100[0].figures["mean_s"] == pytest.approx(0.0565)
-    assert LATENCY_100[0].date == "not stated"
-    assert "not stated" in sources(LATENCY_100)
+    [latency] = LATENCY_100
+    assert (latency.instance, latency.date) == ("inf1.xlarge", "not stated")
+    for stated in ("[1, 128]", "TensorFlow Serving", "gRPC", "ECS", "`np.average`"):
+        assert stated in f"{latency.name}; {sources(LATENCY_100)}"
+    assert [each.figures["items_per_s"] for each in AGAINST_G4DN] == [245, 291, 974, 1793]
+    assert published_row(AGAINST_G4DN[0])["where"] == "instance not noted; date not noted"
+    assert "costs and ratios are not" in sources(AGAINST_G4DN)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +180,11 @@ def test_costs_of_published_rows_follow_from_throughput_and_price(
 def test_table_has_measured_and_published_rows_in_the_same_columns() -> None:
     rows = [{"what": "here | there", "mean ms": "9.1"}, published_row(LATENCY_100[0])]
     assert markdown_table(rows).splitlines() == [
-        "| what | mean ms | where |",
-        "|---|---|---|",
-        "| here \\| there | 9.1 |  |",
-        "| published: BERT behind HTTP, 100 requests of 128 tokens | 56.5 | Inf1, size not stated; date not stated |",
+        "| what | mean ms | where | batch |",
+        "|---|---|---|---|",
+        "| here \\| there | 9.1 |  |  |",
+        "| published: BERT on TensorFlow Serving over gRPC, 100 requests of shape [1, 128] | 56.5 | "
+        "inf1.xlarge; date not stated | 1 |",
     ]
 
 

@@ -205,6 +205,8 @@ def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Setti
     assert [f"{bucket.rows}x{bucket.length}" for bucket in buckets] == ["16x64", "10x96", "8x128"]
     assert [str(bucket) for bucket in fitting_buckets(48)] == ["16x48"]
     assert fitting_buckets(None) == fitting_buckets(512) == parse_buckets(DEFAULT_BUCKETS)
+    fixed = [str(bucket) for bucket in fitting_buckets(128, fixed_rows=True)]
+    assert fixed == ["16x64", "10x96", "1x128", "8x128"]
 
 
 def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, data: Settings) -> None:

@@ -52,7 +52,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, str]:
     """Compile the tiny model for inf2 by the real command, with a device; return the artifact and the output."""
     data = tmp_path_factory.mktemp("inf2")
-    argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
+    argv = [str(tiny_model), "--target", "inf2", "--buckets", "1x32,4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
     env = stand_in_environment(machine, CORELANE_DATA_DIR=str(data), NEURON_STAND_IN_LOG=str(data / "compilers"))
     done = CliRunner().invoke(make_cli(), ["compile", *argv], env=env)
     assert done.exit_code == 0, done.stderr
@@ -88,6 +88,8 @@ def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact
         *("inf2", "torchscript", "fp32", "neuronx-cc"),
     )
     assert (manifest.cores, manifest.verified, manifest.flexible_rows, manifest.answers_equal) == (1, True, False, 1)
+    assert manifest.schema_version == 3  # workers that know one row count of a length refuse it
+    assert artifact.summary(calibrated=False)["buckets"] == ["1x32", "4x32", "2x64"]
     assert manifest.compiler_args[:3] == ["weights=fp32", "--target", "inf2"]
     assert {"torch-neuronx", "neuronx-cc", "torch", "transformers", "python"} <= set(manifest.tools)
     for bucket in manifest.buckets:
@@ -125,14 +127,14 @@ def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
 ) -> None:
     artifact, _ = compiled
     data = artifact.path.parents[3]
-    assert len((data / "compilers").read_text().splitlines()) == 2
+    assert len((data / "compilers").read_text().splitlines()) == 3
     stand_in.setenv("NEURON_STAND_IN_LOG", str(data / "compilers"))
     steps: list[tuple[str, int, int]] = []
     again = build(
         str(tiny_model),
         settings=Settings(data_dir=data),
         target="inf2",
-        buckets="4x32,2x64",
+        buckets="1x32,4x32,2x64",
         dtype="fp32",
         neuron=NeuronOptions(report=True),
         report=lambda *step: steps.append(step),
@@ -140,17 +142,19 @@ def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
     assert again.manifest.coverage is not None
     assert again.manifest.coverage.found_by == "analyze"
     assert again.manifest.coverage.compiled["aten::linear"] > 0
-    assert len((data / "compilers").read_text().splitlines()) == 2
+    assert len((data / "compilers").read_text().splitlines()) == 3
     assert again.manifest.buckets[0].bytes == artifact.manifest.buckets[0].bytes
-    assert [text for text, _, _ in steps if text.startswith("verifying")] == ["verifying 4x32", "verifying 2x64"]
+    verifying = [f"verifying {bucket}" for bucket in ("1x32", "4x32", "2x64")]
+    assert [text for text, _, _ in steps if text.startswith("verifying")] == verifying
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
-    assert steps[-1] == ("done", 6, 6)
+    assert steps[-1] == ("done", 8, 8)
 
 
 def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
     compiled: tuple[Artifact, str], model: SourceModel, children: Children, tmp_path: Path
 ) -> None:
     artifact, _ = compiled
+    [full] = [bucket for bucket in artifact.manifest.buckets if bucket.file == "bs4-len32.pt"]
     probe = make_probe(model, LADDER[0], runner_of(wrap(model)))
     batch, doubled = probe.batches[0], wrap(model)
     with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
@@ -169,7 +173,7 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
 
         other = make_probe(model, LADDER[0], run_doubled)
         with pytest.raises(Disagreement, match="gives other logits"):
-            verify_buckets(session, artifact.path, artifact.manifest.buckets[:1], [other], "fp32", lambda *step: None)
+            verify_buckets(session, artifact.path, [full], [other], "fp32", lambda *step: None)
 
 
 class Once(nn.Module):

@@ -355,6 +355,14 @@ def test_ladder_is_read_in_any_order() -> None:
     assert parse_buckets("4x384, 16x64") == (Bucket(64, 16), Bucket(384, 4))
 
 
+def test_length_has_several_row_counts_where_rows_are_fixed() -> None:
+    assert parse_buckets("8x128,1x128", fixed_rows=True) == (Bucket(128, 1), Bucket(128, 8))
+    with pytest.raises(CompileFailed, match="stands twice"):
+        parse_buckets("8x128,8x128", fixed_rows=True)
+    with pytest.raises(CompileFailed, match="give each length once"):
+        parse_buckets("8x128,1x128")
+
+
 def test_default_ladder_keeps_batches_near_a_thousand_tokens_in_lengths_of_whole_tiles() -> None:
     ladder = parse_buckets(DEFAULT_BUCKETS)
     assert all(bucket.length % 32 == 0 for bucket in ladder)

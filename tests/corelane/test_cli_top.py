@@ -260,6 +260,16 @@ def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> N
     assert "[red]x: a [2Jb [/b] c" in shown
 
 
+def test_cores_show_the_vcpu_of_the_host_and_of_their_runtime_where_there_is_room() -> None:
+    found = overview("7 waiting", cores=1)
+    found.cores[0].device = {"utilization": 0.89, "host_vcpu": 0.42, "runtime_vcpu": 0.07}
+    wide, narrow = lines(found, 24, 200), lines(found, 24, 80)
+    [head], [row] = ([line for line in wide if word in line] for word in ("runtime", "host/0"))
+    assert head.split()[:6] == ["core", "state", "busy", "device", "host", "runtime"]
+    assert row.split()[3:7] == ["50%", "89%", "42%", "7%"]
+    assert not [line for line in narrow if "runtime" in line]
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_names_and_states_are_whole_on_a_narrow_terminal(width: int) -> None:
     held = [CoreVersion(version=f"{name}@a83fe913872f", state="ready") for name in ("qa-minilm", "qa-mini-2")]

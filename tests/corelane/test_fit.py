@@ -118,6 +118,19 @@ def test_rows_of_padding_show_that_batches_are_always_full() -> None:
     assert profile.batch_s(Bucket(128, 4), 1) == pytest.approx(batch_s(Bucket(128, 4), 4))
 
 
+def test_shapes_of_one_row_are_fixed_shapes_of_their_own() -> None:
+    lone, three = (
+        SeenPhase(asked(9), 1.8, 450, {}, samples({shape: (30, rows)}, height=height))
+        for shape, rows, height in (("1x128", 1, 1), ("4x128", 3, 4))
+    )
+    profile = fit(Subject(VERSION, ["1x128", "4x128", "2x256"], cores=1, target="inf2"), lone, three, lone)
+    full = Bucket(128, 4)
+    assert (profile.flexible_rows, profile.chooses, profile.ladder) == (False, True, (full, Bucket(256, 2)))
+    assert profile.batch_s(full, 1) == pytest.approx(batch_s(Bucket(128, 1), 1))
+    assert profile.batch_s(full, 4) == pytest.approx(batch_s(full, 4))
+    assert profile.batch_s(Bucket(256, 2), 2) == pytest.approx(profile.batch_s(full, 4))
+
+
 def test_a_service_that_counts_no_seconds_is_refused() -> None:
     nothing = SeenPhase(asked(3), 0.6, 150, {}, {})
     with pytest.raises(InvalidInput, match="metrics did not move"):

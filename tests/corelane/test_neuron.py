@@ -15,6 +15,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.protocol import Backend, Batch, open_backend
 from corelane.engine.buckets import Bucket
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,
@@ -235,6 +237,31 @@ def test_package_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pyte
     package(tmp_path, code, monkeypatch)
     with pytest.raises(SetupError, match=r"is installed but does not import: .*(libneuron|libnrt)"):
         open_backend("inf1")
+
+
+def test_lone_question_runs_in_the_shape_of_one_row(tmp_path: Path, tiny_artifact: Artifact) -> None:
+    [full, longer] = tiny_artifact.manifest.buckets
+    buckets = [full.model_copy(update={"rows": 1}), full, longer]
+    artifact = save_neuron_artifact(changed(tiny_artifact, buckets=buckets), tmp_path / "artifacts", "inf2")
+    with on(tmp_path) as (backend, _):
+        runner = Runner.open(backend, artifact)
+
+        def shapes(count: int) -> list[str]:
+            """Answer questions that came together; return the shapes that they ran in."""
+            runner.admit([(number, Query("who ?", "ada wrote")) for number in range(count)])
+            answered: list[object] = []
+            ran = []
+            while len(answered) < count:
+                running = runner.start()
+                answered += running.finish()
+                ran += [str(done.bucket) for done in running.passes]
+            return ran
+
+        assert (shapes(1), shapes(4)) == (["1x32"], ["4x32"])
+        alone, together = runner.answer([Query("who ?", "ada wrote")]), runner.answer([Query("who ?", "ada wrote")] * 4)
+        assert together == alone * 4
+        runner.warm_up()
+        runner.close()
 
 
 def test_memory_errors_that_the_driver_counts_from_now_on_are_the_core_s_end(

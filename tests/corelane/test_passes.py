@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from corelane.domain.dispatch import SMALL_TOKENS
 from corelane.engine.batching import Choose, Share, WaitingItem, next_batch
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
-from corelane.engine.passes import FIT_AFTER, FORGET_AFTER, PassTable, PassTimes, choose
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets, tallest
+from corelane.engine.passes import FIT_AFTER, FORGET_AFTER, PassTable, PassTimes, ShapeTimes, choose
 from corelane.engine.windows import Window
 
 LADDER = parse_buckets(DEFAULT_BUCKETS)
@@ -239,6 +239,73 @@ def test_before_anything_was_measured_batches_have_one_bucket_and_are_full() -> 
     table = PassTimes(LADDER, ragged=True).table()
     assert choice(64, {64: 2, 96: 2}, table) == ([64], 2)
     assert choice(64, {64: 20, 96: 2}, table) == ([64], 16)
+
+
+#: Fixed shapes, and their milliseconds on some device.
+SHAPES = {Bucket(128, 1): 1.0, Bucket(128, 8): 4.0, Bucket(192, 5): 3.5, Bucket(256, 1): 1.5, Bucket(256, 4): 4.0}
+
+
+def measured(shapes: Mapping[Bucket, float], beside_ms: float = 0.0) -> PassTable:
+    """Run each shape a few times on a device that takes as long; return what was learnt."""
+    now = 0.0
+    times = ShapeTimes(list(shapes), clock=lambda: now, cpu_clock=lambda: now)
+    for bucket, ms in [*shapes.items()] * 3:
+        now += beside_ms / 1000
+        times.begin()
+        now += ms / 1000
+        times.end(bucket)
+    return times.table()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "taken", "shape"),
+    [
+        ({128: 1}, ([128], 1), "1x128"),
+        ({128: 3}, ([128], 1), "1x128"),
+        ({128: 5}, ([128], 5), "5x192"),
+        ({128: 6}, ([128], 6), "8x128"),
+        ({128: 11}, ([128], 8), "8x128"),
+        ({192: 1}, ([192], 1), "1x256"),
+        ({128: 3, 192: 2}, ([128, 192], 5), "5x192"),
+        ({128: 1, 192: 1}, ([128], 1), "1x128"),
+    ],
+)
+def test_windows_run_in_the_fixed_shapes_that_take_least(
+    waiting: dict[int, int], taken: tuple[list[int], int], shape: str
+) -> None:
+    table, ladder = measured(SHAPES), {bucket.length: bucket for bucket in tallest(SHAPES)}
+    found = {ladder[length]: count for length, count in waiting.items()}
+    buckets, rows = choose(next(iter(found)), found, table, lambda bucket: bucket.rows)
+    assert ([bucket.length for bucket in buckets], rows) == taken
+    assert str(table.shape(buckets[-1], rows)) == shape
+
+
+def test_work_beside_each_pass_makes_one_pass_of_several_rows_the_quicker_one() -> None:
+    full = Bucket(128, 8)
+    assert choose(full, {full: 3}, measured(SHAPES, beside_ms=2.0), lambda bucket: bucket.rows) == ((full,), 3)
+
+
+def test_fixed_shape_that_was_held_up_is_tried_again_later() -> None:
+    now, full = 0.0, Bucket(128, 8)
+    times = ShapeTimes([Bucket(128, 1), full], clock=lambda: now, cpu_clock=lambda: now)
+
+    def run(bucket: Bucket, seconds: float, count: int) -> str:
+        """Run passes; return the shape that a lone window runs in after them."""
+        nonlocal now
+        for _ in range(count):
+            times.begin()
+            now += seconds
+            times.end(bucket)
+        return str(times.table().shape(full, 1))
+
+    assert run(full, 0.004, 3) == "1x128"
+    assert (run(Bucket(128, 1), 0.5, 8), run(full, 0.004, FIT_AFTER)) == ("1x128", "8x128")
+    assert run(full, 0.004, FORGET_AFTER) == "1x128"
+
+
+def test_fixed_shapes_that_were_not_measured_take_what_their_size_says() -> None:
+    table = ShapeTimes(list(SHAPES)).table()
+    assert [str(table.shape(Bucket(128, 8), rows)) for rows in (1, 2, 8)] == ["1x128", "5x192", "8x128"]
 
 
 def test_clock_that_stands_still_is_no_error() -> None:

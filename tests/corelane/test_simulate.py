@@ -116,3 +116,12 @@ def test_too_much_work_is_given_up() -> None:
     simulated = simulate(one_row(), 1, poisson(2000, 15_000))
     assert simulated.is_hopeless
     assert simulated.backlog > 10_000
+
+
+def test_lone_requests_run_in_shapes_of_one_row_and_many_in_full_ones() -> None:
+    shapes = [ShapeTime(rows=1, length=128, base_s=ROW_S, row_s=0), ShapeTime(rows=8, length=128, base_s=0.04, row_s=0)]
+    profile = one_row().model_copy(update={"shapes": shapes, "limits": Limits()})
+    alone = simulate(profile, 1, [Arrival(float(at), [(100,)]) for at in range(5)])
+    assert max(alone.latencies) == pytest.approx(ROW_S)
+    flood = simulate(profile, 1, [Arrival(0.0, [(100,)] * 32)])
+    assert (flood.batches, flood.rows, flood.padding) == (4, 32, 32 * 28)

@@ -25,6 +25,7 @@ OPERATIONS = {
     "task-": ("ecs", "RegisterTaskDefinition"),
     "service-": ("ecs", "CreateService"),
     "capacity-provider-": ("ecs", "CreateCapacityProvider"),
+    "auto-scaling-group": ("autoscaling", "CreateAutoScalingGroup"),
     "metric-": ("logs", "PutMetricFilter"),
     "scalable-target": ("application-autoscaling", "RegisterScalableTarget"),
     "scaling-policy": ("application-autoscaling", "PutScalingPolicy"),
@@ -43,6 +44,8 @@ VALUES = {
     "SECURITY_GROUP": "sg-0cccccccccccccccc",
     "TARGET_GROUP": "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/corelane/0123456789abcdef",
     "AUTO_SCALING_GROUP": "arn:aws:autoscaling:eu-central-1:123456789012:autoScalingGroup:0:autoScalingGroupName/c",
+    "LAUNCH_TEMPLATE": "lt-0fffffffffffffffff",
+    "CAPACITY": "SPOT",
     "FILE_SYSTEM": "fs-0dddddddddddddddd",
     "ACCESS_POINT": "fsap-0eeeeeeeeeeeeeeee",
     "REDIS_URL_ID": "a1B2c3",
@@ -140,6 +143,24 @@ def test_one_task_takes_all_devices_of_its_host_in_one_way_or_the_other() -> Non
     assert mapped["command"] == managed["command"] == ["serve", "--roles", "worker"]
     [service] = [read(path) for path in FOLDER.glob("service-worker-ec2.json")]
     assert {"type": "distinctInstance"} in service["placementConstraints"]
+
+
+def test_spot_hosts_are_of_the_tasks_type_and_drain_before_they_are_taken() -> None:
+    group = read(FOLDER / "auto-scaling-group.json")
+    mixed = group["MixedInstancesPolicy"]
+    types = [each["InstanceType"] for each in mixed["LaunchTemplate"]["Overrides"]]
+    [place] = read(FOLDER / "task-worker-ec2.json")["placementConstraints"]
+    assert [place["expression"]] == [f"attribute:ecs.instance-type == {name}" for name in types]
+    spot = mixed["InstancesDistribution"]
+    strategies = model_of("autoscaling").shape_for("InstancesDistribution").members["SpotAllocationStrategy"]
+    assert f"{spot['SpotAllocationStrategy']} (recommended)" in re.sub(r"<[^>]+>", "", strategies.documentation)
+    assert (spot["OnDemandBaseCapacity"], spot["OnDemandPercentageAboveBaseCapacity"]) == (1, 0)
+    [provider] = [read(FOLDER / "capacity-provider-ec2.json")["autoScalingGroupProvider"]]
+    assert provider["managedTerminationProtection"] == "ENABLED"
+    assert group["NewInstancesProtectedFromScaleIn"], "managed termination protection asks for it"
+    assert not group["CapacityRebalance"], "ECS gets no notice of hosts that it removes"
+    assert "ECS_ENABLE_SPOT_INSTANCE_DRAINING=true >> /etc/ecs/ecs.config" in GUIDE
+    assert not [path.name for path in FOLDER.glob("*.json") if "FARGATE_SPOT" in path.read_text()]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("service-*.json")), ids=lambda path: path.name)

@@ -148,6 +148,7 @@ def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: 
     wait_for(lambda: all(core(neuron_fleet, index)["device"].get("utilization", 0) > 0.8 for index in (0, 1)))
     assert core(neuron_fleet, 1)["device"]["memory_bytes"] > 60_000_000
     assert core(neuron_fleet, 1)["device"]["errors"] == 0
+    assert core(neuron_fleet, 1)["device"]["host_vcpu"] == core(neuron_fleet, 1)["device"]["runtime_vcpu"] == 0.2632
     told = neuron_fleet.api.get("/metrics").text
     assert 'corelane_core_device_utilization_ratio{core="testhost/0"} 0.89' in told
     assert 'corelane_core_device_errors_total{core="testhost/0",kind="hardware"} 0' in told

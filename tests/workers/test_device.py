@@ -22,6 +22,7 @@ from workers.core.device import (
     GpuDevice,
     NeuronDevice,
     cpu_seconds,
+    host_seconds,
     open_device,
     own_processes,
     tree_bytes,
@@ -48,6 +49,7 @@ REPORT = {
                     "execution_summary": {"completed": 14, "timed_out": 1},
                     "latency_stats": {"total_latency": None},
                 },
+                "neuron_runtime_vcpu_usage": {"vcpu_usage": {"user": 4, "system": 1.5}, "error": ""},
                 "memory_used": {
                     "neuron_runtime_used_bytes": {
                         "host": 1119887360,
@@ -85,7 +87,10 @@ REPORT = {
             },
         },
     ],
-    "system_data": {"neuron_hw_counters": {"neuron_devices": [{"neuron_device_index": 0, "mem_ecc_corrected": 3}]}},
+    "system_data": {
+        "neuron_hw_counters": {"neuron_devices": [{"neuron_device_index": 0, "mem_ecc_corrected": 3}]},
+        "vcpu_usage": {"average_usage": {"user": 26.32, "system": 3, "idle": 68.68, "io_wait": 2, "irq": 0}},
+    },
     "neuron_hardware_info": {"neuron_device_count": 1, "neuroncore_per_device_count": 4, "error": ""},
 }
 
@@ -104,8 +109,10 @@ def test_core_is_as_busy_as_its_busiest_runtime_says_and_errors_of_all_periods_a
     counted = Counter({"numerical": 4, "hardware": 2, "timed_out": 2, "mem_ecc_corrected": 6})
     assert +Counter(ours["errors"]) == counted
     assert ours["errors"]["generic"] == 0
+    assert (ours["host_vcpu"], ours["runtime_vcpu"]) == (0.2932, 0.055)
     theirs = figures(text, [1], ["corelane-nc1"])
     assert theirs["utilization"] == 0.4
+    assert (theirs["host_vcpu"], "runtime_vcpu" in theirs) == (0.2932, False)
     assert +Counter(theirs["errors"]) == Counter({"mem_ecc_corrected": 6})
     assert figures(text, [0, 1], ["corelane-nc0"])["utilization"] == pytest.approx((0.89018 + 0.4) / 2, abs=1e-3)
     assert "utilization" not in figures(text, [9], ["corelane-nc9"])
@@ -122,12 +129,15 @@ def test_first_report_is_left_out() -> None:
         {"neuron_runtime_data": [{"report": {"neuroncore_counters": {"neuroncores_in_use": {"x": 1, "0": None}}}}]},
         {"neuron_runtime_data": [{"pid": 1, "report": {"execution_stats": {"error_summary": {"generic": None}}}}]},
         {"system_data": {"neuron_hw_counters": {"neuron_devices": [{"mem_ecc_corrected": 1}]}}},
+        {"system_data": {"vcpu_usage": {"average_usage": {"idle": None}}}},
+        {"neuron_runtime_data": [{"pid": 1, "report": {"neuron_runtime_vcpu_usage": {"vcpu_usage": None}}}]},
     ],
 )
 def test_report_of_another_shape_is_read_as_far_as_it_goes(report: object) -> None:
     found = figures(told(report, report), [0], ["1"])
     assert not sum(found.get("errors", {}).values())
     assert found.get("utilization", 0.0) == 0.0
+    assert not {"host_vcpu", "runtime_vcpu"} & found.keys()
     assert figures(told(REPORT, report, REPORT), [0], ["corelane-nc0"])["utilization"] == 0.8902
 
 
@@ -138,24 +148,35 @@ def test_shared_text_that_is_cut_off_tells_nothing() -> None:
 def test_core_that_floats_over_many_cpus_is_busy_with_its_own_share() -> None:
     for cpus, least, most in ((1, 0.3, 0.7), (4, 0.05, 0.2)):
         device = CpuDevice(cpus)
-        device._before = (time.monotonic() - 1000, cpu_seconds() - 500)
+        device._before = (time.monotonic() - 1000, cpu_seconds() - 500, (0.0, 0.0))
         assert least < device.read()["utilization"] < most
 
 
 def test_cpu_is_as_busy_as_its_process_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     device = CpuDevice()
-    clock = iter([(200.0, 10.0), (202.0, 11.0), (202.0, 11.0), (204.0, 30.0)])
+    clock = iter(
+        [
+            *((200.0, 10.0, (800.0, 600.0)), (202.0, 11.0, (808.0, 604.0))),
+            *((202.0, 11.0, (808.0, 604.0)), (204.0, 30.0, (808.0, 604.0))),
+        ]
+    )
     now = next(clock)
+    monkeypatch.setattr(devices, "host_seconds", lambda: now[2])
     monkeypatch.setattr(devices, "cpu_seconds", lambda: now[1])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     device.read()
     now = next(clock)
-    assert device.read() == {"utilization": 0.5}
+    assert device.read() == {"utilization": 0.5, "host_vcpu": 0.5, "runtime_vcpu": 0.125}
     now = next(clock)
     assert device.read() == {}
     now = next(clock)
     assert device.read() == {"utilization": 1.0}
+
+
+def test_host_tells_the_time_of_all_its_cpus() -> None:
+    all_s, idle_s = host_seconds()
+    assert all_s > idle_s > 0
 
 
 def test_children_count_among_a_cores_processes_and_memory() -> None:
@@ -272,8 +293,10 @@ def test_without_the_tool_nothing_is_told_and_nothing_fails(tmp_path: Path, monk
 
 
 def test_figures_are_shown_as_one_number_each() -> None:
-    told = device_figures('{"utilization": 0.5, "memory_bytes": 7, "errors": {"hardware": 1, "numerical": 2}}')
-    assert told == {"utilization": 0.5, "memory_bytes": 7, "errors": 3}
+    told = device_figures(
+        '{"utilization": 0.5, "host_vcpu": 0.2, "memory_bytes": 7, "errors": {"hardware": 1, "numerical": 2}}'
+    )
+    assert told == {"utilization": 0.5, "host_vcpu": 0.2, "memory_bytes": 7, "errors": 3}
     assert top_view.device(told).plain == "50% 3 errors"
     assert device_figures("") == {}
     assert top_view.device({}).plain == ""

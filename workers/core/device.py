@@ -1,4 +1,5 @@
-"""What the device of a core tells of itself: how busy it is, the memory it holds, the errors it counted.
+"""What the device of a core tells of itself: how busy it is, the memory it holds, the errors it counted, and how much
+of the host's CPUs is in use, by its process and in all.
 
 On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:
 the worker that holds a lock file runs it and writes what it tells to a file beside the lock, which all workers read.
@@ -49,7 +50,9 @@ class Device(Protocol):
     """The device of one core."""
 
     def read(self) -> Mapping[str, Any]:
-        """Return ``utilization`` (0 to 1), ``memory_bytes`` and ``errors`` by kind, each as far as it is known."""
+        """Return ``utilization``, ``host_vcpu``, ``runtime_vcpu`` (0 to 1), ``memory_bytes`` and ``errors`` by kind,
+        each as far as it is known.
+        """
         ...
 
     def close(self) -> None:
@@ -69,14 +72,21 @@ class CpuDevice:
 
     def __init__(self, cpus: int | None = None) -> None:
         self._cpus = cpus
-        self._before = (time.monotonic(), cpu_seconds())
+        self._before = (time.monotonic(), cpu_seconds(), host_seconds())
 
     def read(self) -> Mapping[str, Any]:
-        """Return the share of its CPUs' time that the process used since the last call."""
-        now, used = time.monotonic(), cpu_seconds()
-        (then, before), self._before = self._before, (now, used)
-        capacity = (now - then) * (self._cpus or len(os.sched_getaffinity(0)))
-        return {"utilization": round(min(1.0, max(0.0, used - before) / capacity), 4)} if capacity > 0 else {}
+        """Return the shares of CPU time since the last call: of its own CPUs that the process used, of all of the host
+        that were in use, and that the process used.
+        """
+        before, self._before = self._before, (time.monotonic(), cpu_seconds(), host_seconds())
+        passed, used = self._before[0] - before[0], max(0.0, self._before[1] - before[1])
+        all_s, idle_s = (now - then for now, then in zip(self._before[2], before[2], strict=True))
+        shares = {}
+        if passed > 0:
+            shares["utilization"] = used / (passed * (self._cpus or len(os.sched_getaffinity(0))))
+        if all_s > 0:
+            shares |= {"host_vcpu": 1 - idle_s / all_s, "runtime_vcpu": used / all_s}
+        return {name: round(min(1.0, max(0.0, share)), 4) for name, share in shares.items()}
 
     def close(self) -> None:
         """Do nothing."""
@@ -178,6 +188,15 @@ class NeuronDevice:
 def cpu_seconds() -> float:
     """Return the CPU time of this process and its children, those that ended included."""
     return sum(sum(map(int, _stat(pid)[11:15])) for pid in own_processes()) / TICKS
+
+
+def host_seconds() -> tuple[float, float]:
+    """Return the time of all CPUs of the host since its start, and what they were idle of it; zeros if not told."""
+    try:
+        ticks = [int(each) for each in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    except OSError:
+        return 0.0, 0.0
+    return sum(ticks) / TICKS, sum(ticks[3:5]) / TICKS
 
 
 def own_processes() -> list[int]:

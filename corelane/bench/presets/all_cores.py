@@ -38,16 +38,14 @@ def run(stage: Stage) -> Outcome:
 def rows_of(point: Point, stage: Stage) -> list[Row]:
     """Return the row of a point, and one for each core beneath it."""
     per_s = figure(point, "items_per_s") or 0.0
-    cost = stage.cost(per_s)
     whole: dict[str, str] = {
         "what": point.name,
         "where": "here",
         "items/s": f"{per_s:,.1f}",
         "p50 ms": milliseconds(figure(point, "p50_s")),
         "p95 ms": milliseconds(figure(point, "p95_s")),
+        "cost of 1M": stage.cost(per_s),
     }
-    if cost is not None and stage.host is not None:
-        whole["cost of 1M"] = f"{cost:.3f} {stage.host.currency}"
     server = point.runs[-1].server if point.runs else None
     if server is None:
         return [whole]

@@ -18,17 +18,20 @@ def run(stage: Stage) -> Outcome:
     settle(time.sleep)
     with stage.showing(session):
         point = session.measure("1 caller", session.plan.load)
-    return Outcome(session, [point], [row(point, count)], LATENCY_100)
+    return Outcome(session, [point], [row(point, count, stage)], LATENCY_100)
 
 
-def row(point: Point, count: int) -> dict[str, str]:
+def row(point: Point, count: int, stage: Stage) -> dict[str, str]:
     """Return the measured row."""
+    per_s = figure(point, "items_per_s") or 0.0
     return {
         "what": f"{count} requests, one after the other",
         "where": "here",
         "mean ms": milliseconds(figure(point, "mean_s")),
         "p50 ms": milliseconds(figure(point, "p50_s")),
         "p95 ms": milliseconds(figure(point, "p95_s")),
+        "items/s": f"{per_s:,.1f}",
+        "cost of 1M": stage.cost(per_s),
     }
 
 

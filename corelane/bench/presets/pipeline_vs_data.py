@@ -21,7 +21,7 @@ from corelane.bench.presets.preset import (
     settle,
 )
 from corelane.bench.presets.tables import milliseconds
-from corelane.bench.published import PIPELINE_VS_DATA
+from corelane.bench.published import AGAINST_G4DN, PIPELINE_VS_DATA
 from corelane.bench.schema import Load, Point
 from corelane.bench.session import Session
 from corelane.errors import SetupError
@@ -76,7 +76,7 @@ def run(stage: Stage) -> Outcome:
             rows.append(_row(stage, variant, mode, batch, lone, full, per_s / baseline if baseline else 0.0))
     if session is None:
         raise SetupError("there is no CPU to serve on")
-    return Outcome(session, points, rows, PIPELINE_VS_DATA)
+    return Outcome(session, points, rows, (*AGAINST_G4DN, *PIPELINE_VS_DATA))
 
 
 def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> tuple[Point, Point]:
@@ -94,8 +94,7 @@ def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> 
 
 def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, full: Point, ratio: float) -> Row:
     per_s = figure(full, "items_per_s") or 0.0
-    cost = stage.cost(per_s)
-    row = {
+    return {
         "what": variant.name,
         "where": "here",
         "cores a model": str(mode.cpus_per_core),
@@ -108,10 +107,8 @@ def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, fu
         "p99 ms": milliseconds(figure(full, "p99_s")),
         "alone p50 ms": milliseconds(figure(lone, "p50_s")),
         "alone p95 ms": milliseconds(figure(lone, "p95_s")),
+        "cost of 1M": stage.cost(per_s),
     }
-    if cost is not None and stage.host is not None:
-        row["cost of 1M"] = f"{cost:.3f} {stage.host.currency}"
-    return row
 
 
 PRESET = Preset(

@@ -67,11 +67,13 @@ class Stage:
         """Show the runs of a session while the block runs."""
         return nullcontext() if self.show is None else self.show(session)
 
-    def cost(self, items_per_s: float) -> float | None:
-        """Return what a million items cost on this host; None without a price."""
-        if self.host is None or self.host.per_hour is None or not items_per_s:
-            return None
-        return cost_per_million(self.host.per_hour, items_per_s)
+    def cost(self, items_per_s: float) -> str:
+        """Return what a million items cost on this host, as a cell of a table; what is missing if that is not known."""
+        if not items_per_s:
+            return ""
+        if self.host is None or self.host.per_hour is None:
+            return "CORELANE_INSTANCE is not set"
+        return f"{cost_per_million(self.host.per_hour, items_per_s):.3f} {self.host.currency}"
 
 
 @dataclass(slots=True)

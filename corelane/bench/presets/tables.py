@@ -1,10 +1,11 @@
 """Tables of presets: rows of cells as Markdown, measured rows first, published ones below, and a caption. Pure."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from corelane.bench.published import NOT_STATED
+from corelane.bench.published import NOT_NOTED, NOT_STATED
 from corelane.bench.schema import Machine, Published, ServiceInfo
 from corelane.domain.plain import plain
 
@@ -33,8 +34,12 @@ def milliseconds(seconds: float | None) -> str:
 
 def published_row(found: Published) -> dict[str, str]:
     """Return a published figure as a row."""
-    date = "date not stated" if found.date == NOT_STATED else found.date
-    row = {"what": f"published: {found.name}", "where": f"{found.instance}; {date}"}
+    missing = (NOT_STATED, NOT_NOTED)
+    instance, date = (
+        f"{name} {value}" if value in missing else value
+        for name, value in (("instance", found.instance), ("date", found.date))
+    )
+    row = {"what": f"published: {found.name}", "where": f"{instance}; {date}"}
     for name, (column, form) in PUBLISHED.items():
         if name in found.figures:
             value = found.figures[name]
@@ -68,7 +73,7 @@ def caption(machine: Machine, service: ServiceInfo, created_at: str, command: st
 def sources(published: Iterable[Published]) -> str:
     """Return where published rows come from, each source once, and what they leave open."""
     names = list(dict.fromkeys(each.source for each in published))
-    notes = list(dict.fromkeys(each.note for each in published if each.note and "not stated" in each.note.lower()))
+    notes = list(dict.fromkeys(each.note for each in published if re.search(r"not stated|noted here", each.note)))
     return " ".join(filter(None, [f"Published rows: {'; '.join(names)}." if names else "", *notes]))
 
 

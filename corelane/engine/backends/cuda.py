@@ -21,6 +21,7 @@ import torch
 from corelane.artifacts.manifest import Artifact, BucketFile, check_files
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, CoreLost, EngineError, LoadFailed, RunFailed, RuntimeLost, SetupError
 
 #: Sets of buffers a bucket has: one computes while the other is filled.
@@ -105,10 +106,10 @@ class Captured:
 
 @dataclass(slots=True)
 class CudaModel:
-    """Captured buckets by length."""
+    """Captured buckets."""
 
     artifact: Artifact
-    captured: dict[int, Captured] = field(default_factory=dict)
+    captured: dict[Bucket, Captured] = field(default_factory=dict)
 
 
 class CudaBackend:
@@ -139,7 +140,8 @@ class CudaBackend:
                         path = artifact.file(bucket.file)
                         loaded[bucket.file] = torch.jit.load(path, map_location=self._device).eval()
                 with self._turn:
-                    model.captured[bucket.length] = self._capture(loaded[bucket.file], bucket)
+                    shape = Bucket(length=bucket.length, rows=bucket.rows)
+                    model.captured[shape] = self._capture(loaded[bucket.file], bucket)
             except (RuntimeError, OSError, MemoryError) as error:
                 lost = classify(error, f"{bucket.file} of {manifest.version_id} does not load", LoadFailed)
                 with suppress(EngineError):
@@ -153,10 +155,10 @@ class CudaBackend:
 
     def submit(self, model: Model, batch: Batch) -> Ticket:
         """Start a batch and return at once. A batch that still is in the buffers it needs is waited for first."""
-        captured = cast(CudaModel, model).captured.get(batch.bucket.length)
+        captured = cast(CudaModel, model).captured.get(batch.bucket)
         if captured is None or batch.rows > captured.rows:
             version = model.artifact.manifest.version_id
-            raise RunFailed(f"{version} has no bucket of length {batch.bucket.length} and {batch.rows} rows loaded")
+            raise RunFailed(f"{version} has no bucket {batch.bucket} for {batch.rows} rows loaded")
         what = f"forward pass of {batch.bucket} failed"
         with self._turn:
             buffers = next(captured.turns)

@@ -34,6 +34,7 @@ from corelane.engine.backends.neuron.devices import (
 )
 from corelane.engine.backends.neuron.errors import Diagnosis, Remedy, classify, last_line
 from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.buckets import Bucket
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,
@@ -62,11 +63,11 @@ LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
 
 @dataclass(slots=True)
 class NeuronModel:
-    """TorchScript modules by bucket length, and the device memory they take by the sizes of their files."""
+    """TorchScript modules by bucket, and the device memory they take by the sizes of their files."""
 
     artifact: Artifact
     bytes: int
-    modules: dict[int, Any] = field(default_factory=dict)
+    modules: dict[Bucket, Any] = field(default_factory=dict)
 
 
 class NeuronBackend:
@@ -97,7 +98,8 @@ class NeuronBackend:
         self._check_memory(model)
         try:
             for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
-                model.modules[bucket.length] = self._load_bucket(manifest, artifact.file(bucket.file))
+                shape = Bucket(length=bucket.length, rows=bucket.rows)
+                model.modules[shape] = self._load_bucket(manifest, artifact.file(bucket.file))
         except EngineError:
             self.unload(model)
             raise
@@ -146,15 +148,14 @@ class NeuronBackend:
         return cast(AbstractContextManager[Any], context(start_nc=0, nc_count=manifest.cores))
 
     def run(self, model: Model, batch: Batch) -> Logits:
-        """Run the module of the batch's length; its shape is fixed, so a batch has all its rows."""
-        module = cast(NeuronModel, model).modules.get(batch.bucket.length)
-        version = model.artifact.manifest.version_id
+        """Run the module of the batch's bucket; its shape is fixed, so a batch has all its rows."""
+        bucket, version = batch.bucket, model.artifact.manifest.version_id
+        module = cast(NeuronModel, model).modules.get(bucket)
         if module is None:
-            raise RunFailed(f"{version} has no bucket of length {batch.bucket.length} loaded")
-        compiled = next(b for b in model.artifact.manifest.buckets if b.length == batch.bucket.length)
-        if batch.input_ids.shape != (compiled.rows, compiled.length):
+            raise RunFailed(f"{version} has no bucket {bucket} loaded")
+        if batch.input_ids.shape != (bucket.rows, bucket.length):
             raise RunFailed(
-                f"{version} was compiled for {compiled.rows} rows of {compiled.length} tokens, not "
+                f"{version} was compiled for {bucket.rows} rows of {bucket.length} tokens, not "
                 f"{batch.rows} of {batch.input_ids.shape[1]}"
             )
 

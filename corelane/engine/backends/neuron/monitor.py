@@ -1,4 +1,4 @@
-"""Reports of ``neuron-monitor``: utilisation and memory by core, errors by runtime and by device. Pure.
+"""Reports of ``neuron-monitor``: utilisation and memory by core, errors and vCPU by runtime, errors by device. Pure.
 
 A report is one JSON object of a period. Only documented keys are read, and each may be missing, null or of another
 type: a figure is then left out. Every runtime lists all cores, with 0 for those of others, so a core's utilisation is
@@ -21,10 +21,15 @@ CONFIG: Mapping[str, Any] = {
     "neuron_runtimes": [
         {
             "tag_filter": ".*",
-            "metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}, {"type": "execution_stats"}],
+            "metrics": [
+                {"type": "neuroncore_counters"},
+                {"type": "memory_used"},
+                {"type": "neuron_runtime_vcpu_usage"},
+                {"type": "execution_stats"},
+            ],
         }
     ],
-    "system_metrics": [{"period": f"{PERIOD_S}s", "type": "neuron_hw_counters"}],
+    "system_metrics": [{"type": "vcpu_usage"}, {"period": f"{PERIOD_S}s", "type": "neuron_hw_counters"}],
 }
 
 #: Kinds of errors that are there from the start, so that a first error is seen as a change.
@@ -45,6 +50,9 @@ class MonitorTotals:
     errors: dict[str, Counter[str]] = field(default_factory=dict)
     device_errors: dict[int, Counter[str]] = field(default_factory=dict)
     cores_per_device: int = 0
+    #: Shares of the host's vCPUs: in use by all that runs there, and by each runtime.
+    host_vcpu: float | None = None
+    runtime_vcpu: dict[str, float] = field(default_factory=dict)
 
     def take(self, report: object) -> None:
         """Add a report. The first one is left out: its period is too short to tell anything."""
@@ -53,7 +61,10 @@ class MonitorTotals:
             return
         found = _object(report)
         runtimes = [_object(each) for each in _list(found.get("neuron_runtime_data"))]
-        self.utilization, self.memory_bytes = {}, {}
+        self.utilization, self.memory_bytes, self.runtime_vcpu = {}, {}, {}
+        average = _object(_object(_object(found.get("system_data")).get("vcpu_usage")).get("average_usage"))
+        idle = [*_percents(average, "idle", "io_wait")]
+        self.host_vcpu = max(0.0, 1 - sum(idle) / 100) if idle else None
         for runtime in runtimes:
             self._take_runtime(runtime, _object(runtime.get("report")))
         hardware = _object(_object(found.get("system_data")).get("neuron_hw_counters"))
@@ -78,7 +89,10 @@ class MonitorTotals:
         found = {SAME_KINDS.get(kind, kind): _count(count) for kind, count in summary.items()}
         found["timed_out"] = _count(_object(stats.get("execution_summary")).get("timed_out"))
         known = dict.fromkeys(EXECUTION_ERRORS, 0)
+        usage = _object(_object(report.get("neuron_runtime_vcpu_usage")).get("vcpu_usage"))
         for name in {str(runtime.get("neuron_runtime_tag", "")), str(runtime.get("pid", ""))} - {""}:
+            if usage:
+                self.runtime_vcpu[name] = min(1.0, sum(_percents(usage, "user", "system")) / 100)
             counted = self.errors.setdefault(name, Counter(known))
             for kind, count in found.items():
                 counted[kind] += count
@@ -92,13 +106,16 @@ class MonitorTotals:
                 "errors": self.errors,
                 "device_errors": self.device_errors,
                 "cores_per_device": self.cores_per_device,
+                "host_vcpu": self.host_vcpu,
+                "runtime_vcpu": self.runtime_vcpu,
             },
             option=orjson.OPT_NON_STR_KEYS,
         )
 
 
 def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:
-    """Return what the shared text tells a worker: ``utilization``, ``memory_bytes`` and ``errors`` of its cores.
+    """Return what the shared text tells a worker: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
+    the shares of the host's vCPUs in use, ``host_vcpu`` and ``runtime_vcpu``.
 
     ``runtimes`` are the names of its own runtime. A figure that the tool did not give is left out.
     """
@@ -112,6 +129,10 @@ def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[
         found["utilization"] = round(sum(shares) / len(shares), 4)
     if sizes := [memory[str(core)] for core in cores if str(core) in memory]:
         found["memory_bytes"] = sum(sizes)
+    by_runtime = _object(told.get("runtime_vcpu"))
+    own_vcpu = next((by_runtime[name] for name in runtimes if name in by_runtime), None)
+    vcpu = {"host_vcpu": told.get("host_vcpu"), "runtime_vcpu": own_vcpu}
+    found |= {name: round(share, 4) for name, share in vcpu.items() if share is not None}
     errors: Counter[str] = Counter()
     of_runtimes, of_devices = _object(told.get("errors")), _object(told.get("device_errors"))
     own = next((name for name in runtimes if name in of_runtimes), None)
@@ -138,6 +159,11 @@ def _utilizations(counters: Mapping[str, Any]) -> Iterator[float]:
             yield from _utilizations(value)
         elif key == "neuroncore_utilization" and isinstance(value, int | float):
             yield float(value)
+
+
+def _percents(found: Mapping[str, Any], *kinds: str) -> Iterator[float]:
+    """Yield the percents of some kinds, as far as they are told."""
+    return (float(found[kind]) for kind in kinds if isinstance(found.get(kind), int | float))
 
 
 def _object(found: object) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, 
 
 def test_answer_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
     service.max_open = 1
-    with Client(service.url, max_retries=0) as client:
+    with Client(service.url, patience_s=0) as client:
         results = list(answer_all(client, many(2500), jobs_in_flight=3))
     assert [result.index for result in results] == list(range(2500))
     assert service.most_open == 1

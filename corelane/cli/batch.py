@@ -72,7 +72,7 @@ def batch(
     questions: Annotated[
         Path,
         typer.Argument(
-            metavar="[QUESTIONS]",
+            metavar="QUESTIONS",
             help="Lines of JSON with question, context (or context_id) and id, or a .csv with these columns; - is "
             "standard input; s3://… or https://… is read by the service.",
         ),
@@ -206,8 +206,9 @@ class BulkRun:
             self._say(f"resuming after {count_lines(kept.lines)} answered before")
         before, started = kept.lines, time.monotonic()
         state = BulkState(spend=run.spend)
+        meter = Meter(state, total, kept.lines, run.lines, run.is_resumed)
         try:
-            self._write(chain(again, raw_lines), sink, kept, run, Meter(state, total, kept.lines, run.lines))
+            self._write(chain(again, raw_lines), sink, kept, run, meter)
             sink.flush()
         except (KeyboardInterrupt, CorelaneError, OSError):
             self._say(self._stopped(kept.lines, run.name, state))
@@ -290,18 +291,18 @@ class BulkRun:
             **parts,
         )
 
-    def _stopped(self, lines: int, name: str, state: "BulkState") -> str:
+    def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
         """Return what is done, what goes on without this command, and how to resume or stop it."""
         said = [f"stopped: {count_lines(lines)} answered"]
         if self.output is not None:
             said.append("  to resume: run the same command again, without --overwrite")
         if state.jobs:
-            count = f"{len(state.jobs)} job" + ("s go on" if len(state.jobs) > 1 else " goes on")
-            where = ("" if self.url is None else f" --url {self.url}") + (
-                "" if self.api_key is None else " --api-key …"
-            )
-            said.insert(1, f"  {count} at the service, and cost what they cost: {count_lines(state.open)} of them open")
-            said.append(f"  to stop them: corelane jobs cancel --label {name}{where}")
+            count, left = len(state.jobs), count_lines(state.open)
+            jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
+            said.insert(1, f"  {jobs} on at the service and {are} charged: {left} not answered yet")
+            given = {"--url": self.url, "--api-key": self.api_key and "…"}
+            where = "".join(f" {name} {value}" for name, value in given.items() if value is not None)
+            said.append(f"  to stop that:\n    corelane jobs cancel --label {label}{where}")
         return "\n".join(said)
 
     def _say(self, sentence: str) -> None:

@@ -31,15 +31,18 @@ BAR_CHARS = 20
 
 @dataclass(slots=True)
 class Meter:
-    """The lines of one run. ``before`` is how many the output held when it began, ``at`` how many were read since."""
+    """The lines of one run: ``before`` are those that the output held when it began, ``at`` those read by now.
+
+    ``is_resumed`` if an earlier run may have asked some of the jobs under way.
+    """
 
     state: "BulkState"
     total: int | None
     before: int
     at: int
+    is_resumed: bool = False
     started: float = field(default_factory=time.monotonic)
     points: deque[tuple[float, int]] = field(default_factory=deque)
-    #: The first line of this run, of those that the output holds.
     first: int = 0
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class Meter:
     @property
     def mine(self) -> int:
         """Lines of them that this run has seen to."""
-        found = self.first + self.state.found if self.before else 0
+        found = self.first + self.state.found if self.is_resumed else 0
         return max(0, self.done - max(self.before, found))
 
     def rate(self) -> float:

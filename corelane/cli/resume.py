@@ -36,6 +36,8 @@ class RunFile:
     items: int = 0
     core_s: float = 0.0
     amount: float = 0.0
+    #: Whether an earlier command began it.
+    is_resumed: bool = False
     #: Of the amount; None if nothing was spent, empty if a part has no price, or another currency.
     currency: str | None = None
 
@@ -58,7 +60,7 @@ class RunFile:
         """Write it to disk, whole or not at all."""
         if self.path is None:
             return
-        kept = {name: value for name, value in asdict(self).items() if name != "path"}
+        kept = {name: value for name, value in asdict(self).items() if name not in ("path", "is_resumed")}
         temporary = self.path.with_name(self.path.name + ".new")
         temporary.write_bytes(orjson.dumps(kept))
         temporary.replace(self.path)
@@ -74,7 +76,7 @@ def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, a
     if path is not None and not anew:
         # One of an earlier version is read as none.
         with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
-            run = RunFile(path, **orjson.loads(path.read_bytes()))
+            run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)
             if kept_lines and differences(run.asks, asked):
                 raise InvalidInput(
                     f"{output} was begun otherwise: {differences(run.asks, asked)}. Resume it with what it was begun "

@@ -250,11 +250,9 @@ class BulkRun:
 
         # Where results are shown themselves, a bar would be in between.
         has_bar = self.console.is_terminal and not self.quiet and not (self.output is None and sys.stdout.isatty())
-        notice = WaitNotice(self.console, quiet=True)
-        with connect(self.client.base_url, self.api_key, on_wait=notice) as hasty:
-            look = partial(meter.state.look, hasty, run.name)
-            ask = partial(self._ask, run, reached, meter.state, hasty)
-            answers = answer_lines(map(read_line, raw_lines), ask)
+        with connect(self.client.base_url, self.api_key, patience_s=0) as looker:
+            look = partial(meter.state.look, looker, run.name)
+            answers = answer_lines(map(read_line, raw_lines), partial(self._ask, run, reached, meter.state))
             with closing(answers), following(meter, look, self._say, self.console, has_bar=has_bar):
                 for result in answers:
                     meter.at += 1
@@ -270,7 +268,6 @@ class BulkRun:
         run: RunFile,
         reached: Callable[[int], None],
         state: "BulkState",
-        hasty: "Client",
         items: Iterator[Item],
     ) -> Generator[ModelResult, None, None]:
         """Yield the results of items; report at once if the service is away at the start, but be patient later."""
@@ -279,7 +276,8 @@ class BulkRun:
         first = next(items, None)
         if first is None:
             return
-        hasty.models()
+        with connect(self.client.base_url, self.api_key, on_wait=WaitNotice(self.console, quiet=True)) as hasty:
+            hasty.models()
         # All jobs of a run can be found, and canceled, by its name.
         parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
         yield from answer_all(

@@ -81,7 +81,8 @@ class BulkState:
 
     def look(self, client: Client, label: str) -> None:
         """See how far the jobs in flight are, by the label that all of them have; nothing if the service is away."""
-        with suppress(CorelaneError):
+        # RuntimeError: the client was closed meanwhile, as its command has ended.
+        with suppress(CorelaneError, RuntimeError):
             for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):
                 self.seen[job.id] = job
 

@@ -48,6 +48,8 @@ def second(time: str | None) -> str:
 
 def forecast_questions(client: "Client", lines: Iterable[QuestionLine], parts: "JobParts") -> tuple[JobForecast, int]:
     """Forecast the lines that can be asked; return how many cannot, too."""
+    from corelane.client.endpoints import job_head
+
     bad = 0
 
     def items() -> Iterator[Item]:
@@ -61,7 +63,7 @@ def forecast_questions(client: "Client", lines: Iterable[QuestionLine], parts: "
     asked = items()
     if (first := next(asked, None)) is None:
         raise InvalidInput("no line is left that can be asked")
-    found = client.forecast_lines(_chain(first, asked), dict(parts))
+    found = client.forecast_lines(_chain(first, asked), job_head(parts))
     return found, bad
 
 

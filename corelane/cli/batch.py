@@ -31,7 +31,7 @@ from corelane.cli.jsonl import (
     number_lines,
     read_line,
     read_output,
-    refuse_batches,
+    refuse_others,
     skip_answered,
     write_line,
 )
@@ -191,7 +191,7 @@ class BulkRun:
         from corelane.client.bulk import BulkState
 
         total = None if self.quiet else count_ahead(source, self.questions.number)
-        raw_lines = refuse_batches(self.questions.number(source))
+        raw_lines = refuse_others(self.questions.number(source))
         kept = OutputState()
         if self.output is not None and not self.overwrite:
             kept = self.format.read_output(sink)
@@ -227,7 +227,7 @@ class BulkRun:
         if self.output is not None and self.output.exists() and not self.overwrite:
             with self.output.open("rb") as before:
                 kept = self.format.read_output(before)
-        lines = unanswered(map(read_line, refuse_batches(self.questions.number(source))), kept)
+        lines = unanswered(map(read_line, refuse_others(self.questions.number(source))), kept)
         found, bad = forecast_questions(self.client, lines, self.parts)
         print_one(found, self.as_json, describe)
         if bad:

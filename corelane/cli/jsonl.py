@@ -117,8 +117,8 @@ def command_for(text: bytes) -> str:
     return "batch" if "question" in value and "custom_id" not in value else ""
 
 
-def refuse_batches(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`."""
+def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
+    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
     first = next(lines, None)
     if first is None:
         return iter(())
@@ -127,6 +127,8 @@ def refuse_batches(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
             "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
             "then `corelane batches create ID`"
         )
+    if {b"question", b"context"} <= set(first.text.replace(b'"', b"").strip().split(b",")):
+        raise InvalidInput("the first line is the header of a table: give --csv")
     return chain([first], lines)
 
 

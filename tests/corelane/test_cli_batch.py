@@ -450,6 +450,10 @@ def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) ->
     assert (row["id"], row["answer"], row["model"]) == ("1", "Ada", "words@1")
     assert run(questions, "-o", lines, "--url", service.url)[0] == 0
     assert [(each["id"], each["answer"]["text"]) for each in read(lines)] == [("1", "Ada")]
+    other = tmp_path / "table"
+    other.write_bytes(CSV_QUESTIONS)
+    code, said = run(other, "--url", service.url)
+    assert (code, said) == (1, "the first line is the header of a table: give --csv\n")
 
 
 class Screen:

@@ -103,7 +103,7 @@ def wait_until_up(service: "subprocess.Popen[bytes]", data: Path, log: Path) -> 
         with suppress(FileNotFoundError, CorelaneError, KeyError):
             noted = orjson.loads((data / PARTS_FILE).read_bytes())
             if noted["pid"] == service.pid and noted["is_ready"]:
-                with Client(noted["api"], max_retries=0) as client:
+                with Client(noted["api"], patience_s=0) as client:
                     states = [core["state"] for core in client.cores()]
                 if states and all(state in ("idle", "busy") for state in states):
                     return str(noted["api"])

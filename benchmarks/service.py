@@ -60,7 +60,7 @@ def ask_service(client: Client, questions: list[Question]) -> tuple[float, float
     """Seconds and CPU seconds until the service has answered all, and its answers."""
     items = [Item(id=question.id, question=question.question, context=question.context) for question in questions]
     used, began = service_cpu_s(), time.perf_counter()
-    results = list(answer_all(client, items, options=OPTIONS))
+    results: list[Result] = list(answer_all(client, items, options=OPTIONS))
     return time.perf_counter() - began, service_cpu_s() - used, results
 
 

@@ -35,7 +35,7 @@ def read_machine() -> Machine:
 
 def read_service(target: Target) -> ServiceInfo:
     """Return what a service says of itself; raise ServiceError or ServiceUnreachable."""
-    with Client(target.url, target.api_key, max_retries=1) as client:
+    with Client(target.url, target.api_key, patience_s=1) as client:
         models = client.models()
         cores = client.cores()
     model = next((each for each in models if target.model in (each["id"], each["name"], *each["aliases"])), {})
@@ -54,7 +54,7 @@ def read_service(target: Target) -> ServiceInfo:
 
 def serving_cores(target: Target) -> int:
     """Count the cores that answer now."""
-    with Client(target.url, target.api_key, max_retries=1) as client:
+    with Client(target.url, target.api_key, patience_s=1) as client:
         return sum(core["state"] in ("idle", "busy") for core in client.cores())
 
 

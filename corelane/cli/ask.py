@@ -69,7 +69,7 @@ def ask(
     if priority is not Priority.NORMAL:
         parts["priority"] = priority
     errors = error_console()
-    with connect(url, api_key, max_retries=2, on_wait=WaitNotice(errors)) as client:
+    with connect(url, api_key, on_wait=WaitNotice(errors)) as client:
         if dry_run:
             print_one(client.forecast([item], **parts), as_json, describe)
             return

@@ -1,4 +1,4 @@
-"""CSV in and out for ``corelane batch --csv``: rows become lines of JSON, and results become rows.
+"""CSV in and out for ``corelane batch``: rows become lines of JSON, and results become rows.
 
 Both have a header; fields may hold commas, quotes and line breaks.
 """
@@ -14,10 +14,10 @@ from corelane.cli.jsonl import BYTE_ORDER_MARK, NumberedLine, OutputState, not_o
 from corelane.errors import InvalidInput
 
 #: Columns of a result, with its best answer.
-COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error")
+COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error", "model")
 
-#: Columns that a question must have.
-NEEDED = ("question", "context")
+#: Columns of questions: the fields of an item.
+FIELDS = ("id", "question", "context", "context_id")
 
 #: Longest field, in characters.
 LONGEST_FIELD = 2**27
@@ -43,21 +43,22 @@ class _Counted:
 
 
 def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
-    """Yield the rows below the header that are not blank, as lines of JSON.
+    """Yield the rows below the header that are not blank, as lines of JSON; an empty cell is a field left out.
 
-    Raises InvalidInput if a column is missing.
+    Raises InvalidInput if a column is missing, or is none of a question.
     """
     lines = _Counted(stream)
     rows = _reader(lines)
     header = [name.strip() for name in next(rows, [])]
-    if missing := [name for name in NEEDED if name not in header]:
-        raise InvalidInput(
-            f"the CSV's first row has no column `{missing[0]}`; it names question, context and perhaps id"
-        )
+    needed = ("question", "context_id" if "context_id" in header else "context")
+    wrong = [f"has no column `{name}`" for name in needed if name not in header]
+    wrong += [f"has a column {name[:64]!r}, which is no field of a question" for name in header if name not in FIELDS]
+    if wrong:
+        raise InvalidInput(f"the CSV's first row {wrong[0]}; it names question, context (or context_id) and perhaps id")
     for index, row in enumerate(rows):
         if row:
-            fields = {name: text for name, text in zip(header, row, strict=False) if name in ("id", *NEEDED) and text}
-            yield NumberedLine(index, orjson.dumps(fields), lines.bytes)
+            fields = {name: text for name, text in zip(header, row, strict=False) if text}
+            yield NumberedLine(index, orjson.dumps(fields))
 
 
 def write_header() -> bytes:

@@ -248,7 +248,7 @@ def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
 
     try:
         key = None if api_key is None else api_key.get_secret_value()
-        with Client(url, key, timeout_s=PROBE_TIMEOUT_S, max_retries=0) as client:
+        with Client(url, key, timeout_s=PROBE_TIMEOUT_S, patience_s=0) as client:
             return f"Corelane answers; cores: {len(client.cores())}", ""
     except ServiceError as error:
         if error.problem_code == FOREIGN:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,11 +10,12 @@ from corelane.cli.jsonl import OutputState, QuestionLine
 from corelane.cli.output import short_time
 from corelane.cli.usage import show_cost
 from corelane.domain.job_forecast import BatchForecast, JobForecast, WorkForecast
-from corelane.domain.jobs import Item, Priority
+from corelane.domain.jobs import Item
 from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
     from corelane.client import Client
+    from corelane.client.endpoints import JobParts
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what it would take and cost, and when it would end; ask nothing.")
@@ -24,7 +25,7 @@ DryRunOption = Annotated[
 def describe(found: WorkForecast) -> dict[str, object]:
     """Return the fields of a forecast for readers."""
     refusal = found.refusal
-    until = f" (between {second(found.earliest_at)} and {second(found.latest_at)})" if found.earliest_at else ""
+    between = f"{second(found.earliest_at)} and {second(found.latest_at)}" if found.earliest_at else None
     return {
         "model": found.model if isinstance(found, JobForecast) else None,
         "lines": f"{found.lines:,}, {found.bad_lines:,} bad" if isinstance(found, BatchForecast) else None,
@@ -33,7 +34,8 @@ def describe(found: WorkForecast) -> dict[str, object]:
         "tokens": f"{found.tokens:,}",
         "core s": None if found.core_s is None else f"{found.core_s:,.3f}",
         "cost": found.cost and show_cost(found.cost),
-        "finish": found.finish_at and f"{second(found.finish_at)}{until}{', too late' if found.late else ''}",
+        "finish": found.finish_at and f"{second(found.finish_at)}{', too late' if found.late else ''}",
+        "between": between,
         "refused": refusal and refusal.detail,
         "note": found.note,
     }
@@ -44,10 +46,10 @@ def second(time: str | None) -> str:
     return "-" if time is None else short_time(time) + time[16:19]
 
 
-def forecast_questions(
-    client: "Client", lines: Iterable[QuestionLine], model: str, options: dict[str, Any], priority: Priority
-) -> tuple[JobForecast, int]:
+def forecast_questions(client: "Client", lines: Iterable[QuestionLine], parts: "JobParts") -> tuple[JobForecast, int]:
     """Forecast the lines that can be asked; return how many cannot, too."""
+    from corelane.client.endpoints import job_head
+
     bad = 0
 
     def items() -> Iterator[Item]:
@@ -61,8 +63,7 @@ def forecast_questions(
     asked = items()
     if (first := next(asked, None)) is None:
         raise InvalidInput("no line is left that can be asked")
-    head = {"model": model, "options": options, "priority": str(priority)}
-    found = client.forecast_lines(_chain(first, asked), head)
+    found = client.forecast_lines(_chain(first, asked), job_head(parts))
     return found, bad
 
 

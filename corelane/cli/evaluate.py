@@ -52,7 +52,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def evaluate(
-    client: Annotated["Client", Made(partial(connect, max_retries=4))],
+    client: Annotated["Client", Made(partial(connect, patience_s=60.0))],
     limits: Annotated[Limits, Made(gate_limits)],
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE.json[.gz]…", help="Questions in SQuAD's or XQuAD's layout.")

@@ -58,7 +58,7 @@ def _ask_api(question: Question, settings: Settings) -> Finding:
     if question is Question.READY:
         from corelane.client import Client
 
-        with Client(f"http://127.0.0.1:{settings.port}", max_retries=0) as client:
+        with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:
             return {"api": client.base_url}, None if client.ready() else "the API is not ready"
     is_up = asyncio.run(_is_up(settings.port))
     return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not answer"

@@ -1,8 +1,9 @@
 """Lines of questions in, lines of results out, and the point where an interrupted output resumes. Mostly pure.
 
-A question is a JSON object with ``question``, ``context`` and perhaps ``id``; other keys are ignored, blank lines are
-skipped. A line that cannot be asked becomes a failed result in its place. An output is ours if every whole line is a
-result and their indexes rise; a torn last line is dropped only if it begins as ours do.
+A question is an item of a job, by the same rules: an id may be a whole number, an unknown field is refused. Blank lines
+are skipped. A line that cannot be asked becomes a failed result in its place, under its id if that can be read. An
+output is ours if every whole line is a result and their indexes rise; a torn last line is dropped only if it begins as
+ours do.
 """
 
 from collections import deque
@@ -15,9 +16,12 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.jobs import Item, JobStatus, Result
+from corelane.domain.contexts import is_context_id, no_context
+from corelane.domain.jobs import Item, JobStatus, ModelResult
 from corelane.domain.unanswered import failed_result
+from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
+from corelane.errors.sentences import place_of, sentence
 
 #: The beginning of every line of an output.
 LINE_HEAD = b'{"index":'
@@ -27,11 +31,10 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class NumberedLine:
-    """One line of the input that is not blank: its position among all lines, its text, and the offset of its end."""
+    """One line of the input that is not blank: its position among all lines, and its text."""
 
     index: int
     text: bytes
-    end_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,6 @@ class QuestionLine:
     """A parsed line: an item to ask, or the reason why it cannot be asked."""
 
     index: int
-    end_bytes: int
     id: str | None
     item: Item | None
     problem: str = ""
@@ -69,13 +71,11 @@ class OutputState:
 
 def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
     """Yield the lines that are not blank."""
-    end_bytes = 0
     for index, text in enumerate(stream):
-        end_bytes += len(text)
         if index == 0:
             text = text.removeprefix(BYTE_ORDER_MARK)
         if not text.isspace() and text:
-            yield NumberedLine(index, text, end_bytes)
+            yield NumberedLine(index, text)
 
 
 def read_line(raw: NumberedLine) -> QuestionLine:
@@ -83,7 +83,7 @@ def read_line(raw: NumberedLine) -> QuestionLine:
 
     def problem(text: str, item_id: object = None) -> QuestionLine:
         kept_id = item_id if isinstance(item_id, str) else None
-        return QuestionLine(raw.index, raw.end_bytes, kept_id, None, f"line {raw.index + 1}{text}")
+        return QuestionLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
 
     try:
         value = orjson.loads(raw.text)
@@ -91,34 +91,17 @@ def read_line(raw: NumberedLine) -> QuestionLine:
         return problem(f" is not JSON: {error.msg} (column {error.colno})")
     if not isinstance(value, dict):
         return problem(" is not a JSON object")
-    fields = {name: value[name] for name in ("id", "question", "context") if value.get(name) is not None}
-    if "context" not in fields and "question" in fields:
-        return problem(": context is missing")
-    if type(fields.get("id")) is int:
-        fields["id"] = str(fields["id"])
+    if type(value.get("id")) is int:
+        value["id"] = str(value["id"])
     try:
-        item = Item.model_validate(fields)
+        item = Item.model_validate(with_few_unknown(Item, value))
     except ValidationError as error:
-        return problem(f": {fault(error)}", fields.get("id"))
-    return QuestionLine(raw.index, raw.end_bytes, item.id, item)
-
-
-#: Faults of a field, by pydantic's name; `{}` is replaced by the limit.
-FAULTS = {
-    "missing": "is missing",
-    "string_type": "must be text",
-    "string_too_short": "is empty",
-    "string_too_long": "is longer than {} characters",
-}
-
-
-def fault(error: ValidationError) -> str:
-    """Return the first fault in words: the field and what to change."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    context = first.get("ctx") or {}
-    known = FAULTS.get(first["type"])
-    said = str(context.get("error") or first["msg"]) if known is None else known.format(context.get("max_length", ""))
-    return f"{first['loc'][0] if first['loc'] else 'it'} {said}"
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = place_of(first)
+        return problem(f": {at + ': ' if at else ''}{sentence(first)}", value.get("id"))
+    if item.context_id is not None and not is_context_id(item.context_id):
+        return problem(f": {no_context(item.context_id)}", item.id)
+    return QuestionLine(raw.index, item.id, item)
 
 
 def command_for(text: bytes) -> str:
@@ -134,8 +117,8 @@ def command_for(text: bytes) -> str:
     return "batch" if "question" in value and "custom_id" not in value else ""
 
 
-def refuse_batches(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`."""
+def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
+    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
     first = next(lines, None)
     if first is None:
         return iter(())
@@ -144,13 +127,15 @@ def refuse_batches(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
             "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
             "then `corelane batches create ID`"
         )
+    if {b"question", b"context"} <= set(first.text.replace(b'"', b"").strip().split(b",")):
+        raise InvalidInput("the first line is the header of a table: give --csv")
     return chain([first], lines)
 
 
 def answer_lines(
-    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
-) -> Generator[tuple[QuestionLine, Result], None, None]:
-    """Yield every line with its result, in order; only lines with an item are asked."""
+    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Item]], Generator[ModelResult, None, None]]
+) -> Generator[ModelResult, None, None]:
+    """Yield the result of every line, in order; only lines with an item are asked."""
     pending: deque[QuestionLine] = deque()
 
     def items() -> Iterator[Item]:
@@ -164,13 +149,13 @@ def answer_lines(
             while pending[0].item is None:
                 yield refused(pending.popleft())
             line = pending.popleft()
-            yield line, result.model_copy(update={"index": line.index, "id": line.id})
+            yield result.model_copy(update={"index": line.index, "id": line.id})
     yield from map(refused, pending)
 
 
-def refused(line: QuestionLine) -> tuple[QuestionLine, Result]:
-    """Return a line that cannot be asked, with its failed result."""
-    return line, Result.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
+def refused(line: QuestionLine) -> ModelResult:
+    """Return the failed result of a line that cannot be asked."""
+    return ModelResult.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
 
 
 def write_line(result: dict[str, Any]) -> bytes:

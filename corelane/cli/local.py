@@ -73,7 +73,7 @@ def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path
         with suppress(FileNotFoundError, ServiceUnreachable):
             noted = orjson.loads(parts.read_bytes())
             if noted["pid"] == service.pid and noted["is_ready"]:
-                with Client(noted["api"], max_retries=0) as client:
+                with Client(noted["api"], patience_s=0) as client:
                     states = [core["state"] for core in client.cores()]
                 if sum(state in ("idle", "busy") for state in states) == cores:
                     return str(noted["api"])

@@ -1,60 +1,110 @@
-"""Where an interrupted ``corelane batch`` resumes, in a small file beside its output.
+"""What ``corelane batch`` keeps beside an output, in a small file: what its lines were asked with, and where to resume.
 
 The output holds the lines that are answered. This file holds the name of the run that asked them, so that jobs which
-the service still works on, or has answered since, are found again and not asked twice. Without it, or with other
-options, lines that are not in the output are asked again.
+the service still works on, or has answered since, are found again and not asked twice; and what they cost. It stays
+after the run: lines that are asked in another way never go into one output unnoticed. Without the file, lines that are
+not in the output are asked again.
 """
 
-import hashlib
-import uuid
+import secrets
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
+
+from corelane.domain.usage import Cost, Usage
+from corelane.errors import InvalidInput
 
 #: Added to the name of an output.
 SUFFIX = ".run"
 
+#: Options of a job whose option of the command has another name.
+OPTIONS = {"no_answer_threshold": "--threshold", "no_answer": "--always-answer", "labels": "--label"}
+
 
 @dataclass(slots=True)
 class RunFile:
-    """A run's name, and the lines and items before its oldest unfinished job."""
+    """A run: what it asks with, its name, and the lines, items and cost before its oldest unfinished job."""
 
     path: Path | None
-    asks: str
+    asks: dict[str, Any]
     name: str
     lines: int = 0
     items: int = 0
+    core_s: float = 0.0
+    amount: float = 0.0
+    #: Whether an earlier command began it.
+    is_resumed: bool = False
+    #: Of the amount; None if nothing was spent, empty if a part has no price, or another currency.
+    currency: str | None = None
+
+    def spend(self, usage: Usage | None) -> None:
+        """Add what a job took."""
+        cost = None if usage is None else usage.cost
+        self.core_s += 0.0 if usage is None else usage.core_s
+        currency = "" if cost is None else cost.currency
+        self.currency = currency if self.currency in (None, currency) else ""
+        self.amount += 0.0 if cost is None else cost.amount
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the run cost so far, if all of it has a price."""
+        if not self.currency or not self.core_s:
+            return None
+        return Cost(amount=self.amount, currency=self.currency, per_core_hour=3600 * self.amount / self.core_s)
 
     def write(self) -> None:
         """Write it to disk, whole or not at all."""
         if self.path is None:
             return
-        text = orjson.dumps({"asks": self.asks, "name": self.name, "lines": self.lines, "items": self.items})
+        kept = {name: value for name, value in asdict(self).items() if name not in ("path", "is_resumed")}
         temporary = self.path.with_name(self.path.name + ".new")
-        temporary.write_bytes(text)
+        temporary.write_bytes(orjson.dumps(kept))
         temporary.replace(self.path)
 
-    def remove(self) -> None:
-        """Remove the file: the run is over."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
-
-def open_run(output: Path | None, asks: object, kept_lines: int) -> RunFile:
+def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, anew: bool = False) -> RunFile:
     """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
-    ``asks`` is the model and options that every line is asked with: others make another run.
+    ``asks`` is what every line is asked with; raises InvalidInput if the output was begun with something else.
     """
+    asked = orjson.loads(orjson.dumps(dict(asks)))
     path = None if output is None else output.with_name(output.name + SUFFIX)
-    digest = hashlib.sha256(orjson.dumps(asks, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
-    if path is not None:
-        with suppress(FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            found = orjson.loads(path.read_bytes())
-            run = RunFile(path, digest, str(found["name"]), int(found["lines"]), int(found["items"]))
-            if found["asks"] == digest and 0 <= run.lines <= kept_lines and run.items >= 0:
+    if path is not None and not anew:
+        # One of an earlier version is read as none.
+        with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
+            run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)
+            if kept_lines and differences(run.asks, asked):
+                raise InvalidInput(
+                    f"{output} was begun otherwise: {differences(run.asks, asked)}. Resume it with what it was begun "
+                    "with, name another output, or start over with --overwrite"
+                )
+            if run.asks == asked and 0 <= run.lines <= kept_lines:
                 return run
-    run = RunFile(path, digest, f"batch-{uuid.uuid4().hex}", kept_lines)
+    run = RunFile(path, asked, f"batch-{secrets.token_hex(6)}", kept_lines)
     run.write()
     return run
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the options that differ, as they are given to the command."""
+    names = sorted({*before, *now})
+    return "; ".join(
+        f"{_option(name)} was {_shown(before, name)}, now it is {_shown(now, name)}"
+        for name in names
+        if before.get(name) != now.get(name)
+    )
+
+
+def _option(name: str) -> str:
+    return OPTIONS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _shown(asks: Mapping[str, Any], name: str) -> str:
+    value = asks.get(name)
+    if value is None or value == []:
+        return "not given"
+    return "given" if value is False else " ".join(map(str, value)) if isinstance(value, list) else str(value)

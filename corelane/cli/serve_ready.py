@@ -85,5 +85,5 @@ def _answers(settings: Settings) -> bool:
     """Return whether the API of this host says that a question would be answered."""
     from corelane.client import Client
 
-    with Client(local_url(settings.host, settings.port), max_retries=0, timeout_s=ASK_S) as client:
+    with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=ASK_S) as client:
         return client.ready()

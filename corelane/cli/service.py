@@ -20,15 +20,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 
-#: Retries of a call while the service is away: somebody waits for the command; a watch outlives a restart.
-RETRIES, WATCH_RETRIES = 1, 12
+#: How long a call is tried again while the service is away, in seconds: somebody waits for the command; what runs for
+#: long outlives a restart.
+PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 
 def connect(
     url: UrlOption = None,
     api_key: KeyOption = None,
     *,
-    max_retries: int = RETRIES,
+    patience_s: float = PATIENCE_S,
     on_wait: WaitNotice | None = None,
 ) -> "Client":
     """Return a client of that service, with the key given or set; nothing is sent yet.
@@ -42,8 +43,8 @@ def connect(
     if api_key is None and settings.api_key is not None:
         api_key = settings.api_key.get_secret_value()
     where = url or settings.url or local_url(settings.host, settings.port)
-    return Client(where, api_key, max_retries=max_retries, on_wait=on_wait or WaitNotice())
+    return Client(where, api_key, patience_s=patience_s, on_wait=on_wait or WaitNotice())
 
 
 ServiceClient = Annotated["Client", Made(connect)]
-PatientClient = Annotated["Client", Made(partial(connect, max_retries=WATCH_RETRIES))]
+PatientClient = Annotated["Client", Made(partial(connect, patience_s=LONG_PATIENCE_S))]

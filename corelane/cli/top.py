@@ -39,7 +39,7 @@ PRINTED_CHARS = 200
 #: Answers that will not change by asking again.
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
-LiveClient = Annotated["Client", Made(partial(connect, max_retries=0, on_wait=WaitNotice(quiet=True)))]
+LiveClient = Annotated["Client", Made(partial(connect, patience_s=0, on_wait=WaitNotice(quiet=True)))]
 
 
 class Poller:

@@ -20,6 +20,9 @@ SAY_S, SAY_AGAIN_S = 1.0, 30.0
 #: Time between two reports of a command's progress, in seconds.
 REPORT_S = 60.0
 
+#: Time that a report under way may take once the command is over, in seconds.
+LAST_REPORT_S = 1.0
+
 
 class WaitNotice:
     """Says why a call is sent again later. Made for one command; called by its client before each pause."""
@@ -42,12 +45,12 @@ class WaitNotice:
 
 
 @contextmanager
-def reporting(report: Callable[[], None]) -> Iterator[None]:
-    """Call a function every ``REPORT_S``, in a thread of its own, while the block runs."""
+def reporting(report: Callable[[], None], every_s: float | None = None) -> Iterator[None]:
+    """Call a function every ``REPORT_S``, or as often as given, in a thread of its own, while the block runs."""
     is_over = threading.Event()
 
     def repeat() -> None:
-        while not is_over.wait(REPORT_S):
+        while not is_over.wait(REPORT_S if every_s is None else every_s):
             report()
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -56,4 +59,5 @@ def reporting(report: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        thread.join()
+        # A report that waits for the service does not keep the command from ending.
+        thread.join(LAST_REPORT_S)

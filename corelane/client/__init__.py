@@ -9,7 +9,8 @@ callers who prefer webhooks to polling.
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
 from corelane.client.endpoints import JobParts
-from corelane.client.protocol import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, Wait, pause_s
+from corelane.client.patience import LONGEST_PAUSE_S, PATIENCE_S, Wait, pause_s
+from corelane.client.protocol import AWAY, OVERLOADED, JobEvent
 from corelane.client.webhooks import verify_webhook
 from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, read_problem
 from corelane.domain.addresses import local_url
@@ -19,6 +20,7 @@ __all__ = [
     "FOREIGN",
     "LONGEST_PAUSE_S",
     "OVERLOADED",
+    "PATIENCE_S",
     "PIECE_BYTES",
     "AsyncClient",
     "Client",

@@ -2,19 +2,21 @@
 
 Memory stays flat: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
 after an interruption: the same items, cut at the same places, are the same jobs to the service, which has their results
-or still works on them, and answers none of them twice.
+or still works on them, and answers none of them twice. Only a job that was canceled meanwhile is asked again.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Unpack
 
 from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
-from corelane.domain.jobs import Item, Job, Options, Priority, Result
+from corelane.client.protocol import TOO_LARGE
+from corelane.domain.jobs import Item, Job, JobStatus, ModelResult
 from corelane.domain.unanswered import failed_result
-from corelane.errors import CorelaneError, ServiceError
+from corelane.domain.usage import Usage
+from corelane.errors import CorelaneError, ServiceError, UnknownContext
 
 #: Most items and bytes in a job: a tenth and a half of the service's default limits.
 JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
@@ -49,35 +51,92 @@ class NamedRun:
     reached: Callable[[int], None]
 
 
+@dataclass(slots=True)
+class BulkState:
+    """What is in flight, for those who tell the progress from another thread, or what goes on after an interruption.
+
+    It is behind by a moment at most, and never ahead.
+    """
+
+    #: The jobs in flight, oldest first, as they were submitted; and any of them as it was last seen.
+    jobs: dict[str, Job] = field(default_factory=dict)
+    seen: dict[str, Job] = field(default_factory=dict)
+    #: Results that were read of the oldest job.
+    read: int = 0
+    #: Items that were done already when their job was submitted: an earlier run had asked them.
+    found: int = 0
+    #: Called, if given, with the usage of each job whose results have all been read; None if it is not known.
+    spend: Callable[[Usage | None], None] | None = None
+
+    @property
+    def ahead(self) -> int:
+        """Items that the service is done with, and whose results have not been read."""
+        done = [self._now(job).counts.done for job in list(self.jobs.values())]
+        return max(0, done[0] - self.read) + sum(done[1:]) if done else 0
+
+    @property
+    def open(self) -> int:
+        """Items in flight that the service is not done with, as far as is known."""
+        return sum(found.counts.total - found.counts.done for found in map(self._now, list(self.jobs.values())))
+
+    def look(self, client: Client, label: str) -> None:
+        """See how far the jobs in flight are, by the label that all of them have; nothing if the service is away."""
+        # RuntimeError: the client was closed meanwhile, as its command has ended.
+        with suppress(CorelaneError, RuntimeError):
+            for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):
+                self.seen[job.id] = job
+
+    def begin(self, job: Job) -> None:
+        """Note a job that was submitted."""
+        self.found += job.counts.done
+        self.jobs[job.id] = job
+
+    def end(self, job_id: str) -> None:
+        """Forget the oldest job."""
+        self.jobs.pop(job_id)
+        self.read = 0
+        self.seen.pop(job_id, None)
+
+    def _now(self, job: Job) -> Job:
+        return self.seen.get(job.id, job)
+
+
 def answer_all(
     client: Client,
     items: Iterable[JobItem],
     *,
-    model: str = "default",
-    options: Options | Mapping[str, Any] | None = None,
-    priority: Priority | str | None = None,
     jobs_in_flight: int = 4,
     run: NamedRun | None = None,
-) -> Generator[Result, None, None]:
+    state: BulkState | None = None,
+    **parts: Unpack[JobParts],
+) -> Generator[ModelResult, None, None]:
     """Yield the results of any number of items in order, ``index`` counting them all; memory stays flat.
 
-    Jobs too large for the service are halved; an item too large alone is sent as lines, or gets a failed result. Closed
-    or interrupted, it cancels the jobs in flight, unless it is a ``run`` that can be resumed.
+    Jobs that the service refuses for their size, or for a stored context that it does not have, are halved; an item too
+    large alone is sent as lines, and one that is refused alone gets a failed result. Closed or interrupted, it cancels
+    the jobs in flight, unless it is a ``run`` that can be resumed.
     """
 
     def submit(first: int, job: list[JobItem]) -> Job:
-        key = None if run is None else f"{run.name}.{run.first + first}.{len(job)}"
         # A job that is too large is halved rather than sent as lines: both halves can be in flight.
-        given: JobParts = {"model": model, "options": options, "priority": priority}
-        return client.submit(job, idempotency_key=key, or_lines=len(job) == 1, **given)
+        if run is None:
+            return client.submit(job, or_lines=len(job) == 1, **parts)
+        key = f"{run.name}.{run.first + first}.{len(job)}"
+        while True:
+            found = client.submit(job, idempotency_key=key, or_lines=len(job) == 1, **parts)
+            if found.status is not JobStatus.CANCELED:
+                return found
+            key += ".again"
 
-    in_flight = _JobsInFlight(client, cut_jobs(items), submit)
+    state = BulkState() if state is None else state
+    in_flight = _JobsInFlight(client, cut_jobs(items), submit, state)
     index = 0
     try:
         while in_flight.fill(jobs_in_flight):
             for result in in_flight.oldest():
                 yield result.model_copy(update={"index": index})
                 index += 1
+            in_flight.end_oldest()
             if run is not None:
                 run.reached(run.first + index)
     finally:
@@ -89,42 +148,62 @@ class _JobsInFlight:
     """The jobs in flight, oldest first: ids, or the result of an item that was refused."""
 
     def __init__(
-        self, client: Client, jobs: Iterator[list[JobItem]], submit: Callable[[int, list[JobItem]], Job]
+        self,
+        client: Client,
+        jobs: Iterator[list[JobItem]],
+        submit: Callable[[int, list[JobItem]], Job],
+        state: BulkState,
     ) -> None:
         self._client = client
         self._jobs = jobs
         self._submit = submit
+        self._state = state
         self._next = 0
         self._held: deque[list[JobItem]] = deque()
-        self._in_flight: deque[str | Result] = deque()
+        self._in_flight: deque[Job | ModelResult] = deque()
 
     def fill(self, most: int) -> bool:
         """Submit until ``most`` are in flight; return whether any is."""
         while len(self._in_flight) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
             try:
-                self._in_flight.append(self._submit(self._next, job).id)
+                submitted = self._submit(self._next, job)
+                self._state.begin(submitted)
+                self._in_flight.append(submitted)
                 self._next += len(job)
             except ServiceError as error:
                 if error.status in OVERLOADED and self._in_flight:
                     self._held.appendleft(job)
                     break
-                if error.status != 413:
+                if error.status != TOO_LARGE and error.problem_code != UnknownContext.code:
                     raise
                 self._divide(job, error)
         return bool(self._in_flight)
 
-    def oldest(self) -> Iterator[Result]:
+    def oldest(self) -> Iterator[ModelResult]:
         """Yield the oldest job's results, to its end."""
         first = self._in_flight[0]
-        yield from [first] if isinstance(first, Result) else self._client.iter_results(first)
-        self._in_flight.popleft()
+        if isinstance(first, ModelResult):
+            yield first
+            return
+        for result in self._client.iter_results(first.id):
+            self._state.read += 1
+            yield ModelResult(**dict(result), model=first.model)
+
+    def end_oldest(self) -> None:
+        """Let go of the oldest job, whose results have all been read."""
+        first = self._in_flight.popleft()
+        if isinstance(first, Job):
+            if self._state.spend is not None:
+                self._state.spend(self._client.get(first.id).usage)
+            self._state.end(first.id)
 
     def cancel(self) -> None:
         """Cancel all jobs in flight, as long as the service can be reached."""
         with suppress(CorelaneError):
             for job in self._in_flight:
-                if isinstance(job, str):
-                    self._client.cancel(job)
+                if isinstance(job, Job):
+                    self._client.cancel(job.id)
+                    self._state.end(job.id)
 
     def _divide(self, job: list[JobItem], error: ServiceError) -> None:
         if len(job) > 1:
@@ -134,4 +213,4 @@ class _JobsInFlight:
         item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
         self._next += 1
         result = failed_result(0, item_id, error.problem_code, error.detail)
-        self._in_flight.append(Result.model_validate(result))
+        self._in_flight.append(ModelResult.model_validate(result))

@@ -37,7 +37,7 @@ def read_context(context_id: str) -> Call[str]:
 
 def delete_context(context_id: str) -> Call[None]:
     """Delete a stored context, tried once. Jobs that name it already are answered."""
-    return Call("DELETE", "/v1/contexts/{context_id}", read_nothing, {"context_id": context_id}, max_retries=0)
+    return Call("DELETE", "/v1/contexts/{context_id}", read_nothing, {"context_id": context_id}, tried_once=True)
 
 
 def list_contexts(after: str | None, limit: int) -> Call[ContextList]:

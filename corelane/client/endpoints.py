@@ -52,7 +52,7 @@ class Call(Generic[Answer]):
     content: bytes | Iterable[bytes] | AsyncIterable[bytes] | Callable[[], Iterable[bytes]] | None = None
     wait_s: float = 0.0
     repeatable: bool = True
-    max_retries: int | None = None
+    tried_once: bool = False
 
     @property
     def url(self) -> str:
@@ -160,7 +160,7 @@ def submit_lines_async(
 
 def _submit_pieces(content: Iterable[bytes] | AsyncIterable[bytes], key: str | None) -> Call[Job]:
     headers = NDJSON | ({} if key is None else {"Idempotency-Key": key})
-    return Call("POST", "/v1/jobs", of(Job), headers=headers, content=content, repeatable=False, max_retries=0)
+    return Call("POST", "/v1/jobs", of(Job), headers=headers, content=content, repeatable=False, tried_once=True)
 
 
 def get_job(job_id: str, wait_s: float = 0.0) -> Call[Job]:
@@ -198,12 +198,12 @@ def retry(job_id: str) -> Call[Job]:
 
 def delete_job(job_id: str) -> Call[None]:
     """Delete a job and its results, tried once: a second try would find nothing. An open job is canceled first."""
-    return Call("DELETE", "/v1/jobs/{job_id}", read_nothing, {"job_id": job_id}, max_retries=0)
+    return Call("DELETE", "/v1/jobs/{job_id}", read_nothing, {"job_id": job_id}, tried_once=True)
 
 
 def cancel(job_id: str) -> Call[Job]:
     """Cancel the unanswered items of a job, tried once; a final job stays as it is."""
-    return Call("POST", "/v1/jobs/{job_id}/cancel", of(Job), {"job_id": job_id}, max_retries=0)
+    return Call("POST", "/v1/jobs/{job_id}/cancel", of(Job), {"job_id": job_id}, tried_once=True)
 
 
 def results(job_id: str, after: str | None) -> Call[ResultList]:
@@ -249,7 +249,7 @@ def read_file(file_id: str) -> Call[bytes]:
 
 def delete_file(file_id: str) -> Call[None]:
     """Delete a file, tried once."""
-    return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, max_retries=0)
+    return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, tried_once=True)
 
 
 def create_batch(
@@ -279,7 +279,7 @@ def get_batch(batch_id: str) -> Call[Batch]:
 
 def cancel_batch(batch_id: str) -> Call[Batch]:
     """End a batch with the answers it has by now, tried once."""
-    return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, max_retries=0)
+    return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, tried_once=True)
 
 
 def list_deliveries(job_id: str) -> Call[list[dict[str, Any]]]:
@@ -373,7 +373,7 @@ def unset_alias(alias: str) -> Call[dict[str, Any]]:
 
 def ready() -> Call[dict[str, Any]]:
     """Ask whether a question asked now would be answered."""
-    return Call("GET", "/readyz", read_object, max_retries=0)
+    return Call("GET", "/readyz", read_object, tried_once=True)
 
 
 def of(kind: type[Model]) -> Callable[[bytes], Model]:

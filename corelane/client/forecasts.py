@@ -62,7 +62,7 @@ def as_forecast(call: Call[Job]) -> Call[JobForecast]:
         call.method,
         call.route,
         of(JobForecast),
-        **{name: getattr(call, name) for name in ("headers", "content", "repeatable", "max_retries")},
+        **{name: getattr(call, name) for name in ("headers", "content", "repeatable", "tried_once")},
     )
 
 

@@ -6,7 +6,6 @@ An exchange is a generator of steps; the driver sends the outcome of each step b
 back-off while the service is away or overloaded, if it changes nothing or carries a key that makes repeating it safe.
 """
 
-import random
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import httpx2
 
 from corelane.client import endpoints
 from corelane.client.endpoints import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters, JobParts, job_body, new_key
+from corelane.client.patience import FIRST_PAUSE_S, Outage, Wait
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
 from corelane.domain.batches import FINAL, Batch, FileObject
 from corelane.domain.events import DATA, EventType, Partial, Progress
@@ -37,9 +37,6 @@ POLL_BATCH_S = 5.0
 
 #: Jobs or batches asked for in one page.
 PAGE_JOBS = 100
-
-#: First pause before a call is repeated, doubled each time; and the longest, whatever the service asks for. Seconds.
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.
 OVERLOADED = frozenset({429, 503})
@@ -70,19 +67,6 @@ class HttpReply:
     status: int
     headers: Mapping[str, str]
     content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a call is not answered yet: it failed with ``reason`` and is sent again in ``seconds``.
-
-    ``waited_s`` is how long this call has paused before, over ``attempt`` earlier failures.
-    """
-
-    reason: CorelaneError
-    seconds: float
-    waited_s: float = 0.0
-    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +117,11 @@ class ServiceProtocol:
 
     base_url: str
     timeout_s: float
-    max_retries: int
+    patience_s: float
 
     def call(self, call: Call[Answer]) -> Exchange[Answer]:
         """Make one call, repeated where that is safe and may help."""
-        most = self.max_retries if call.max_retries is None else call.max_retries
-        attempt, waited_s = 0, 0.0
+        outage = Outage(0 if call.tried_once else self.patience_s)
         while True:
             reply: HttpReply | httpx2.HTTPError = yield Send(call)
             retry_after = None
@@ -151,11 +134,9 @@ class ServiceProtocol:
             else:
                 failure = self._unreachable(reply, call.repeatable)
                 may_help = call.repeatable or isinstance(reply, httpx2.ConnectError | httpx2.ConnectTimeout)
-            if not may_help or attempt >= most:
+            if not may_help:
                 raise failure
-            pause = pause_s(attempt, retry_after, random.random())
-            yield Pause(pause, Wait(failure, pause, waited_s, attempt))
-            attempt, waited_s = attempt + 1, waited_s + pause
+            yield _pause(outage.wait(failure, retry_after))
 
     def submit(
         self,
@@ -205,27 +186,30 @@ class ServiceProtocol:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def results(self, job_id: str, *, drop: bool = False) -> Giving[Result]:
+    def results(self, job_id: str, *, after: int | None = None, drop: bool = False) -> Giving[Result]:
         """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
+
+        Each comes once, whatever breaks meanwhile. A caller that is interrupted goes on ``after`` the index of the last
+        result that it has.
 
         With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
         caller that has stored a result before it asks for the next loses none, whenever it stops; next time it reads
         the page it stopped in again, and perhaps a few results before that. A job with a ``results_window`` is read to
         its end only so.
         """
-        after: str | None = None
+        cursor = None if after is None else str(after + 1)
         is_final = False
         while True:
-            page = yield from self.call(endpoints.results(job_id, after))
+            page = yield from self.call(endpoints.results(job_id, cursor))
             for result in page.data:
                 yield Give(result)
             if drop and page.data:
                 yield from self.call(endpoints.drop_results(job_id, page.data[-1].index + 1))
             if not page.has_more or page.next is None:
                 return
-            after = page.next
+            cursor = page.next
             if is_final and not page.data:
-                raise self.not_corelane(f"{job_id} is final but its results end at item {after}")
+                raise self.not_corelane(f"{job_id} is final but its results end at item {cursor}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
 
@@ -234,36 +218,27 @@ class ServiceProtocol:
 
         Each comes once and in order: a stream that breaks is resumed after the last event that was read.
         """
-        attempt = 0
+        outage = Outage(self.patience_s)
         while True:
             opened: HttpReply | httpx2.HTTPError | None = yield Listen(endpoints.events(job_id, after))
-            pause_ms = None
-            if isinstance(opened, HttpReply):
-                if opened.status == NOTHING_MORE:
-                    return
-                failure: CorelaneError = read_problem(opened.status, opened.content)
-                if opened.status not in AWAY:
-                    raise failure
-            elif opened is not None:
-                failure = self._unreachable(opened, True)
-            else:
-                failure = ServiceUnreachable(f"{self.base_url} broke off its events")
-                while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
-                    pause_ms = heard.retry if heard.retry is not None else pause_ms
-                    after = heard.id or after
-                    if heard.event in DATA:
-                        attempt = 0
-                        event = self._event(heard)
-                        yield Give(event)
-                        if event.type is EventType.COMPLETED:
-                            return
-                if heard is not None:
-                    failure = self._unreachable(heard, True)
-            if attempt >= self.max_retries:
-                raise failure
-            pause = pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000
-            yield Pause(pause, Wait(failure, pause, attempt=attempt))
-            attempt += 1
+            if isinstance(opened, HttpReply) and opened.status == NOTHING_MORE:
+                return
+            if opened is not None:
+                yield self._pause_after(opened, outage)
+                continue
+            outage.rests()
+            asked_s = None
+            while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
+                asked_s = heard.retry / 1000 if heard.retry is not None else asked_s
+                after = heard.id or after
+                if heard.event in DATA:
+                    outage = Outage(self.patience_s)
+                    event = self._event(heard)
+                    yield Give(event)
+                    if event.type is EventType.COMPLETED:
+                        return
+            broke = ServiceUnreachable(f"{self.base_url} broke off its events")
+            yield _pause(outage.wait(broke if heard is None else self._unreachable(heard, True), asked_s=asked_s))
 
     def _event(self, heard: httpx2.ServerSentEvent) -> JobEvent:
         kind = EventType(heard.event)
@@ -330,16 +305,29 @@ class ServiceProtocol:
 
     def download(self, file_id: str, path: str | Path) -> Exchange[None]:
         """Write a file's content to ``path``, which appears once it is whole."""
-        refused = yield Listen(endpoints.read_file(file_id), is_events=False)
-        if isinstance(refused, HttpReply):
-            raise read_problem(refused.status, refused.content)
-        if refused is not None:
-            raise self._unreachable(refused, True)
+        outage = Outage(self.patience_s)
         with whole_file(Path(path)) as file:
-            while isinstance(piece := (yield Hear()), bytes):
-                file.write(piece)
-            if piece is not None:
-                raise self._unreachable(piece, True)
+            while True:
+                failed: HttpReply | httpx2.HTTPError | None = yield Listen(endpoints.read_file(file_id), False)
+                if failed is None:
+                    outage.rests()
+                    while isinstance(piece := (yield Hear()), bytes):
+                        file.write(piece)
+                    if piece is None:
+                        return
+                    failed = piece
+                yield self._pause_after(failed, outage)
+                file.seek(0)
+                file.truncate()
+
+    def _pause_after(self, failed: HttpReply | httpx2.HTTPError, outage: Outage) -> Pause:
+        """Return the pause before a stream is opened again; raise its failure if that cannot help."""
+        if not isinstance(failed, HttpReply):
+            return _pause(outage.wait(self._unreachable(failed, True)))
+        failure = read_problem(failed.status, failed.content)
+        if failed.status not in AWAY:
+            raise failure
+        return _pause(outage.wait(failure, failed.headers.get("Retry-After")))
 
     def ready(self) -> Exchange[bool]:
         """Return whether a question asked now would be answered; tries once and never raises."""
@@ -378,8 +366,5 @@ class ServiceProtocol:
         return ServiceUnreachable(f"{self.base_url} broke off: {error or type(error).__name__}{doubt}")
 
 
-def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
-    """Return seconds until the next try: as the service asked, else doubling; spread by ``chance`` in [0, 1)."""
-    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
-        return min(float(retry_after) * (1 + chance / 4), LONGEST_PAUSE_S)
-    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), LONGEST_PAUSE_S) * (1 + chance) / 2
+def _pause(wait: Wait) -> Pause:
+    return Pause(wait.seconds, wait)

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import httpx2
 
 from corelane.client.endpoints import Call
-from corelane.client.protocol import ServiceProtocol, Wait
+from corelane.client.patience import PATIENCE_S, Wait
+from corelane.client.protocol import ServiceProtocol
 from corelane.client.wire import checked_key, host_of
 from corelane.errors import InvalidInput
 
@@ -63,16 +64,17 @@ class BaseClient(Generic[Http]):
         api_key: str | None = None,
         *,
         timeout_s: float = 30.0,
-        max_retries: int = 4,
+        patience_s: float = PATIENCE_S,
         on_wait: Callable[[Wait], None] = log_wait,
     ) -> None:
-        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait. ``patience_s`` is how
+        long a call is tried again where the service is away or overloaded, from its first failure on; 0 is never.
 
         ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
         warning of the logger ``corelane.client``.
         """
         self.base_url = base_url.rstrip("/")
-        self._protocol = ServiceProtocol(self.base_url, timeout_s, max_retries)
+        self._protocol = ServiceProtocol(self.base_url, timeout_s, patience_s)
         self._on_wait = on_wait
         self._http: Http = self._make_http(**http_options(self.base_url, api_key))
 

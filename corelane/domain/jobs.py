@@ -310,6 +310,12 @@ class Result(BaseModel):
     )
 
 
+class ModelResult(Result):
+    """A result of a bulk, whose jobs nobody looks at: it says itself who gave it."""
+
+    model: str | None = Field(None, description="The model version that was asked; null if none was.")
+
+
 class ResultList(BaseModel):
     """One page of results in item order."""
 

@@ -106,7 +106,7 @@ class ChaosFleet:
 
     def client(self, key: str | None = None) -> Client:
         """Return a client of this fleet that repeats nothing."""
-        return Client(self.url, key, max_retries=0, timeout_s=10)
+        return Client(self.url, key, patience_s=0, timeout_s=10)
 
     @property
     def workers(self) -> list[Part]:

@@ -164,7 +164,7 @@ class Load:
         count = 0
         try:
             with httpx2.Client(base_url=self.url, timeout=10) as http, ExitStack() as stack:
-                clients = {key: stack.enter_context(Client(self.url, key, max_retries=0)) for key in KEYS}
+                clients = {key: stack.enter_context(Client(self.url, key, patience_s=0)) for key in KEYS}
                 while not self._enough.wait(rng.uniform(0.0, 0.4 if follows else 2 * STEADY_S)):
                     count += 1
                     job = draw(rng, f"{self._seed}-{number}-{count}", self._most_items if follows else STEADY_ITEMS)

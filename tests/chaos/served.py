@@ -200,7 +200,7 @@ class ServedFleet:
 
     def client(self, key: str | None = None) -> Client:
         """Return a client of this service that repeats nothing."""
-        return Client(self.url, key, max_retries=0, timeout_s=10)
+        return Client(self.url, key, patience_s=0, timeout_s=10)
 
     def known(self) -> dict[str, Any]:
         """Return the notes of `serve` on itself and its parts; empty before it begins."""

@@ -1,8 +1,13 @@
-"""Batches of thousands of lines through a fleet whose engine takes no time, and whose keeper is killed."""
+"""Batches of thousands of lines through a fleet whose engine takes no time, and whose processes are killed."""
 
 import random
+import subprocess
+import sys
 import time
+from functools import partial
+from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
@@ -48,3 +53,38 @@ def test_keeper_killed_again_and_again_answers_each_line_once(one_core: ChaosFle
             assert done.request_counts.to_dict() == {"total": 3001, "completed": 3000, "failed": 1}
             output = lines_of(client, done.output_file_id)
             assert [each["custom_id"] for each in output] == [f"n{n}" for n in range(3000)]
+
+
+@pytest.mark.chaos
+def test_command_and_service_killed_again_and_again_write_each_line_once(one_core: ChaosFleet, tmp_path: Path) -> None:
+    one_core.wait_whole(60)
+    questions, output = tmp_path / "q.jsonl", tmp_path / "a.jsonl"
+    asked = [
+        {"id": n if n % 2 else f"q{n}", "question": "Which?", "context": f"Run {tmp_path.name} {n}."}
+        for n in range(8000)
+    ]
+    for place in (7, 4500, 7999):
+        del asked[place]["context"]
+    questions.write_bytes(b"\n".join(map(orjson.dumps, asked)))
+    command = [sys.executable, "-m", "corelane", "batch", str(questions), "-o", str(output), "--url", one_core.url]
+
+    def beyond(size: int) -> bool:
+        return output.exists() and output.stat().st_size > size
+
+    for is_last in (False, True):
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            before = output.stat().st_size if output.exists() else 0
+            wait_for(partial(beyond, before))
+            assert process.poll() is None
+            for part in one_core.parts.values():
+                part.end()
+            if not is_last:
+                wait_for(partial(beyond, output.stat().st_size))
+                process.kill()
+            _, said = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    written = [orjson.loads(line) for line in output.read_bytes().splitlines()]
+    assert [(each["index"], each["id"]) for each in written] == [(n, str(each["id"])) for n, each in enumerate(asked)]
+    failed = [each for each in written if each["status"] != "succeeded"]
+    assert [(each["index"], each["model"]) for each in failed] == [(7, None), (4500, None), (7999, None)]
+    assert len({each["model"] for each in written}) == 2

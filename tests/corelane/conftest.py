@@ -33,5 +33,5 @@ def service(httpserver: HTTPServer) -> StandIn:
 @pytest.fixture(params=[Client, Awaited])
 def client(service: StandIn, request: pytest.FixtureRequest) -> Iterator[Client]:
     """Either client; what they do is the same."""
-    with request.param(service.url, timeout_s=30, max_retries=2) as client:
+    with request.param(service.url, timeout_s=30) as client:
         yield client

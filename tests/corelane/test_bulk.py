@@ -45,6 +45,15 @@ def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -
     ]
 
 
+def test_an_item_whose_stored_context_is_gone_fails_alone(client: Client, service: StandIn) -> None:
+    items = [*many(5), {"id": "lost", "question": "Who?", "context_id": "ctx_" + "0" * 64}, *many(3)]
+    results = list(answer_all(client, items))
+    assert [(result.id, result.model, result.error and result.error.code) for result in results if result.error] == [
+        ("lost", None, "unknown_context")
+    ]
+    assert [result.model for result in results if not result.error] == ["words@1"] * 8
+
+
 def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, service: StandIn) -> None:
     service.max_items, service.bounds_lines = 0, False
     assert [result.answer and result.answer.text for result in answer_all(client, many(2))] == ["word0", "word1"]
@@ -52,7 +61,7 @@ def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, 
 
 def test_answer_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
     service.max_open = 1
-    with Client(service.url, max_retries=0) as client:
+    with Client(service.url, patience_s=0) as client:
         results = list(answer_all(client, many(2500), jobs_in_flight=3))
     assert [result.index for result in results] == list(range(2500))
     assert service.most_open == 1

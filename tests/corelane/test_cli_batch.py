@@ -2,12 +2,17 @@
 
 import csv
 import io
+import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +38,15 @@ from corelane.cli.jsonl import (
 )
 from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
-from corelane.domain.jobs import Item, Result
+from corelane.domain.jobs import Item, ModelResult
 from corelane.domain.unanswered import unanswered_result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from tests.corelane.stand_in import StandIn, answer, problem
+from tests.integration.conftest import wait_for
 
 QUESTIONS = b"\n".join(
     [
-        b'{"id": "a", "question": "Who?", "context": "Ada wrote it.", "more": [1]}',
+        b'{"id": "a", "question": "Who?", "context": "Ada wrote it."}',
         b"",
         b'{"question": "Who?", "context": "Zo\xc3\xab\xe2\x80\xa8wrote it."}\r',
         b"{broken",
@@ -52,8 +58,8 @@ QUESTIONS = b"\n".join(
 )
 
 CSV_QUESTIONS = (
-    'id,question,more,context\r\na,Who?,x,"Ada, and others"\r\n,"Who\n?",,"Zoë""s\nbook"\n\nc,,,nothing\n'
-    'd,Nothing?,1,"Ada\nwrote"\n"e\nf",Nothing?,2,x\n'
+    'id,question,context\r\na,Who?,"Ada, and others"\r\n,"Who\n?","Zoë""s\nbook"\n\nc,,nothing\n'
+    'd,Nothing?,"Ada\nwrote"\n"e\nf",Nothing?,x\n'
 ).encode()
 
 #: The command as a program; with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
@@ -92,10 +98,10 @@ def write_questions(path: Path, count: int) -> Path:
     return path
 
 
-def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
+def locally(items: Iterable[Item]) -> Generator[ModelResult, None, None]:
     for index, item in enumerate(list(items)):
         found = unanswered_result(index, item.id, "succeeded")  # type: ignore[arg-type]
-        yield Result.model_validate(found | {"no_answer_score": len(item.context or "") / 100})
+        yield ModelResult.model_validate(found | {"no_answer_score": len(item.context or "") / 100, "model": "words@1"})
 
 
 def resume(written: bytes, text: bytes) -> bytes:
@@ -104,7 +110,7 @@ def resume(written: bytes, text: bytes) -> bytes:
     lines = number_lines(io.BytesIO(text))
     skip_answered(lines, kept)
     rest = b"".join(
-        write_line(result.model_dump(mode="json")) for _, result in answer_lines(map(read_line, lines), locally)
+        write_line(result.model_dump(mode="json")) for result in answer_lines(map(read_line, lines), locally)
     )
     return written[: kept.size_bytes] + rest
 
@@ -167,45 +173,49 @@ def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
         (b'{"question": "\\ud800", "context": "c"}', "line 3 is not JSON"),
         (b"[1]", "line 3 is not a JSON object"),
         (b"null", "line 3 is not a JSON object"),
-        (b'{"question": "q"}', "line 3: context is missing"),
-        (b'{"question": 5, "context": "c"}', "line 3: question must be text"),
-        (b'{"question": "q", "context": "c", "id": true}', "line 3: id must be text"),
-        (b'{"question": " ", "context": "c"}', "line 3: question must hold more than white space"),
-        (b'{"question": "", "context": "c"}', "line 3: question is empty"),
-        (b'{"question": "q", "context": "c", "id": "%s"}' % (b"x" * 257), "line 3: id is longer than 256 characters"),
-        (b'{"question": "q", "context": null}', "line 3: context is missing"),
+        (b'{"question": "q"}', "line 3: give a `context`"),
+        (b'{"question": 5, "context": "c"}', "line 3: question: a text is wanted"),
+        (b'{"question": "q", "context": "c", "id": true}', "line 3: id: a text is wanted"),
+        (b'{"question": " ", "context": "c"}', "line 3: question: must hold more than white space"),
+        (b'{"question": "", "context": "c"}', "line 3: question: at least 1 character is wanted"),
+        (b'{"question": "q", "context": "c", "id": "%s"}' % (b"x" * 257), "line 3: id: at most 256 characters"),
+        (b'{"question": "q", "context": null}', "line 3: give a `context`"),
+        (b'{"question": "q", "context": "c", "contxt": 1}', "line 3: contxt: there is no such field"),
+        (b'{"question": "q", "context_id": "mine"}', "line 3: there is no 'mine' in the job's `contexts`"),
     ],
 )
 def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:
-    line = read_line(NumberedLine(2, text, 0))
+    line = read_line(NumberedLine(2, text))
     assert line.item is None
     assert line.problem.startswith(problem)
 
 
+@pytest.mark.parametrize("fault", [b"", b', "context": null', b', "context": "c", "more": 1', b', "context_id": "x"'])
+@pytest.mark.parametrize(("given", "kept"), [(b'"a"', "a"), (b"7", "7")])
+def test_a_line_that_cannot_be_asked_keeps_its_id(fault: bytes, given: bytes, kept: str) -> None:
+    line = read_line(NumberedLine(0, b'{"id": %s, "question": "Who?"%s}' % (given, fault)))
+    assert (line.item, line.id) == (None, kept)
+
+
 @given(st.binary(max_size=80))
 def test_any_bytes_can_be_read_as_a_line(text: bytes) -> None:
-    line = read_line(NumberedLine(0, text, len(text)))
+    line = read_line(NumberedLine(0, text))
     assert (line.item is None) == bool(line.problem)
 
 
 def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None:
     text = b'\xef\xbb\xbf{"question":"q","context":"c"}\r\n\r\n \n{"question":"r","context":"c"}'
     lines = [read_line(raw) for raw in number_lines(io.BytesIO(text))]
-    assert [(line.index, line.item and line.item.question, line.end_bytes) for line in lines] == [
-        (0, "q", 35),
-        (3, "r", len(text)),
-    ]
+    assert [(line.index, line.item and line.item.question) for line in lines] == [(0, "q"), (3, "r")]
 
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
     item = Item(question="q", context="c")
-    lines = [QuestionLine(n, n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
+    lines = [QuestionLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
     answered = list(answer_lines(iter(lines), locally))
-    assert [(line.index, result.index, result.id) for line, result in answered] == [
-        (n, n, f"id{n}") for n in range(len(good))
-    ]
-    assert [result.error is None for _, result in answered] == good
+    assert [(result.index, result.id) for result in answered] == [(n, f"id{n}") for n in range(len(good))]
+    assert [result.error is None for result in answered] == good
 
 
 def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
@@ -224,6 +234,7 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
         (5, "e", "failed"),
         (7, "z", "succeeded"),
     ]
+    assert [result["model"] for result in results] == ["words@1", "words@1", None, "words@1", None, "words@1"]
     assert results[2]["error"]["code"] == "invalid_input"
     assert results[2]["error"]["detail"].startswith("line 4 is not JSON")
     assert service.bodies[0]["options"] == {"top_k": 3, "no_answer": False}
@@ -232,10 +243,12 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
 
 def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(service: StandIn, tmp_path: Path) -> None:
     questions, output = write_questions(tmp_path / "q.jsonl", 1200), tmp_path / "a.jsonl"
-    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low"]
+    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low", "--label", "nightly", "--label", "b"]
     assert run(questions, "-o", output, *given)[0] == 0
     assert set(service.keys) == {"Bearer key-1"}
     assert [body["priority"] for body in service.bodies] == ["low", "low"]
+    [labels] = {tuple(body["labels"]) for body in service.bodies}
+    assert (labels[:2], labels[2].startswith("batch-")) == (("nightly", "b"), True)
     assert run(questions, "-o", output, "--url", service.url, "--priority", "soon")[0] == 2
 
 
@@ -243,7 +256,7 @@ def test_a_run_over_a_cut_output_ends_with_the_same_file(service: StandIn, quest
     output = tmp_path / "answers.jsonl"
     run(questions, "-o", output, "--url", service.url)
     whole = output.read_bytes()
-    for cut in range(0, len(whole) + 1, 67):
+    for cut in range(0, len(whole) + 1, 97):
         output.write_bytes(whole[:cut])
         assert run(questions, "-o", output, "--url", service.url)[0] == 2
         assert output.read_bytes() == whole
@@ -297,7 +310,7 @@ def test_an_error_keeps_what_is_answered_and_says_how_to_go_on(service: StandIn,
     stop = after_results(service, 1)
     code, said = run(questions, "-o", output, "--url", service.url, "--jobs", "1")
     assert code == 1
-    assert "run it again, without --overwrite, to resume" in said
+    assert "to resume: run the same command again, without --overwrite" in said
     assert 0 < len(read(output)) < 1500
     stop()
     assert run(questions, "-o", output, "--url", service.url)[0] == 0
@@ -353,7 +366,12 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
     assert b"Traceback" not in said
     if end == signal.SIGINT:
         assert process.returncode == 130
-        assert b"run it again, without --overwrite, to resume" in said
+        *_, first, open_jobs, to_resume, _, to_stop = said.decode().splitlines()
+        assert first == f"stopped: {len(read(output))} lines answered"
+        assert open_jobs == "  3 jobs go on at the service and are charged: 1,500 lines not answered yet"
+        assert to_resume == "  to resume: run the same command again, without --overwrite"
+        stop = f"corelane jobs cancel --label {service.bodies[0]['labels'][0]} --url {service.url}"
+        assert to_stop.strip() == stop
         assert output.read_bytes().endswith(b"}\n")
     assert not service.canceled
     for job in service.jobs.values():
@@ -363,20 +381,153 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
     assert [result["index"] for result in read(output)] == list(range(3000))
     asked = sorted(int(item["id"]) for job in service.jobs.values() for item in job["body"]["items"])
     assert asked == list(range(3000))
-    assert sorted(path.name for path in output.parent.iterdir()) == ["a.jsonl", "q.jsonl"]
+    assert sorted(path.name for path in output.parent.iterdir()) == ["a.jsonl", "a.jsonl.run", "q.jsonl"]
 
 
-def test_other_options_make_another_run(
+def test_jobs_that_were_canceled_meanwhile_are_asked_again(
     service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"]
 ) -> None:
     questions, output, process = interrupted
     process.kill()
     process.wait()
+    service.canceled += [*service.jobs]
     service.polls_until_final = 0
-    before = len(service.jobs)
-    assert run(questions, "-o", output, "--url", service.url, "--top-k", "2")[0] == 0
-    assert [result["index"] for result in read(output)] == list(range(3000))
-    assert all(job["body"]["options"] == {"top_k": 2} for job in [*service.jobs.values()][before:])
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [(result["index"], result["status"]) for result in read(output)] == [(n, "succeeded") for n in range(3000)]
+    assert len(service.jobs) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--top-k", "2"], "--top-k was not given, now it is 2"),
+        (["--model", "other"], "--model was default, now it is other"),
+        (["--always-answer"], "--always-answer was not given, now it is given"),
+        (["--threshold", "0.5", "--priority", "low"], "was not given, now it is 0.5; --priority was normal, now it is"),
+        (["--label", "a", "--label", "b"], "--label was not given, now it is a b"),
+    ],
+)
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_resume_that_would_ask_otherwise_is_refused(
+    service: StandIn, tmp_path: Path, given: list[str], told: str, is_over: bool
+) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 5), tmp_path / "a.jsonl"
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    if not is_over:
+        output.write_bytes(output.read_bytes()[:-100])
+    before = output.read_bytes()
+    service.requests.clear()
+    code, said = run(questions, "-o", output, "--url", service.url, *given)
+    assert (code, output.read_bytes(), service.requests) == (1, before, [])
+    assert told in said
+    assert "start over with --overwrite" in said
+    assert run(questions, "-o", output, "--url", service.url, *given, "--overwrite")[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(5))
+
+
+def test_the_summary_tells_the_cost_of_the_whole_run_over_its_interruptions(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 1500), tmp_path / "a.jsonl"
+    cost = {"amount": 0.25, "currency": "USD", "per_core_hour": 0.1}
+    service.usage = {"items": 1000, "core_s": 9000.0, "cost": cost}
+    stop = after_results(service, 3)
+    assert run(questions, "-o", output, "--url", service.url, "--jobs", "1")[0] == 1
+    stop()
+    _, said = run(questions, "-o", output, "--url", service.url)
+    assert "500 in " in said
+    assert said.endswith(" · 0.5000 USD for all\n")
+    assert max(map(len, said.splitlines())) <= 80
+    service.usage = None
+    _, said = run(questions, "-o", output, "--url", service.url, "--overwrite", "--json")
+    assert orjson.loads(said)["cost"] is None
+
+
+def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) -> None:
+    questions, output, lines = tmp_path / "q.CSV", tmp_path / "a.csv", tmp_path / "a.jsonl"
+    questions.write_text("id,question,context_id\n1,Who?,ctx_%s\n" % ("0" * 64))
+    service.contexts = {"ctx_" + "0" * 64: "Ada wrote it."}
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    [row] = csv.DictReader(io.StringIO(output.read_text()))
+    assert (row["id"], row["answer"], row["model"]) == ("1", "Ada", "words@1")
+    assert run(questions, "-o", lines, "--url", service.url)[0] == 0
+    assert [(each["id"], each["answer"]["text"]) for each in read(lines)] == [("1", "Ada")]
+    other = tmp_path / "table"
+    other.write_bytes(CSV_QUESTIONS)
+    code, said = run(other, "--url", service.url)
+    assert (code, said) == (1, "the first line is the header of a table: give --csv\n")
+
+
+class Screen:
+    """What was written to a terminal, without its control codes: the lines, and those that were written over."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.raw = b""
+
+    def close(self) -> None:
+        """Read what is left, and close it."""
+        self.read()
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def read(self) -> list[str]:
+        """Read what has come by now; return all lines."""
+        while self._descriptor >= 0 and select.select([self._descriptor], [], [], 0)[0]:
+            try:
+                self.raw += os.read(self._descriptor, 65536)
+            except OSError:
+                break
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw.decode(errors="replace"))
+        return [line for line in re.split(r"[\r\n]+", text) if line]
+
+
+@contextmanager
+def terminal(arguments: list[str], *, with_output: bool) -> Iterator[tuple["subprocess.Popen[bytes]", Screen]]:
+    """Run the command on a terminal of 80 columns; its standard output may be the terminal too."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "", "NO_COLOR": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if with_output else subprocess.DEVNULL,
+        stderr=theirs,
+        env={name: value for name, value in env.items() if value},
+    )
+    os.close(theirs)
+    screen = Screen(ours)
+    try:
+        yield process, screen
+    finally:
+        process.kill()
+        process.wait()
+        screen.close()
+
+
+def test_the_bar_counts_all_jobs_under_way_and_its_rate_what_this_run_did(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 3000), tmp_path / "a.jsonl"
+    service.polls_until_final = 10_000  # half of each job is done, and no more
+    arguments = [str(questions), "-o", str(output), "--url", service.url]
+    with terminal(arguments, with_output=False) as (process, screen):
+        wait_for(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
+        assert len(read(output)) == 500
+        process.kill()
+    shown = [line for line in screen.read() if "of 3,000 lines" in line]
+    assert any(" 50% " in line and " left" in line for line in shown)
+    assert max(map(len, screen.read())) <= 80
+    # What was done before counts as done, and not for the rate.
+    with terminal(arguments, with_output=False) as (_, screen):
+        wait_for(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
+        assert {line.split()[-1] for line in screen.read() if "of 3,000 lines" in line} == {"0/s"}
+
+
+def test_results_on_a_terminal_have_no_bar_between_them(service: StandIn, questions: Path) -> None:
+    with terminal([str(questions), "--url", service.url], with_output=True) as (process, screen):
+        wait_for(lambda: (screen.read(), process.poll())[1] is not None)
+    *results, counts, rate = screen.read()
+    assert [orjson.loads(line)["index"] for line in results] == [0, 2, 3, 4, 5, 7]
+    assert counts == "6 lines: 3 answered, 1 without an answer, 2 failed"
+    assert rate.startswith("6 in ")
+    assert b"\x1b[" not in screen.raw
 
 
 def test_standard_input_to_standard_output(service: StandIn, tmp_path: Path) -> None:
@@ -414,6 +565,8 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
         (b"", "no column `question`"),
         (b"a,b\n1,2\n", "no column `question`"),
         (b"question,context\n\xff,x\n", "not UTF-8"),
+        (b"question,context,ID\nq,c,1\n", "has a column 'ID', which is no field of a question"),
+        (b"question,id\nq,1\n", "no column `context`"),
     ],
 )
 def test_a_csv_that_cannot_be_read_is_one_sentence(service: StandIn, tmp_path: Path, text: bytes, problem: str) -> None:

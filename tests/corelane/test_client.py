@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -24,6 +26,7 @@ from corelane.client import (
     dump_body,
     dump_lines,
     local_url,
+    patience,
     pause_s,
     read_problem,
 )
@@ -266,13 +269,16 @@ def test_events_come_once_and_in_order_however_often_the_stream_breaks(client: C
     assert list(client.iter_events(job, after="11-0")) == []
 
 
-def test_a_stream_that_brings_nothing_more_is_given_up(client: Client, service: StandIn) -> None:
-    job = client.submit([ITEM]).id
-    service.event_streams.extend([2, 0, 0, 0])
-    with pytest.raises(ServiceUnreachable, match="broke off its events"):
-        list(client.iter_events(job))
-    with pytest.raises(ServiceError, match="there is no job"):
-        list(client.iter_events("job_no"))
+@pytest.mark.parametrize("make", [Client, Awaited])
+def test_a_stream_that_brings_nothing_more_is_given_up(service: StandIn, make: type[Client]) -> None:
+    # The service asks for pauses of 10 ms.
+    with make(service.url, patience_s=0.015) as client:
+        job = client.submit([ITEM]).id
+        service.event_streams.extend([2, 0, 0, 0])
+        with pytest.raises(ServiceUnreachable, match="broke off its events"):
+            list(client.iter_events(job))
+        with pytest.raises(ServiceError, match="there is no job"):
+            list(client.iter_events("job_no"))
 
 
 def test_retry_and_delete_reach_their_paths(client: Client, service: StandIn) -> None:
@@ -324,7 +330,7 @@ def test_a_caller_is_told_why_a_call_waits_and_how_long(service: StandIn) -> Non
         with make(service.url, on_wait=told.append) as client:
             client.submit([ITEM])
     assert [(str(wait.reason), wait.attempt) for wait in told] == [("too much waits", 0), ("too much waits", 1)] * 2
-    assert all(wait.waited_s == 0 for wait in told)
+    assert [wait.waited_s for wait in told] == [0.0, told[0].seconds, 0.0, told[2].seconds]
 
 
 def test_a_wait_is_a_warning_in_the_log_where_nobody_asks_to_be_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -365,12 +371,68 @@ def test_a_single_question_too_large_for_a_request_is_sent_as_lines(client: Clie
     assert client.ask("Who?", "Ada wrote it.").answer is not None
 
 
-def test_retries_end(client: Client, service: StandIn) -> None:
+@pytest.mark.parametrize("make", [Client, Awaited])
+def test_patience_ends(service: StandIn, make: type[Client]) -> None:
     service.refusals.extend(problem(429, "overloaded", "later", retry_after="0") for _ in range(9))
-    with pytest.raises(ServiceError, match="later") as caught:
+    with make(service.url, patience_s=0.01) as client, pytest.raises(ServiceError, match="later") as caught:
         client.cores()
     assert caught.value.status == 429
-    assert len(service.requests) == 3
+    # A pause takes longer than this patience.
+    assert len(service.requests) == 2
+
+
+@pytest.mark.parametrize("make", [Client, Awaited])
+def test_a_restart_is_outlived_however_many_tries_it_takes(make: type[Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LONGEST_OWN_PAUSE_S", 0.01)
+    server = HTTPServer(port=free_port(), threaded=True)
+    service = StandIn(server)
+    server.start()
+
+    def tell(wait: Wait) -> None:
+        if wait.attempt == 20:
+            service.is_away = False
+            if not server.is_running():
+                server.start()
+
+    with make(service.url, on_wait=tell) as client:
+        job_id = client.submit(many(1200)).id
+        results = client.iter_results(job_id)
+        first = [next(results) for _ in range(3)]
+        service.is_away = True  # a proxy says so
+        assert [result.index for result in [*first, *results]] == list(range(1200))
+        events = client.iter_events(job_id)
+        first_event = next(events)
+        server.stop()  # nobody is there
+        assert client.submit([ITEM]).counts.total == 1
+        assert len([first_event, *events]) == 10
+    server.stop()
+
+
+@pytest.mark.parametrize("make", [Client, Awaited])
+def test_results_go_on_after_the_last_one_that_the_caller_has(service: StandIn, make: type[Client]) -> None:
+    service.polls_until_final = 3
+    with make(service.url, patience_s=0) as client:
+        job_id, read = client.submit(many(1300)).id, list[int]()
+        for breaks in (2, 3, 0):
+            with suppress(ServiceError):
+                for result in client.iter_results(job_id, after=read[-1] if read else None):
+                    read.append(result.index)
+                    if breaks and len(read) % 450 == 0:
+                        service.refusals.append(problem(503, "overloaded", "it stops"))
+        assert read == list(range(1300))
+        assert [result.index for result in client.iter_results(job_id, after=1297)] == [1298, 1299]
+        assert list(client.iter_results(job_id, after=1299)) == []
+
+
+def test_a_download_that_breaks_begins_again(client: Client, service: StandIn, tmp_path: Path) -> None:
+    service.files["file_0"] = b'{"a": 1}\n' * 100
+    service.refusals.append(problem(503, "overloaded", "it starts", retry_after="0"))
+    service.refusals.append(Response(iter([b"torn"]), headers={"Content-Length": "900"}))
+    client.download_file("file_0", tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == service.files["file_0"]
+    with pytest.raises(ServiceError, match="there is no file"):
+        client.download_file("file_9", tmp_path / "none.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
 def test_a_job_is_sent_again_with_the_same_key_until_the_service_answers(client: Client, service: StandIn) -> None:
@@ -407,14 +469,14 @@ def test_a_read_that_timed_out_is_tried_again(service: StandIn) -> None:
 
 def test_nobody_at_the_address_says_how_to_start_one() -> None:
     url = local_url("127.0.0.1", free_port())
-    with Client(url, max_retries=1) as client, pytest.raises(ServiceUnreachable, match=f"{url}; start one"):
+    with Client(url, patience_s=0.01) as client, pytest.raises(ServiceUnreachable, match=f"{url}; start one"):
         client.submit([ITEM])
 
 
 def test_a_service_that_starts_late_is_found() -> None:
     server = HTTPServer(port=free_port())
     service = StandIn(server)
-    with Client(service.url, max_retries=0) as client, pytest.raises(ServiceUnreachable):
+    with Client(service.url, patience_s=0) as client, pytest.raises(ServiceUnreachable):
         client.cores()
     server.start()
     with Client(service.url) as client:

@@ -124,7 +124,7 @@ class HostFleet:
 
     def client(self, key: str | None = None) -> Client:
         """Return a client of this service that repeats nothing."""
-        return Client(self.url, key, max_retries=0, timeout_s=10)
+        return Client(self.url, key, patience_s=0, timeout_s=10)
 
     def known(self, name: str) -> dict[str, Any]:
         """Return the notes of a host's `serve`; empty before it begins."""

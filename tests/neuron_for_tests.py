@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,15 @@ def neuron_environment(machine: Path) -> dict[str, str]:
     paths = {"PYTHONPATH": str(STAND_IN), "PATH": str(STAND_IN / "bin")}
     joined = {name: os.pathsep.join([path, *filter(None, [os.environ.get(name)])]) for name, path in paths.items()}
     return {**joined, "NEURON_STAND_IN": str(machine)}
+
+
+def save_neuron_python(path: Path) -> Path:
+    """Save a Python that has torch and NumPy, and nothing of Corelane: as the image for inf1 has one beside ours."""
+    packages = sysconfig.get_path("purelib")
+    # Without `site` no .pth file is read, and Corelane stands in one.
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 @contextmanager

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+class DeviceGone(RuntimeError):
+    """The device process has died, or gave no answer in time."""
+
+
 class Remedy(StrEnum):
     """The action that an error calls for."""
 
@@ -104,6 +108,7 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
      "holds the core"),
     ("Neuron runtime cannot be initialized", Remedy.WAIT, "the runtime does not start: as a rule another process holds "
      "the core"),
+    ("NOT CALCULATED", Remedy.RETIRE, NO_DEVICE),
     ("Incorrect tensor", Remedy.REFUSE, "the model was compiled for other shapes or types"),
     ("Unknown builtin op: neuron::", Remedy.REFUSE, "the model was compiled by the other family of Neuron chips"),
     ("Unknown type name '__torch__.torch.classes.neuron", Remedy.REFUSE, "the model was compiled by the other family "
@@ -111,8 +116,11 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
 )  # fmt: skip
 
 
-def classify(text: str) -> Diagnosis:
-    """Return the diagnosis on an error's text."""
+def classify(error: Exception) -> Diagnosis:
+    """Return the diagnosis on an error, by its text."""
+    text = str(error)
+    if isinstance(error, DeviceGone):
+        return Diagnosis(Remedy.RESTART, text)
     if (found := STATUS.search(text)) is not None:
         return _of_status(found[1] == "Could not load", int(found[2]), (found[3] or "").strip())
     for part, remedy, reason in TEXTS:

@@ -19,11 +19,14 @@ STAND_IN = Path(__file__).parent / "neuron_stand_in"
 if TYPE_CHECKING:
     import neuron_runtime  # noqa: F401  # so that it is checked
     from neuron_machine import Machine as Machine
+    from neuron_machine import holder as holder
     from neuron_machine import inject as inject
+    from neuron_machine import take_core as take_core
 else:
     # Only while these two are imported: that a Neuron package can be imported is for tests to choose.
     sys.path.insert(0, str(STAND_IN))
-    Machine, inject = (getattr(importlib.import_module("neuron_machine"), name) for name in ("Machine", "inject"))
+    machine = importlib.import_module("neuron_machine")
+    Machine, inject, holder, take_core = machine.Machine, machine.inject, machine.holder, machine.take_core
     sys.path.remove(str(STAND_IN))
 
 

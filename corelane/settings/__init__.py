@@ -228,7 +228,7 @@ class Settings(GroupedFields):
     )
     neuron_python: str = Field(
         NEURON_PYTHON,
-        description="Python that has torch-neuron (3.8 to 3.10), in which models are compiled for inf1 and its cores "
+        description="Python that has torch-neuron, 3.10 at most, in which models are compiled for inf1 and its cores "
         "run: a path, or a name on PATH.",
     )
     neuron_numbering: Literal["global", "local"] = Field(

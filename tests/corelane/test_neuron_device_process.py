@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neuron_machine import holder, take_core
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
@@ -29,7 +28,15 @@ from corelane.errors import (
     SetupError,
 )
 from tests.integration.conftest import wait_for
-from tests.neuron_for_tests import Machine, inject, neuron_environment, neuron_process, save_neuron_artifact
+from tests.neuron_for_tests import (
+    Machine,
+    holder,
+    inject,
+    neuron_environment,
+    neuron_process,
+    save_neuron_artifact,
+    take_core,
+)
 
 pytestmark = pytest.mark.neuron
 
@@ -174,9 +181,7 @@ def test_python_without_the_package_is_refused_with_what_to_install(
 
 def test_python_that_is_not_there_is_refused_with_the_way_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
-    with pytest.raises(
-        SetupError, match=r"CORELANE_NEURON_PYTHON names .*deploy/inf1.Dockerfile.*constraints/inf1.txt"
-    ):
+    with pytest.raises(SetupError, match=r"deploy/inf1.Dockerfile.* constraints/inf1.txt .*CORELANE_NEURON_PYTHON"):
         open_backend("inf1", neuron_python="/nowhere/python3.9")
 
 

@@ -1,4 +1,4 @@
-"""Run traced files on cores of inf1: a script for the Python that has torch-neuron, 3.8 to 3.10.
+"""Run traced files on cores of inf1: a script for the Python that has torch-neuron, 3.10 at most.
 
 It needs torch and torch_neuron, nothing of Corelane, and the syntax of Python 3.8. ``remote.py`` starts it for the
 cores that NEURON_RT_VISIBLE_CORES names, with three file descriptors:

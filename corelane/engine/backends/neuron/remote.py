@@ -60,9 +60,9 @@ class RemoteModules:
             self._socket.close()
             os.close(self._descriptor)
             raise SetupError(
-                f"{python} cannot be run ({error.strerror}): CORELANE_NEURON_PYTHON names the Python 3.8 to 3.10 that "
-                f"has {CHIPS[target].package.replace('_', '-')}, and {target} is served by nothing else. Use the image "
-                "of deploy/inf1.Dockerfile, or make an environment from constraints/inf1.txt and name its python"
+                f"{python} cannot be run ({error.strerror}), and the cores of {target} run in it: use the image of "
+                "deploy/inf1.Dockerfile, or make an environment of constraints/inf1.txt with Python 3.9 or 3.10, and "
+                "name its python in CORELANE_NEURON_PYTHON"
             ) from None
         finally:
             theirs.close()

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,10 @@ def device(machine: Path) -> int:
     return holder(machine, 0)
 
 
+def has_answered(client: Client, job: str, count: int) -> bool:
+    return client.get(job).counts.succeeded > count
+
+
 def test_thousand_questions_are_answered_once_each_though_the_device_process_is_killed_twice(
     inf1_fleet: Fleet, machine: Path
 ) -> None:
@@ -65,7 +70,7 @@ def test_thousand_questions_are_answered_once_each_though_the_device_process_is_
     with Client(inf1_fleet.url) as client:
         job = client.submit(items)
         for due in (QUESTIONS // 10, QUESTIONS // 2):
-            wait_for(lambda due=due: client.get(job.id).counts.succeeded > due)
+            wait_for(partial(has_answered, client, job.id, due))
             killed.append(device(machine))
             os.kill(killed[-1], signal.SIGKILL)
             wait_for(lambda: holder(machine, 0) not in (None, *killed))

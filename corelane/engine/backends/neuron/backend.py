@@ -1,9 +1,10 @@
-"""Backend for artifacts on AWS Neuron cores: torch_neuronx (inf2, trn1, trn2) and torch_neuron (inf1).
+"""Backend for artifacts on AWS Neuron cores: torch_neuronx here (inf2, trn1, trn2), torch_neuron elsewhere (inf1).
 
 One process has one core, or the neighbouring cores of one pipeline; NEURON_RT_VISIBLE_CORES names them when the process
 starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded one gives its
 device memory back, but coming and going fragments that memory, and only a new process has it whole again. ``errors``
 classifies errors; a core that an error has made useless is given up by ending the process, as nothing else frees it.
+On inf1 all this holds for the device process of ``remote`` and for this process together.
 
 Forward passes of several threads may share a core. No document says that loading beside them is safe, so buckets are
 loaded, run and dropped one at a time.
@@ -27,7 +28,7 @@ from corelane.engine.backends.neuron.devices import (
     parse_cores,
     show_cores,
 )
-from corelane.engine.backends.neuron.errors import Diagnosis, Remedy, classify
+from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.errors import (
     ArtifactRefused,
@@ -176,7 +177,9 @@ class NeuronBackend:
                 with self._turn:
                     return action()
             except (RuntimeError, ValueError, OSError, MemoryError) as error:
-                diagnosis = classify(error)
+                text = str(error)
+                is_gone = isinstance(error, DeviceGone)
+                diagnosis = Diagnosis(Remedy.RESTART, text) if is_gone else classify(text)
                 pause_s = next(pauses, None) if diagnosis.remedy is Remedy.RETRY else None
                 if pause_s is None:
                     self._fail(diagnosis, refused, what, error)

@@ -116,11 +116,8 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
 )  # fmt: skip
 
 
-def classify(error: Exception) -> Diagnosis:
-    """Return the diagnosis on an error, by its text."""
-    text = str(error)
-    if isinstance(error, DeviceGone):
-        return Diagnosis(Remedy.RESTART, text)
+def classify(text: str) -> Diagnosis:
+    """Return the diagnosis on an error's text."""
     if (found := STATUS.search(text)) is not None:
         return _of_status(found[1] == "Could not load", int(found[2]), (found[3] or "").strip())
     for part, remedy, reason in TEXTS:

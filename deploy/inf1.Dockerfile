@@ -1,9 +1,10 @@
-# Compiles for inf1. AWS' last image with torch-neuron traces in its Python 3.10. Corelane runs in a newer Python beside it.
+# Corelane on inf1: AWS' last image with torch-neuron, for its Python 3.10, and Corelane in a newer Python beside it. What
+# needs torch-neuron runs in `neuron-python`: the compiler, and a device process for each core (docs/04-targets.md).
 # We have not run this on a device. AWS has archived inf1 (last driver: aws-neuronx-dkms 2.24).
 # Build from the repository's root:
 #   docker build -f deploy/inf1.Dockerfile -t corelane-inf1 .
-#   docker run -v data:/data corelane-inf1 \
-#       corelane compile qa-minilm --target inf1 --neuron-python neuron-python --cpu-backend
+# To compile without a device:  docker run -v data:/data corelane-inf1 corelane compile qa-minilm --target inf1 --cpu-backend
+# With devices, name each:      docker run --device=/dev/neuron0 …      `corelane compose --target inf1` writes a file.
 ARG UV_IMAGE=ghcr.io/astral-sh/uv:0.9
 ARG NEURON_IMAGE=public.ecr.aws/neuron/pytorch-inference-neuron:1.13.1-neuron-py310-sdk2.20.2-ubuntu20.04
 
@@ -16,7 +17,7 @@ ARG HASHES=yes
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_PYTHON_INSTALL_DIR=/opt/python
 WORKDIR /app
 
-# Only what inf1 needs, on top of the image's own Python. Corelane finds it by a name that is not just `python`.
+# Only what inf1 needs, on top of the image's own Python. Corelane finds it by the default of CORELANE_NEURON_PYTHON.
 COPY constraints ./constraints
 RUN python -m venv --system-site-packages /opt/neuron \
     && /opt/neuron/bin/python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com \

@@ -29,7 +29,7 @@ from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
-from tests.neuron_for_tests import save_neuron_artifact
+from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
 from tests.redis_for_tests import USER, admin_url, server_binary, service_url, users_file
 from tests.s3 import S3Server, serving
 
@@ -271,6 +271,12 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
     root = tmp_path_factory.mktemp("neuron") / "artifacts"
     made = {target: save_neuron_artifact(tiny_artifact, root, target) for target in ("inf2", "inf1")}
     return made | {"pipeline": save_neuron_artifact(tiny_artifact, root.parent / "pipelines", "inf1", cores=4)}
+
+
+@pytest.fixture(scope="session")
+def neuron_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Save the Python that has torch_neuron's stand-in, if a process is on its machine, and no Corelane."""
+    return str(save_neuron_python(tmp_path_factory.mktemp("neuron-python") / "neuron-python"))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,14 @@ STAND_IN = Path(__file__).parent / "neuron_stand_in"
 if TYPE_CHECKING:
     import neuron_runtime  # noqa: F401  # so that it is checked
     from neuron_machine import Machine as Machine
+    from neuron_machine import holder as holder
     from neuron_machine import inject as inject
+    from neuron_machine import take_core as take_core
 else:
     # Only while these two are imported: that a Neuron package can be imported is for tests to choose.
     sys.path.insert(0, str(STAND_IN))
-    Machine, inject = (getattr(importlib.import_module("neuron_machine"), name) for name in ("Machine", "inject"))
+    machine = importlib.import_module("neuron_machine")
+    Machine, inject, holder, take_core = machine.Machine, machine.inject, machine.holder, machine.take_core
     sys.path.remove(str(STAND_IN))
 
 
@@ -65,6 +69,15 @@ def neuron_environment(machine: Path) -> dict[str, str]:
     paths = {"PYTHONPATH": str(STAND_IN), "PATH": str(STAND_IN / "bin")}
     joined = {name: os.pathsep.join([path, *filter(None, [os.environ.get(name)])]) for name, path in paths.items()}
     return {**joined, "NEURON_STAND_IN": str(machine)}
+
+
+def save_neuron_python(path: Path) -> Path:
+    """Save a Python that has torch and NumPy, and nothing of Corelane: as the image for inf1 has one beside ours."""
+    packages = sysconfig.get_path("purelib")
+    # Without `site` no .pth file is read, and Corelane stands in one.
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 @contextmanager

@@ -57,7 +57,10 @@ class Children:
             )
             found = json.loads(done.stdout.splitlines()[-1])
         except OSError as error:
-            raise SetupError(f"--neuron-python {self._python} cannot be run: {error.strerror}") from None
+            raise SetupError(
+                f"{self._python} cannot be run: {error.strerror}; --neuron-python, or for inf1 CORELANE_NEURON_PYTHON, "
+                "names the Python that has the Neuron packages"
+            ) from None
         except subprocess.TimeoutExpired:
             raise SetupError(f"{self._python} needs more than {PROBE_TIMEOUT_S} s to import {chip.package}") from None
         except (ValueError, IndexError):

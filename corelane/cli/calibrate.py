@@ -33,7 +33,7 @@ from corelane.quality.squad import (
     precision_curve,
     read_questions,
 )
-from corelane.settings import read_settings
+from corelane.settings import NEURON_PYTHON, read_settings
 
 if TYPE_CHECKING:
     from corelane.artifacts.calibration import Calibration
@@ -102,7 +102,7 @@ def calibrate(
     from corelane.artifacts.calibration import write_calibration
     from corelane.engine.calibrating.fitting import check_kinds
 
-    seen = observe(artifact, questions)
+    seen = observe(artifact, questions, settings.neuron_python)
     check_kinds([observation for _, observation in seen])
     calibration = calibrate_on(artifact, file, [each for _, each in seen])
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)
@@ -146,7 +146,7 @@ def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Obser
     ).signed()
 
 
-def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
+def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
     """Return the best span of each question, uncalibrated; questions without a span are left out."""
     from compile.model.timing import one_thread
     from corelane.engine.backends.protocol import open_backend
@@ -158,7 +158,9 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with one_thread(), Progress(*bar, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("asking", total=len(questions))
-        runner = WitnessRunner.open(open_backend(artifact.manifest.target), artifact, calibrated=False)
+        runner = WitnessRunner.open(
+            open_backend(artifact.manifest.target, neuron_python=neuron_python), artifact, calibrated=False
+        )
         for at in range(0, len(questions), STEP):
             part = questions[at : at + STEP]
             for question, best in zip(part, runner.testify([Query(q.question, q.context) for q in part]), strict=True):

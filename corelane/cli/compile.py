@@ -43,7 +43,9 @@ NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
 NeuronPython = Annotated[
     str | None,
     typer.Option(
-        "--neuron-python", help="Python that has the Neuron packages, if not this one.", rich_help_panel=NEURON
+        "--neuron-python",
+        help="Python that has the Neuron packages, if not this one; for inf1 that of CORELANE_NEURON_PYTHON.",
+        rich_help_panel=NEURON,
     ),
 ]
 
@@ -147,7 +149,7 @@ def compile_model(
             report=coverage,
             jobs=jobs,
             cache=cache,
-            python=neuron_python or sys.executable,
+            python=neuron_python or python_for(target, settings),
         )
         writable_folder(settings.artifact_root)
         eval_set = None if questions is None else read_eval_set(questions)
@@ -202,11 +204,16 @@ def verify(
         from compile.neuron.on_device import verify_on_device
 
         with interrupted_by_sigterm(), show_progress() as report:
-            artifact = verify_on_device(model, target, settings, report, neuron_python or sys.executable)
+            artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
         if as_json:
             print_line(essentials(artifact))
         else:
             show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+
+
+def python_for(target: str, settings: Settings) -> str:
+    """Return the Python that has the packages of a Neuron target: this one, or another for inf1."""
+    return settings.neuron_python if target == "inf1" else sys.executable
 
 
 @contextmanager

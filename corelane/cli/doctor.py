@@ -168,6 +168,9 @@ def _check_neuron(settings: Settings) -> Check:
         slots = core_slots(settings)
     except SetupError as error:
         return Check("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
+    if settings.target == "inf1" and shutil.which(settings.neuron_python) is None:
+        advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/04-targets.md"
+        return Check("cores", "fail", f"{settings.neuron_python}, in which cores of inf1 run, is not here", advice)
     visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
     found = f"{len(slots)} workers, on Neuron cores {visible}"
     if find_tool("neuron-monitor") is None:

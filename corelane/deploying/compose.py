@@ -51,9 +51,6 @@ ELSEWHERE = (
     "CORELANE_CORE_HOST: ${CORELANE_CORE_HOST:?set it to a name that no other host has}",
 )
 
-#: What the compiler of a target is told beyond the target.
-COMPILE_OPTIONS = {"inf1": ("--neuron-python", "neuron-python")}
-
 #: Parts that are told the target: those that look for artifacts.
 TARGET_PARTS = ("compile", "api")
 
@@ -169,7 +166,7 @@ def _core(layout: Layout) -> Iterator[str]:
 
 
 def _compile(layout: Layout) -> Iterator[str]:
-    options = ["--target", layout.target, *COMPILE_OPTIONS.get(layout.target, ())] if layout.on_devices else []
+    options = ["--target", layout.target] if layout.on_devices else []
     yield f'command: [corelane, compile, "{MODEL}", {", ".join([*options, "--if-missing"])}]'
     if layout.chips:
         # What is compiled is tried on the first device; workers start afterwards.

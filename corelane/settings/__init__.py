@@ -23,6 +23,9 @@ from corelane.settings.names import UnknownName, find_unknown
 SECRETS_DIR = Path("/run/secrets")
 ENV_FILE = Path(".env")
 
+#: The name that the image for inf1 gives the Python that has torch-neuron.
+NEURON_PYTHON = "neuron-python"
+
 #: Set for processes whose parent has logged unknown names, so that each is logged once.
 NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 
@@ -222,6 +225,11 @@ class Settings(GroupedFields):
         None,
         ge=1,
         description="Device memory that the models of one worker may take; what `neuron-ls` or the chip says if unset.",
+    )
+    neuron_python: str = Field(
+        NEURON_PYTHON,
+        description="Python that has torch-neuron, 3.10 at most, in which models are compiled for inf1 and its cores "
+        "run: a path, or a name on PATH.",
     )
     neuron_numbering: Literal["global", "local"] = Field(
         "global",

@@ -231,6 +231,13 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
     assert verify_on_device("tiny-qa", "inf1", settings, lambda *step: None) == verified
 
 
+def test_inf1_is_compiled_in_the_python_that_its_cores_run_in(tiny_model: Path, tmp_path: Path) -> None:
+    env = {"CORELANE_DATA_DIR": str(tmp_path), "CORELANE_NEURON_PYTHON": str(tmp_path / "python3.10")}
+    done = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--target", "inf1"], env=env)
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'python3.10'} cannot be run: No such file or directory" in done.stderr
+
+
 def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     """Trace with a fault and return the error's text."""
     with quiet_transformers():

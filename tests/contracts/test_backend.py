@@ -37,6 +37,13 @@ def openvino_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
     return build(str(tiny_model), settings=settings, buckets="4x32,2x64", dtype="int8", format="openvino")
 
 
+@pytest.fixture(scope="module")
+def inf1_backend(neuron_python: str, tmp_path_factory: pytest.TempPathFactory) -> Backend:
+    """Open one backend for all tests: its device process is on the stand-in's machine, whatever comes here later."""
+    with neuron_process(tmp_path_factory.mktemp("inf1"), Machine("inf1"), "0"):
+        return open_backend("inf1", neuron_python=neuron_python)
+
+
 @pytest.fixture(params=TARGETS)
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
     """Yield a backend and the artifact it runs."""
@@ -49,6 +56,9 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
         return
     if request.param == "cuda":
         yield open_backend("cuda"), request.getfixturevalue("cuda_artifact")
+        return
+    if request.param == "inf1":
+        yield request.getfixturevalue("inf1_backend"), request.getfixturevalue("neuron_artifacts")["inf1"]
         return
     with neuron_process(request.getfixturevalue("tmp_path"), Machine(request.param), "0"):
         yield open_backend(request.param), request.getfixturevalue("neuron_artifacts")[request.param]

@@ -279,6 +279,9 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
         assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"
+    with neuron_process(tmp_path / "inf1", Machine("inf1"), None):
+        assert "CORELANE_NEURON_PYTHON" in check_cores(Settings(target="inf1")).advice
+        assert check_cores(Settings(target="inf1", neuron_python="/bin/sh")).found.startswith("4 workers")
 
 
 def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:

@@ -12,6 +12,7 @@ from corelane.deploying.layout import LARGEST, TARGETS, Layout, lay_out, target_
 from corelane.domain.instances import INSTANCES
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import InvalidInput
+from corelane.settings import Settings
 
 yaml: Any = pytest.importorskip("yaml")
 
@@ -52,6 +53,16 @@ def test_each_core_has_a_worker_on_its_device(layout: Layout) -> None:
             assert environment["NEURON_RT_VISIBLE_CORES"] == str(core)
         assert ("NEURON_LOGICAL_NC_CONFIG" in environment) == (layout.target == "trn2")
         assert environment.get("CORELANE_TARGET") == (None if layout.target == "cpu" else layout.target)
+
+
+def test_what_is_written_for_inf1_is_compiled_and_run_in_the_python_that_its_image_has() -> None:
+    services = yaml.safe_load(compose_file(Layout("inf1", 1, 4), ["neuron_python"]))["services"]
+    for service in (services["compile"], services["worker-0"]):
+        assert service["build"]["dockerfile"] == "deploy/inf1.Dockerfile"
+        # Unset on the host, it is the default in the container.
+        assert service["environment"]["CORELANE_NEURON_PYTHON"] is None
+    image = (ROOT / "deploy" / "inf1.Dockerfile").read_text()
+    assert f"COPY --from=build /opt/neuron/{Settings().neuron_python} /usr/local/bin/" in image
 
 
 def test_what_needs_no_device_starts_without_the_profile() -> None:

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,21 +182,6 @@ def test_models_that_cannot_fit_are_refused_before_the_core_is_taken(
         enough.load(artifact)
 
 
-def test_pipeline_runs_on_its_group_and_nowhere_else(tmp_path: Path, neuron_artifacts: dict[str, Artifact]) -> None:
-    with on(tmp_path / "four", "inf1", "0-3") as (backend, _):
-        model = backend.load(neuron_artifacts["pipeline"])
-        assert backend.run(model, batch()).start.shape == (4, 32)
-        assert len(set(runtime().used.values())) == 1
-        single = backend.load(neuron_artifacts["inf1"])
-        assert runtime().used[0] > runtime().used[1] == runtime().used[3]
-        assert np.array_equal(backend.run(single, batch()).start, backend.run(model, batch()).start)
-    with (
-        on(tmp_path / "one", "inf1", "2") as (backend, _),
-        pytest.raises(ArtifactRefused, match="4 neighbouring cores; this worker has 2"),
-    ):
-        backend.load(neuron_artifacts["pipeline"])
-
-
 def test_other_logical_core_size_is_refused_before_the_runtime_sees_it(tmp_path: Path, tiny_artifact: Artifact) -> None:
     arguments = ["--target", "trn2", "--lnc", "1"]
     artifact = save_neuron_artifact(tiny_artifact, tmp_path / "artifacts", "trn2", compiler_args=arguments)
@@ -213,30 +197,10 @@ def test_process_must_know_its_cores(tmp_path: Path, visible: str | None, reason
         open_backend("inf2")
 
 
-def package(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "torch_neuron.py").write_text(code)
-    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-
-
 def test_package_that_is_not_there_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
     with pytest.raises(SetupError, match=r"not installed: pip install --extra-index-url \S+ torch-neuronx"):
         open_backend("trn1")
-
-
-def test_stub_of_pypi_is_told_from_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
-    package(tmp_path, f"raise ImportError({text!r})", monkeypatch)
-    with pytest.raises(SetupError, match=r"PyPI's stub of that name.*pip uninstall torch-neuron, then pip install"):
-        open_backend("inf1")
-
-
-@pytest.mark.parametrize("code", ["import libneuron_that_is_missing", "raise ImportError('libnrt.so.1: no such file')"])
-def test_package_that_does_not_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    package(tmp_path, code, monkeypatch)
-    with pytest.raises(SetupError, match=r"is installed but does not import: .*(libneuron|libnrt)"):
-        open_backend("inf1")
 
 
 def test_lone_question_runs_in_the_shape_of_one_row(tmp_path: Path, tiny_artifact: Artifact) -> None:

@@ -365,4 +365,5 @@ def make_loader(settings: Settings) -> Loader:
         settings.null_batch_s,
         settings.device_memory_bytes,
         settings.cpu_kind,
+        settings.neuron_python,
     )

@@ -30,6 +30,7 @@ from corelane.engine.null import NullRunner
 from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
+from corelane.settings import NEURON_PYTHON
 
 log = get_logger(__name__)
 
@@ -47,7 +48,8 @@ class Loader:
     """Loads models for one core. ``remote`` is asked for artifacts that are not below ``root``.
 
     ``memory_bytes`` is the device memory that models may take, where the device has its own. Of the artifacts of one
-    version it takes the one that suits ``cpu_kind`` best, or the one that was asked for by its digest.
+    version it takes the one that suits ``cpu_kind`` best, or the one that was asked for by its digest. ``neuron_python``
+    has the package of inf1.
     """
 
     target: str
@@ -57,6 +59,7 @@ class Loader:
     null_batch_s: float = 0.0
     memory_bytes: int | None = None
     cpu_kind: str = AUTO_KIND
+    neuron_python: str = NEURON_PYTHON
     _backend: Backend | None = field(default=None, init=False)
     _settled_bytes: int = field(default=0, init=False)
     _settled_at: float = field(default=0.0, init=False)
@@ -103,7 +106,7 @@ class Loader:
         if not artifact.manifest.verified:
             log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
         if self._backend is None:
-            self._backend = open_backend(self.target, self.memory_bytes)
+            self._backend = open_backend(self.target, self.memory_bytes, self.neuron_python)
             # The libraries stay: collecting garbage after a model has left, 0.1 s for all of them, would hold up the
             # thread that answers, for far longer where the one that collects has a low priority.
             gc.freeze()

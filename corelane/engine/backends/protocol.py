@@ -10,6 +10,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.buckets import Bucket
 from corelane.errors import SetupError
+from corelane.settings import NEURON_PYTHON
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -104,10 +105,11 @@ class Backend(Protocol):
         ...
 
 
-def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
+def open_backend(target: str, memory_bytes: int | None = None, neuron_python: str = NEURON_PYTHON) -> Backend:
     """Open the backend for a target, with its heavy imports; raises SetupError if it is not available here.
 
-    ``memory_bytes`` is the device memory that models may take, where the device has its own.
+    ``memory_bytes`` is the device memory that models may take, where the device has its own. ``neuron_python`` has the
+    package of inf1.
     """
     if target == "cpu":
         from corelane.engine.backends.cpu import CpuBackend
@@ -116,7 +118,7 @@ def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
     if target in CHIPS:
         from corelane.engine.backends.neuron.backend import NeuronBackend
 
-        return NeuronBackend(target, memory_bytes)
+        return NeuronBackend(target, memory_bytes, neuron_python)
     if target == "cuda":
         from corelane.engine.backends.cuda import CudaBackend
 

@@ -38,6 +38,10 @@ class Blank:
     def __init__(self, module: Any) -> None:
         self._module = module
 
+    def eval(self) -> "Blank":
+        """Nothing to change."""
+        return self
+
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         warnings.warn(
             "Tensor output are *** NOT CALCULATED *** during CPU execution and only indicate tensor shape",

@@ -1,30 +1,26 @@
-"""Backend for artifacts on AWS Neuron cores: torch_neuronx (inf2, trn1, trn2) and torch_neuron (inf1).
+"""Backend for artifacts on AWS Neuron cores: torch_neuronx here (inf2, trn1, trn2), torch_neuron elsewhere (inf1).
 
 One process has one core, or the neighbouring cores of one pipeline; NEURON_RT_VISIBLE_CORES names them when the process
 starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded one gives its
 device memory back, but coming and going fragments that memory, and only a new process has it whole again. ``errors``
 classifies errors; a core that an error has made useless is given up by ending the process, as nothing else frees it.
+On inf1 all this holds for the device process of ``remote`` and for this process together.
 
 Forward passes of several threads may share a core. No document says that loading beside them is safe, so buckets are
 loaded, run and dropped one at a time.
 """
 
 import gc
-import importlib
 import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, cast
-
-import torch
+from typing import Any, NoReturn, Protocol, cast
 
 from corelane.artifacts.manifest import Artifact, Manifest, check_files
-from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import (
     NoDevice,
     find_devices,
@@ -32,7 +28,7 @@ from corelane.engine.backends.neuron.devices import (
     parse_cores,
     show_cores,
 )
-from corelane.engine.backends.neuron.errors import Diagnosis, Remedy, classify, last_line
+from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
@@ -47,9 +43,6 @@ from corelane.errors import (
 )
 from corelane.settings import neuron_environment
 
-#: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
-STUB = "WRONG PACKAGE"
-
 #: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
 RETRY_PAUSES_S = (0.01, 0.05, 0.2, 1.0)
 
@@ -59,6 +52,29 @@ ECC_COUNTERS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 
 #: The compiler's option for the size of a logical core, as it stands in a manifest.
 LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
+
+
+class Modules(Protocol):
+    """Where traced files are loaded and run: in this process, or in a device process. What ``load`` returns is its own.
+
+    Its errors are those of the Neuron package, or RuntimeErrors with their texts.
+    """
+
+    def load(self, path: Path, cores: int | None) -> Any:
+        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        ...
+
+    def run(self, module: Any, batch: Batch) -> Logits:
+        """Run one forward pass."""
+        ...
+
+    def drop(self, modules: dict[int, Any]) -> None:
+        """Forget the modules, which frees their device memory."""
+        ...
+
+    def end(self) -> None:
+        """Free the cores as far as this process need not end for that; nothing is run afterwards."""
+        ...
 
 
 @dataclass(slots=True)
@@ -76,19 +92,19 @@ class NeuronBackend:
     overlaps = True
     rows_share_kernels = False
 
-    def __init__(self, target: str, memory_bytes: int | None = None) -> None:
-        """``memory_bytes`` is the most the models may take in all; by the table of chips if None. Raises SetupError."""
+    def __init__(self, target: str, memory_bytes: int | None, python: str) -> None:
+        """``memory_bytes`` is the most the models may take in all, by the table of chips if None; ``python`` has the
+        package of inf1. Raises SetupError.
+        """
         environment = neuron_environment()
         self._target = target
         self._logical = logical_size(target, environment)
         self._cores = _visible_cores(environment)
         self._memory_bytes = memory_bytes or CHIPS[target].core_bytes(self._logical) * len(self._cores)
         self._loaded: list[NeuronModel] = []
-        self._family = import_family(target)
+        self._modules = _open_modules(target, python, environment)
         self._ecc = self._ecc_errors()
         self._turn = threading.Lock()
-        # The runtime polls with threads of its own; torch's would only be in their way.
-        torch.set_num_threads(1)
 
     def load(self, artifact: Artifact) -> NeuronModel:
         """Load every bucket, the largest first; a model that cannot fit is refused before the device is touched."""
@@ -134,18 +150,10 @@ class NeuronBackend:
             )
 
     def _load_bucket(self, manifest: Manifest, path: Path) -> Any:
-        def load() -> Any:
-            with torchscript_warnings_silenced(), self._placed(manifest):
-                return torch.jit.load(str(path)).eval()
-
-        return self._call(load, LoadFailed, f"{path.name} of {manifest.version_id} does not load")
-
-    def _placed(self, manifest: Manifest) -> AbstractContextManager[Any]:
-        """Place a model of one core on the first of several: by default buckets go round them all."""
-        if manifest.cores == len(self._cores):
-            return nullcontext()
-        context = getattr(self._family, "neuron_cores_context", None) or self._family.experimental.neuron_cores_context
-        return cast(AbstractContextManager[Any], context(start_nc=0, nc_count=manifest.cores))
+        # By default buckets of a model of one core go round all of several.
+        cores = None if manifest.cores == len(self._cores) else manifest.cores
+        what = f"{path.name} of {manifest.version_id} does not load"
+        return self._call(lambda: self._modules.load(path, cores), LoadFailed, what)
 
     def run(self, model: Model, batch: Batch) -> Logits:
         """Run the module of the batch's bucket; its shape is fixed, so a batch has all its rows."""
@@ -159,16 +167,8 @@ class NeuronBackend:
                 f"{batch.rows} of {batch.input_ids.shape[1]}"
             )
 
-        def forward() -> Any:
-            with torch.inference_mode():
-                return module(
-                    torch.from_numpy(batch.input_ids),
-                    torch.from_numpy(batch.attention_mask),
-                    torch.from_numpy(batch.token_type_ids),
-                )
-
-        start, end = self._call(forward, RunFailed, f"forward pass of {batch.bucket} failed")
-        return Logits(start.float().numpy(), end.float().numpy())
+        what = f"forward pass of {batch.bucket} failed"
+        return cast(Logits, self._call(lambda: self._modules.run(module, batch), RunFailed, what))
 
     def _call(self, action: Callable[[], Any], refused: type[EngineError], what: str) -> Any:
         """Call the runtime, and once more after each pause while it is too busy; its errors as ours."""
@@ -178,7 +178,9 @@ class NeuronBackend:
                 with self._turn:
                     return action()
             except (RuntimeError, ValueError, OSError, MemoryError) as error:
-                diagnosis = classify(str(error))
+                text = str(error)
+                is_gone = isinstance(error, DeviceGone)
+                diagnosis = Diagnosis(Remedy.RESTART, text) if is_gone else classify(text)
                 pause_s = next(pauses, None) if diagnosis.remedy is Remedy.RETRY else None
                 if pause_s is None:
                     self._fail(diagnosis, refused, what, error)
@@ -187,6 +189,8 @@ class NeuronBackend:
     def _fail(self, diagnosis: Diagnosis, refused: type[EngineError], what: str, cause: Exception) -> NoReturn:
         cores = f"core {show_cores(self._cores)}"
         reason = diagnosis.reason
+        if diagnosis.remedy is not Remedy.REFUSE:
+            self._modules.end()
         match diagnosis.remedy:
             case Remedy.REFUSE:
                 raise refused(f"{what}: {reason}") from cause
@@ -221,8 +225,7 @@ class NeuronBackend:
         """Drop the modules, which frees their device memory; the core stays this process's until it ends."""
         loaded = cast(NeuronModel, model)
         with self._turn:
-            loaded.modules.clear()
-            gc.collect()
+            self._modules.drop(loaded.modules)
         self._loaded = [other for other in self._loaded if other is not loaded]
 
     def held_bytes(self) -> None:
@@ -255,27 +258,14 @@ def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
     return parse_cores(text)
 
 
-def import_family(target: str) -> Any:
-    """Import the Neuron package for a target, before its artifacts are loaded: it registers their operations.
+def _open_modules(target: str, python: str, environment: dict[str, str]) -> Modules:
+    if CHIPS[target].package == "torch_neuron":
+        from corelane.engine.backends.neuron.remote import RemoteModules
 
-    Raises SetupError saying how to get it.
-    """
-    name = CHIPS[target].package
-    package = name.replace("_", "-")
-    advice = f"pip install --extra-index-url {PACKAGE_INDEX} {package}"
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise SetupError(f"{package} is installed but does not import: {error}") from error
-        raise SetupError(f"artifacts for {target} need {package}, which is not installed: {advice}") from None
-    except ImportError as error:
-        if STUB in str(error):
-            raise SetupError(
-                f"the installed {package} is PyPI's stub of that name, not AWS' package: "
-                f"pip uninstall {package}, then {advice}"
-            ) from None
-        raise SetupError(f"{package} is installed but does not import: {last_line(str(error))}") from error
+        return RemoteModules(target, python, environment)
+    from corelane.engine.backends.neuron.local import LocalModules
+
+    return LocalModules(target)
 
 
 def _read_count(path: Path) -> int:

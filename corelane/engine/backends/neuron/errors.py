@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+class DeviceGone(RuntimeError):
+    """The device process has died, or gave no answer in time."""
+
+
 class Remedy(StrEnum):
     """The action that an error calls for."""
 
@@ -104,6 +108,7 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
      "holds the core"),
     ("Neuron runtime cannot be initialized", Remedy.WAIT, "the runtime does not start: as a rule another process holds "
      "the core"),
+    ("NOT CALCULATED", Remedy.RETIRE, NO_DEVICE),
     ("Incorrect tensor", Remedy.REFUSE, "the model was compiled for other shapes or types"),
     ("Unknown builtin op: neuron::", Remedy.REFUSE, "the model was compiled by the other family of Neuron chips"),
     ("Unknown type name '__torch__.torch.classes.neuron", Remedy.REFUSE, "the model was compiled by the other family "

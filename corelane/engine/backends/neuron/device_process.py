@@ -1,0 +1,143 @@
+"""Run traced files on cores of inf1: a script for the Python that has torch-neuron, 3.10 at most.
+
+It needs torch and torch_neuron, nothing of Corelane, and the syntax of Python 3.8. ``remote.py`` starts it for the
+cores that NEURON_RT_VISIBLE_CORES names, with three file descriptors:
+
+    standard input    a pipe that closes when the worker is gone, which ends this process whatever it does
+    SOCKET            requests and replies, JSON in the frames of multiprocessing's Connection
+    MEMORY            the arrays of one batch: three of int64 tokens, then two of fp32 logits
+
+    device_process.py PACKAGE SOCKET MEMORY
+
+Each request has one reply: ``{}``, or ``{"error": TEXT}`` with the text of the error as the package gave it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import mmap
+import os
+import select
+import signal
+import sys
+import warnings
+from contextlib import nullcontext
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any
+
+#: Bytes of a batch's arrays for each token: three int64, two fp32.
+TOKEN_BYTES, INPUT_BYTES = 32, 24
+
+#: torch_neuron warns so when it runs a model without a device: the output has the right shape and no content.
+NOT_CALCULATED = r"(?s).*NOT CALCULATED"
+
+
+class Modules:
+    """Loads traced files on the cores of this process and runs them."""
+
+    def __init__(self, package: Any, torch: Any, memory: int) -> None:
+        self._package = package
+        self._torch = torch
+        self._descriptor = memory
+        self._memory: Any = None
+        self._loaded: dict[int, Any] = {}
+        self._count = 0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what a request says and return the reply."""
+        if request["do"] == "load":
+            return {"module": self.load(request["file"], request["cores"])}
+        if request["do"] == "run":
+            self.run(request["module"], request["rows"], request["length"])
+        else:
+            self.drop(request["modules"])
+        return {}
+
+    def load(self, file: str, cores: int | None) -> int:
+        """Load a file and return its number; on the first ``cores`` of several, where it does not take all."""
+        with self._placed(cores):
+            module = self._torch.jit.load(file).eval()
+        self._count += 1
+        self._loaded[self._count] = module
+        return self._count
+
+    def _placed(self, cores: int | None) -> Any:
+        if cores is None:
+            return nullcontext()
+        context = getattr(self._package, "neuron_cores_context", None)
+        return (context or self._package.experimental.neuron_cores_context)(start_nc=0, nc_count=cores)
+
+    def run(self, number: int, rows: int, length: int) -> None:
+        """Run one forward pass on the batch that lies in the memory, and write its logits there."""
+        torch, tokens = self._torch, rows * length
+        if self._memory is None or len(self._memory) < TOKEN_BYTES * tokens:
+            self._memory = mmap.mmap(self._descriptor, 0)
+        inputs = torch.frombuffer(self._memory, dtype=torch.int64, count=3 * tokens).reshape(3, rows, length)
+        with torch.no_grad():
+            logits = self._loaded[number](*inputs)
+        places = torch.frombuffer(
+            self._memory, dtype=torch.float32, count=2 * tokens, offset=INPUT_BYTES * tokens
+        ).reshape(2, rows, length)
+        for place, part in zip(places, logits):  # noqa: B905  # strict came with Python 3.10
+            if part.shape != place.shape:
+                raise ValueError("the model gave logits of %s for %s tokens" % (tuple(part.shape), tuple(place.shape)))  # noqa: UP031
+            place.copy_(part)
+
+    def drop(self, numbers: list[int]) -> None:
+        """Drop these modules, which frees their device memory."""
+        for number in numbers:
+            self._loaded.pop(number, None)
+        gc.collect()
+
+
+def main(argv: list[str]) -> int:
+    """Import the package, say so, and answer requests until the worker closes the socket."""
+    name, socket, memory = argv[0], int(argv[1]), int(argv[2])
+    end_with_worker()
+    for descriptor in (socket, memory):
+        os.set_inheritable(descriptor, False)
+    connection = Connection(socket)
+    try:
+        package, torch = import_module(name), import_module("torch")
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        connection.send_bytes(json.dumps({"import_error": str(error), "missing": missing}).encode())
+        return 1
+    # The runtime polls with threads of its own; torch's would only be in their way.
+    torch.set_num_threads(1)
+    warnings.filterwarnings("error", message=NOT_CALCULATED)
+    modules = Modules(package, torch, memory)
+    connection.send_bytes(b"{}")
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return 0
+        try:
+            reply = modules.answer(request)
+        except Exception as error:
+            reply = {"error": str(error) or type(error).__name__}
+        connection.send_bytes(json.dumps(reply).encode())
+
+
+def end_with_worker() -> None:
+    """Have the kernel kill this process when standard input closes, and leave all other ends to the worker.
+
+    PR_SET_PDEATHSIG would not do: it looks at the thread that started this process, and models are loaded on threads.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([0], [], [], 0)[0]:
+        sys.exit("the worker was gone before its device process began")
+
+
+if __name__ == "__main__":
+    # Do not import from this folder: its modules share names with others.
+    sys.path.pop(0)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""The Neuron packages: how they are imported, and what to do where that fails."""
+
+import importlib
+from typing import Any
+
+from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
+from corelane.engine.backends.neuron.errors import last_line
+from corelane.errors import SetupError
+
+#: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
+STUB = "WRONG PACKAGE"
+
+
+def import_package(target: str) -> Any:
+    """Import the Neuron package for a target, before its artifacts are loaded: it registers their operations.
+
+    Raises SetupError saying how to get it.
+    """
+    try:
+        return importlib.import_module(CHIPS[target].package)
+    except ImportError as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        raise explain_import(target, str(error), missing) from error
+
+
+def explain_import(target: str, text: str, missing: str | None, pip: str = "pip") -> SetupError:
+    """Return the error for a failed import: its text, and the module that was not found if that was why."""
+    name = CHIPS[target].package
+    package = name.replace("_", "-")
+    advice = f"{pip} install --extra-index-url {PACKAGE_INDEX} {package}"
+    if missing == name:
+        return SetupError(f"artifacts for {target} need {package}, which is not installed: {advice}")
+    if STUB in text:
+        return SetupError(
+            f"the installed {package} is PyPI's stub of that name, not AWS' package: {pip} uninstall {package}, then "
+            f"{advice}"
+        )
+    return SetupError(f"{package} is installed but does not import: {last_line(text)}")

@@ -1,0 +1,151 @@
+"""Traced files in a device process: torch-neuron, for inf1, ends at Python 3.10, and Corelane begins at 3.11.
+
+The process is ``device_process.py`` in another interpreter. It gets the cores that this process was given, and ends
+with it, whatever either does. A batch goes there and comes back in memory that both map. Once it has died, or given no
+answer in time, nothing can be run: ``DeviceGone`` says that this process must be replaced too.
+"""
+
+import json
+import mmap
+import os
+import subprocess
+import weakref
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corelane.engine.backends.neuron import device_process
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.neuron.device_process import INPUT_BYTES, TOKEN_BYTES
+from corelane.engine.backends.neuron.errors import DeviceGone
+from corelane.engine.backends.neuron.packages import explain_import
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.errors import SetupError
+
+#: Starting and importing, and loading a file, take tens of seconds at most.
+START_TIMEOUT_S, LOAD_TIMEOUT_S = 300, 600
+
+#: The runtime ends a pass itself, after NEURON_RT_EXEC_TIMEOUT for each part of it; a process that has not answered in
+#: twice that time, and so many seconds, hangs.
+GRACE_S = 10
+
+#: Seconds that the process has to close its device.
+GOODBYE_S = 2
+
+
+class RemoteModules:
+    """Loads and runs TorchScript modules in a device process; one caller at a time."""
+
+    def __init__(self, target: str, python: str, environment: dict[str, str]) -> None:
+        """Start the process in this interpreter, and wait until it has its packages; raises SetupError."""
+        self._pass_timeout_s = 2 * float(environment.get("NEURON_RT_EXEC_TIMEOUT", 30)) + GRACE_S
+        self._socket, theirs = Pipe()
+        self._descriptor = os.memfd_create("corelane-batch")
+        self._memory: mmap.mmap | None = None
+        command = [python, device_process.__file__, CHIPS[target].package, str(theirs.fileno()), str(self._descriptor)]
+        try:
+            # Interrupts of a terminal are for the worker, which finishes its batch first.
+            self._process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.PIPE,
+                stdout=2,
+                pass_fds=(theirs.fileno(), self._descriptor),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._socket.close()
+            os.close(self._descriptor)
+            raise SetupError(
+                f"{python} cannot be run ({error.strerror}), and the cores of {target} run in it: use the image of "
+                "deploy/inf1.Dockerfile, or make an environment of constraints/inf1.txt with Python 3.9 or 3.10, and "
+                "name its python in CORELANE_NEURON_PYTHON"
+            ) from None
+        finally:
+            theirs.close()
+        self._end = weakref.finalize(self, _end, self._process, self._socket, self._descriptor)
+        try:
+            greeting = self._receive(START_TIMEOUT_S)
+        except DeviceGone as error:
+            self._end()
+            raise SetupError(f"{python} does not run the cores of {target}: {error}") from None
+        if "import_error" in greeting:
+            self._end()
+            raise explain_import(target, greeting["import_error"], greeting["missing"], f"{python} -m pip")
+
+    def load(self, path: Path, cores: int | None) -> int:
+        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        return int(self._ask({"do": "load", "file": str(path), "cores": cores}, LOAD_TIMEOUT_S)["module"])
+
+    def run(self, module: int, batch: Batch) -> Logits:
+        """Run one forward pass."""
+        (rows, length), tokens = batch.input_ids.shape, batch.input_ids.size
+        memory = self._mapped(TOKEN_BYTES * tokens)
+        inputs = np.frombuffer(memory, np.int64, 3 * tokens).reshape(3, rows, length)
+        inputs[0], inputs[1], inputs[2] = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        self._ask({"do": "run", "module": module, "rows": rows, "length": length}, self._pass_timeout_s)
+        logits = np.frombuffer(memory, np.float32, 2 * tokens, INPUT_BYTES * tokens).reshape(2, rows, length).copy()
+        return Logits(logits[0], logits[1])
+
+    def drop(self, modules: dict[int, Any]) -> None:
+        """Forget the modules, which frees their device memory; that of a process that is gone is free already."""
+        with suppress(DeviceGone):
+            self._ask({"do": "drop", "modules": list(modules.values())}, LOAD_TIMEOUT_S)
+        modules.clear()
+
+    def end(self) -> None:
+        """Kill the process and wait until its cores are free."""
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GOODBYE_S)
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        """Return the memory, with this many bytes or more. It has no name, so nothing of it outlives both processes."""
+        if self._memory is None or len(self._memory) < size:
+            os.ftruncate(self._descriptor, size)
+            self._memory = mmap.mmap(self._descriptor, size)
+        return self._memory
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and return its reply; raises RuntimeError with the text of an error there, or DeviceGone."""
+        try:
+            self._socket.send_bytes(json.dumps(request).encode())
+        except OSError:
+            raise self._gone() from None
+        reply = self._receive(timeout_s)
+        if "error" in reply:
+            raise RuntimeError(reply["error"])
+        return reply
+
+    def _receive(self, timeout_s: float) -> dict[str, Any]:
+        try:
+            if not self._socket.poll(timeout_s):
+                self.end()
+                raise DeviceGone(f"the device process gave no answer in {timeout_s:g} s")
+            return dict(json.loads(self._socket.recv_bytes()))
+        except (EOFError, OSError):
+            raise self._gone() from None
+
+    def _gone(self) -> DeviceGone:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GOODBYE_S)
+        self.end()
+        status = self._process.returncode
+        how = f"was killed (signal {-status})" if status is not None and status < 0 else f"ended with status {status}"
+        return DeviceGone(f"the device process {how}; what it printed stands above")
+
+
+def _end(process: "subprocess.Popen[bytes]", socket: Connection, descriptor: int) -> None:
+    """Let the process close its device, and end it."""
+    socket.close()
+    try:
+        process.wait(GOODBYE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+    os.close(descriptor)

@@ -68,7 +68,7 @@ class Modules(Protocol):
         """Run one forward pass."""
         ...
 
-    def drop(self, modules: dict[int, Any]) -> None:
+    def drop(self, modules: dict[Bucket, Any]) -> None:
         """Forget the modules, which frees their device memory."""
         ...
 

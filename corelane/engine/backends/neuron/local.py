@@ -10,6 +10,7 @@ import torch
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.neuron.packages import import_package
 from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
 
 
 class LocalModules:
@@ -45,7 +46,7 @@ class LocalModules:
             )
         return Logits(start.float().numpy(), end.float().numpy())
 
-    def drop(self, modules: dict[int, Any]) -> None:
+    def drop(self, modules: dict[Bucket, Any]) -> None:
         """Forget the modules, which frees their device memory."""
         modules.clear()
         gc.collect()

@@ -24,6 +24,7 @@ from corelane.engine.backends.neuron.device_process import INPUT_BYTES, TOKEN_BY
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
 from corelane.errors import SetupError
 
 #: Starting and importing, and loading a file, take tens of seconds at most.
@@ -90,7 +91,7 @@ class RemoteModules:
         logits = np.frombuffer(memory, np.float32, 2 * tokens, INPUT_BYTES * tokens).reshape(2, rows, length).copy()
         return Logits(logits[0], logits[1])
 
-    def drop(self, modules: dict[int, Any]) -> None:
+    def drop(self, modules: dict[Bucket, Any]) -> None:
         """Forget the modules, which frees their device memory; that of a process that is gone is free already."""
         with suppress(DeviceGone):
             self._ask({"do": "drop", "modules": list(modules.values())}, LOAD_TIMEOUT_S)

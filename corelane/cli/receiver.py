@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from corelane.cli.output import error_console, plain, print_line
-from corelane.cli.webhook_secret import new_secret
 from corelane.client.webhooks import verify_webhook
+from corelane.domain.webhook_secrets import new_secret
 from corelane.errors import SetupError, SignatureRefused
 from corelane.settings import read_settings
 

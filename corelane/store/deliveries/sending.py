@@ -6,12 +6,14 @@ from typing import Any, Literal
 
 import orjson
 
+from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import read_results
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
+from corelane.store.webhook_secrets import read_secrets
 
 #: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
 #: of a killed sender go out again within five seconds, however long an attempt may take.
@@ -131,6 +133,10 @@ class DeliveryStore:
         """
         if self._gate is not None:
             await self._gate.confirm(keys.delivery(delivery), "payload")
+
+    async def secrets(self, owner: str) -> list[OwnedSecret]:
+        """Return the owner's own secrets that sign its events now."""
+        return await read_secrets(self._link, owner)
 
     async def results(self, job: JobRecord) -> list[dict[str, Any]]:
         """Return all results of a final job."""

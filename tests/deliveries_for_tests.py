@@ -11,6 +11,7 @@ from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, Delive
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import make_library, read_code
 from corelane.store.link.link import AsyncLink
+from corelane.store.webhook_secrets import WebhookSecrets
 
 #: The library, with a function more that calls the one that schedules.
 LIBRARY = make_library(
@@ -39,6 +40,18 @@ class Deliveries:
             link = AsyncLink(self.settings.redis_url)
             try:
                 return await call(DeliveryStore(link, self.settings))
+            finally:
+                await link.close()
+
+        return asyncio.run(run())
+
+    def run_secrets(self, owner: str, call: Callable[[WebhookSecrets], Awaitable[Found]]) -> Found:
+        """Run a call of an owner's secrets."""
+
+        async def run() -> Found:
+            link = AsyncLink(self.settings.redis_url)
+            try:
+                return await call(WebhookSecrets([link], owner))
             finally:
                 await link.close()
 

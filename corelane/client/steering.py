@@ -72,12 +72,14 @@ def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = N
 
     The service's secret signs beside it for ``overlap_s``, a day if not given.
     """
-    return _new_secret("/v1/webhook-secrets", overlap_s, owner)
+    route, body = "/v1/webhook-secrets", _overlap(overlap_s)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
 
 
 def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
     """Make the next secret, tried once; what signed until now signs beside it for ``overlap_s``, and then ends."""
-    return _new_secret("/v1/webhook-secrets/rotate", overlap_s, owner)
+    route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
 
 
 def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[None]:
@@ -86,9 +88,8 @@ def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[N
     return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), max_retries=0)
 
 
-def _new_secret(route: str, overlap_s: int | None, owner: str | None) -> Call[dict[str, Any]]:
-    body = dump_body({} if overlap_s is None else {"overlap_s": overlap_s})
-    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
+def _overlap(overlap_s: int | None) -> bytes:
+    return dump_body({} if overlap_s is None else {"overlap_s": overlap_s})
 
 
 def _of_owner(owner: str | None) -> dict[str, str]:

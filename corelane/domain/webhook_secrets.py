@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from corelane.domain.ids import iso_time
 
@@ -67,6 +67,8 @@ class WebhookSecretList(BaseModel):
 
 class Overlap(BaseModel):
     """How long what signed before goes on beside a new secret."""
+
+    model_config = ConfigDict(extra="forbid")
 
     overlap_s: int = Field(
         OVERLAP_S,

@@ -4,7 +4,7 @@ Where there are several cells, every cell has every secret, as it has every key:
 where the owner has jobs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
@@ -12,7 +12,8 @@ from corelane.domain.ids import new_id
 from corelane.domain.webhook_secrets import MOST_SECRETS, NewWebhookSecret, OwnedSecret, new_secret
 from corelane.errors import CorelaneError, NotFound, SecretInUse
 from corelane.store import keys
-from corelane.store.link.link import CommonLink
+from corelane.store.link.blocking import Link
+from corelane.store.link.link import CommonLink, pairs
 
 #: Why a secret is not made, by the library's replies.
 REFUSALS: Mapping[str, tuple[type[CorelaneError], str]] = {
@@ -85,3 +86,20 @@ class WebhookSecrets:
                 if text is None
                 else link("HSET", keys.SECRETS, self._owner, text)
             )
+
+
+def sync_secrets(links: Iterable[Link]) -> int:
+    """Have every cell sign as the one with the owner's newest secret does; return how many entries were written."""
+    kept = [(link, dict(pairs(link("HGETALL", keys.SECRETS)))) for link in links]
+    merged: dict[bytes, bytes] = {}
+    for _, found in kept:
+        for owner, text in found.items():
+            merged[owner] = max(merged.get(owner, text), text, key=_newest_ms)
+    changes = [(link, owner, text) for link, has in kept for owner, text in merged.items() if has.get(owner) != text]
+    for link, owner, text in changes:
+        link("HSET", keys.SECRETS, owner, text)
+    return len(changes)
+
+
+def _newest_ms(text: bytes) -> int:
+    return int(orjson.loads(text)[0]["created_ms"])

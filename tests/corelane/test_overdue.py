@@ -86,13 +86,36 @@ def test_sweeps_feeding_and_batches_are_overdue_once_nobody_sees_to_them(raw: re
     assert sorted(only_overdue(waits(settings))) == ["batches"]
 
 
+def test_what_waited_while_nobody_looked_is_told_of_only_if_it_is_not_carried_on(
+    raw: redis.Redis, settings: Settings
+) -> None:
+    """After a restart, or an outage of Redis, everything has waited for long; whoever carries it on begins then."""
+    announce_late(raw, settings, "a.test")
+    overdue = only_overdue(waits(settings))
+    assert overdue
+    alarm = Alarm()
+    with capture_logs() as lines:
+        for began_s in (0, 1000, 2000):
+            for look in range(6):
+                alarm.tell(overdue, began_s + 5 * look)
+            assert lines == []
+        Deliveries(settings).take(5)
+        alarm.tell(only_overdue(waits(settings)), 2030)
+        assert lines == []
+        alarm.tell(overdue, 2035)
+    assert [(line["event"], line["what"]) for line in lines] == [("overdue", "webhooks")]
+
+
 def test_alarm_tells_once_of_what_is_overdue_and_once_when_it_is_over() -> None:
     alarm = Alarm()
     both = {"webhooks": 41.0, "sweeps": 30.5}
     rounds: list[dict[str, float]] = [{"webhooks": 31.0}, {"webhooks": 36.0}, both, {"sweeps": 31.0}, {}]
+    alarm.tell({}, 0)
     with capture_logs() as lines:
-        for overdue in rounds:
-            alarm.tell(overdue)
+        for n in range(1, 7):
+            alarm.tell({}, 5 * n)
+        for n, overdue in enumerate(rounds, 7):
+            alarm.tell(overdue, 5 * n)
     assert [(line["log_level"], line["what"]) for line in lines] == [
         ("warning", "webhooks"),
         ("warning", "sweeps"),

@@ -1,5 +1,6 @@
 """Roles: which loops the keeper runs, and which the webhook sender."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
@@ -147,7 +148,7 @@ def watching(settings: Settings, outage: Outage) -> Loop:
         from workers.loops.alarms import Alarm
 
         link, alarm = Link(settings.redis_url), Alarm()
-        return lambda: alarm.tell(only_overdue(link.read(read_waits)))
+        return lambda: alarm.tell(only_overdue(link.read(read_waits)), time.monotonic())
 
     return Loop("watch", begin, pause_s=WATCH_S, outage=outage)
 

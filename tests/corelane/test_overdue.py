@@ -4,6 +4,7 @@ import redis
 from structlog.testing import capture_logs
 
 from corelane.domain.ids import new_id
+from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.batches import BatchStore
@@ -14,7 +15,9 @@ from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.references import ReferenceStore
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
+from tests.integration.conftest import wait_for
 from workers.loops.alarms import Alarm
+from workers.loops.roles import watching
 
 MINUTE_MS = 60_000
 
@@ -84,6 +87,17 @@ def test_sweeps_feeding_and_batches_are_overdue_once_nobody_sees_to_them(raw: re
     Upkeep(settings, "").went_round()
     Feeder(settings, "").take_turn("me")
     assert sorted(only_overdue(waits(settings))) == ["batches"]
+
+
+def test_process_that_starts_with_work_that_has_waited_gives_no_alarm(raw: redis.Redis, settings: Settings) -> None:
+    announce_late(raw, settings, "a.test")
+    loop = watching(settings, Outage(get_logger(__name__), "store"))
+    with capture_logs() as lines:
+        loop.start()
+        wait_for(lambda: loop.rounds > 0)
+        loop.ask_to_stop()
+        assert loop.join(60)
+    assert lines == []
 
 
 def test_what_waited_while_nobody_looked_is_told_of_only_if_it_is_not_carried_on(

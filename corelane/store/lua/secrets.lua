@@ -18,7 +18,7 @@ define('read_secrets', function(ask) return cjson.encode(living(ask.owner)) end,
 -- add_secret{owner, id, overlap_ms, most, is_rotation}, value → ok; taken or none, if there is one or none yet; full
 -- What signed before ends after `overlap_ms`, or earlier if it was to end earlier. May be repeated.
 define('add_secret', function(ask, args)
-  local now, before, kept = now_ms(), living(ask.owner), {}
+  local now, before, kept, own = now_ms(), living(ask.owner), {}, 1
   if before[1] and before[1].id == ask.id then return 'ok' end
   if ask.is_rotation and not before[1] then return 'none' end
   if before[1] and not ask.is_rotation then return 'taken' end
@@ -26,9 +26,12 @@ define('add_secret', function(ask, args)
   kept[1] = { id = ask.id, value = args[2], created_ms = now }
   for _, each in ipairs(before) do
     each.ends_ms = math.min(each.ends_ms or math.huge, now + ask.overlap_ms)
-    if each.ends_ms > now then kept[#kept + 1] = each end
+    if each.ends_ms > now then
+      kept[#kept + 1] = each
+      if each.value then own = own + 1 end
+    end
   end
-  if #kept > ask.most then return 'full' end
+  if own > ask.most then return 'full' end
   call('HSET', keys.SECRETS, ask.owner, cjson.encode(kept))
   return 'ok'
 end)

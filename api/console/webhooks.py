@@ -14,6 +14,7 @@ from api.routes import deliveries as api_deliveries
 from api.routes.deliveries import DeliveryId
 from api.routes.webhook_secrets import list_webhook_secrets
 from corelane.domain.api_keys import Scope
+from corelane.store.webhook_secrets import WebhookSecrets
 
 router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 
@@ -35,7 +36,7 @@ async def show_webhooks(
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
         return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
-    signing = await list_webhook_secrets(parts, caller)
+    signing = await list_webhook_secrets(parts, WebhookSecrets([parts.link], caller.owner))
     shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True, "signing": signing.data}
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()

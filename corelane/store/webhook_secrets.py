@@ -35,11 +35,11 @@ class WebhookSecrets:
     """The secrets of an owner. The first link leads to where they are changed, the others to where copies are kept."""
 
     def __init__(self, links: Sequence[CommonLink], owner: str) -> None:
-        self._links, self._owner = links, owner
+        self._links, self.owner = links, owner
 
     async def read(self) -> list[OwnedSecret]:
         """Return what signs the owner's webhooks now, the newest first."""
-        return await read_secrets(self._links[0], self._owner)
+        return await read_secrets(self._links[0], self.owner)
 
     async def add(self, overlap_s: int, *, is_rotation: bool) -> NewWebhookSecret:
         """Make a secret; what signed before ends after ``overlap_s``. Its value is returned this once.
@@ -49,7 +49,7 @@ class WebhookSecrets:
         """
         await self._require_all()
         made, value, most = new_id("whs"), new_secret(), MOST_SECRETS
-        ask = {"owner": self._owner, "id": made, "overlap_ms": 1000 * overlap_s, "most": most}
+        ask = {"owner": self.owner, "id": made, "overlap_ms": 1000 * overlap_s, "most": most}
         reply = (await self._links[0].run("add_secret", value, is_rotation=is_rotation, **ask)).decode()
         if reply in REFUSALS:
             error, why = REFUSALS[reply]
@@ -61,7 +61,7 @@ class WebhookSecrets:
     async def remove(self, secret: str) -> None:
         """End a secret at once. Raise NotFound, or SecretInUse for the newest while older ones sign."""
         await self._require_all()
-        reply = (await self._links[0].run("remove_secret", owner=self._owner, id=secret)).decode()
+        reply = (await self._links[0].run("remove_secret", owner=self.owner, id=secret)).decode()
         if reply == "newest":
             raise SecretInUse(
                 f"{secret} is the newest, and the others end: rotate with an overlap of 0 to end them all, or remove "
@@ -79,12 +79,10 @@ class WebhookSecrets:
     async def _copy(self) -> None:
         """Have every cell sign as the first does."""
         first, *others = self._links
-        text = await first("HGET", keys.SECRETS, self._owner)
+        text = await first("HGET", keys.SECRETS, self.owner)
         for link in others:
             await (
-                link("HDEL", keys.SECRETS, self._owner)
-                if text is None
-                else link("HSET", keys.SECRETS, self._owner, text)
+                link("HDEL", keys.SECRETS, self.owner) if text is None else link("HSET", keys.SECRETS, self.owner, text)
             )
 
 

@@ -45,13 +45,13 @@ class Deliveries:
 
         return asyncio.run(run())
 
-    def run_secrets(self, owner: str, call: Callable[[WebhookSecrets], Awaitable[Found]]) -> Found:
-        """Run a call of an owner's secrets."""
+    def make_secret(self, owner: str, overlap_s: int) -> str:
+        """Make an owner's first secret, and return its value."""
 
-        async def run() -> Found:
+        async def run() -> str:
             link = AsyncLink(self.settings.redis_url)
             try:
-                return await call(WebhookSecrets([link], owner))
+                return (await WebhookSecrets([link], owner).add(overlap_s, is_rotation=False)).secret
             finally:
                 await link.close()
 

@@ -12,6 +12,7 @@ from corelane.domain.ids import new_id
 from corelane.domain.webhook_secrets import MOST_SECRETS, NewWebhookSecret, OwnedSecret, new_secret
 from corelane.errors import CorelaneError, NotFound, SecretInUse
 from corelane.store import keys
+from corelane.store.deliveries.sending import read_secrets
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink, pairs
 
@@ -21,14 +22,6 @@ REFUSALS: Mapping[str, tuple[type[CorelaneError], str]] = {
     "none": (NotFound, "there is no webhook secret to be rotated: create one"),
     "full": (SecretInUse, f"{MOST_SECRETS} secrets sign already: remove one that ends, or wait until one has ended"),
 }
-
-
-async def read_secrets(link: CommonLink, owner: str) -> list[OwnedSecret]:
-    """Read what signs an owner's webhooks now, the newest first; nothing for one that has no secret."""
-    found = orjson.loads(await link.run("read_secrets", owner=owner))
-    return [
-        OwnedSecret(each["id"], each.get("created_ms"), each.get("ends_ms"), each.get("value", "")) for each in found
-    ]
 
 
 class WebhookSecrets:

@@ -119,7 +119,8 @@ def test_what_would_leave_receivers_behind_is_refused_in_words(office: Office) -
     assert f"{MOST_SECRETS} secrets" in refused("POST", f"{HOME}/rotate", "secret_in_use", json={})
     assert office.call(ANN, "DELETE", f"{HOME}/{first['id']}").status_code == 204
     assert "has ended" in refused("DELETE", f"{HOME}/{first['id']}", "not_found")
-    for body in ({"overlap_s": -1}, {"overlap_s": 10**9}, {"overlap": 1}, [], "x"):
+    bodies: list[Any] = [{"overlap_s": -1}, {"overlap_s": 10**9}, {"overlap": 1}, [], "x"]
+    for body in bodies:
         refused("POST", f"{HOME}/rotate", "invalid_input", json=body)
     # A page of another origin may send neither JSON nor DELETE: without a body nothing is made.
     assert office.call(ANN, "POST", f"{HOME}/rotate").status_code == 422

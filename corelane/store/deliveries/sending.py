@@ -13,7 +13,6 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import read_results
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
-from corelane.store.webhook_secrets import read_secrets
 
 #: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
 #: of a killed sender go out again within five seconds, however long an attempt may take.
@@ -93,6 +92,14 @@ class Attempt:
     def encode(self) -> bytes:
         """Return the text that is logged."""
         return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
+
+
+async def read_secrets(link: CommonLink, owner: str) -> list[OwnedSecret]:
+    """Read what signs an owner's webhooks now, the newest first; nothing for one that has no secret."""
+    found = orjson.loads(await link.run("read_secrets", owner=owner))
+    return [
+        OwnedSecret(each["id"], each.get("created_ms"), each.get("ends_ms"), each.get("value", "")) for each in found
+    ]
 
 
 class DeliveryStore:

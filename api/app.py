@@ -40,6 +40,7 @@ from api.routes import (
     results,
     rollout,
     usage,
+    webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
 from corelane import __version__
@@ -117,7 +118,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.parts, app.state.cells = first.parts, cells
-    of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
+    of_jobs = (bulk, jobs, results, events, failed_items, deliveries, webhook_secrets)
     for each in (
         *of_jobs,
         contexts,

@@ -37,6 +37,7 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.VersionInUse: 409,
     errors.VersionNotReady: 409,
     errors.NameTaken: 409,
+    errors.SecretInUse: 409,
     errors.NotFinal: 409,
     errors.NothingToRetry: 409,
     errors.Unauthorized: 401,

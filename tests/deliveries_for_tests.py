@@ -11,6 +11,7 @@ from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, Delive
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import make_library, read_code
 from corelane.store.link.link import AsyncLink
+from corelane.store.webhook_secrets import WebhookSecrets
 
 #: The library, with a function more that calls the one that schedules.
 LIBRARY = make_library(
@@ -39,6 +40,18 @@ class Deliveries:
             link = AsyncLink(self.settings.redis_url)
             try:
                 return await call(DeliveryStore(link, self.settings))
+            finally:
+                await link.close()
+
+        return asyncio.run(run())
+
+    def make_secret(self, owner: str, overlap_s: int) -> str:
+        """Make an owner's first secret, and return its value."""
+
+        async def run() -> str:
+            link = AsyncLink(self.settings.redis_url)
+            try:
+                return (await WebhookSecrets([link], owner).add(overlap_s, is_rotation=False)).secret
             finally:
                 await link.close()
 

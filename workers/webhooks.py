@@ -10,12 +10,13 @@ again and does not count.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from corelane.domain.request_context import trace_id
+from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
 from corelane.log import get_logger
 from corelane.settings import Settings
@@ -166,7 +167,7 @@ async def deliver(
         await store.confirm(delivery_id)
         if armed:
             reach("delivery.payload_kept", armed)
-        reply, is_ours = await _attempt(settings, delivery, payload, tracer), False
+        reply, is_ours = await _attempt(settings, await store.secrets(delivery.owner), delivery, payload, tracer), False
         if armed:
             reach("delivery.posted", armed)
     except Unavailable:
@@ -247,9 +248,11 @@ def trace_ids(delivery: Delivery) -> dict[str, str]:
     return {"trace_id": trace_id(parent)} if parent else {}
 
 
-async def _attempt(settings: Settings, delivery: Delivery, payload: bytes, tracer: Tracer | None) -> Reply:
+async def _attempt(
+    settings: Settings, own: Sequence[OwnedSecret], delivery: Delivery, payload: bytes, tracer: Tracer | None
+) -> Reply:
     try:
-        secrets = signing_secrets(settings)
+        secrets = signing_secrets(settings, own)
     except SetupError as error:
         return Reply(0, 0, error=error.detail)
     headers = {**delivery.headers, **sign_payload(secrets, delivery.id, datetime.now(UTC), payload)}

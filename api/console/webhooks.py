@@ -12,14 +12,16 @@ from api.deps import PartsDep, ReadCaller, SubmitCaller
 from api.middleware.console_door import CONSOLE
 from api.routes import deliveries as api_deliveries
 from api.routes.deliveries import DeliveryId
+from api.routes.webhook_secrets import list_webhook_secrets
 from corelane.domain.api_keys import Scope
+from corelane.store.webhook_secrets import WebhookSecrets
 
 router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 
 #: Dead letters on a page.
 PAGE_ENTRIES = 25
 
-#: Waiting deliveries that are listed.
+#: Waiting deliveries that are listed, and hosts that rest.
 MOST_WAITING = 10
 
 
@@ -34,9 +36,11 @@ async def show_webhooks(
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
         return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
-    shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True}
+    signing = await list_webhook_secrets(parts, WebhookSecrets([parts.link], caller.owner))
+    shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True, "signing": signing.data}
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
+        shown["resting"] = await parts.deliveries.resting(MOST_WAITING)
         shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)
         owner = None if parts.jobs.sees_all(caller) else caller.owner
         waiting = await parts.deliveries.waiting(MOST_WAITING, owner)

@@ -58,7 +58,9 @@ class DeliveryInfo(BaseModel):
     )
     created_at: str
     ended_at: str | None
-    next_attempt_at: str | None = Field(description="When it is due; later, where its host does not answer at all.")
+    next_attempt_at: str | None = Field(
+        description="When it is tried next, at the earliest: it is due then, and its host is not left alone."
+    )
     attempt_count: int = Field(ge=0)
     attempts: list[AttemptInfo] = Field(description="The last fifty, oldest first.")
     urls: DeliveryUrls

@@ -22,6 +22,7 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
+from corelane.cli.owner_secrets import webhook_secret
 from corelane.cli.plan import plan
 from corelane.cli.redis_acl import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
@@ -56,6 +57,7 @@ def make_cli() -> typer.Typer:
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}
+    groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for about_containers in (compose, logs, down):

@@ -79,7 +79,7 @@ class Where:
         if self.url is not None:
             raise InvalidInput("--serve starts a service: leave --url out")
         from corelane.cli.local import running_service
-        from corelane.cli.webhook_secret import new_secret
+        from corelane.domain.webhook_secrets import new_secret
 
         secret = secret or new_secret()
         own = {"webhook_secret": secret, "webhook_allowed_networks": ("127.0.0.0/8",), "log_level": "warning"}

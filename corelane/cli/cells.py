@@ -89,8 +89,8 @@ def move(
 
 @keys.command()
 def sync(found: ServiceRedis) -> None:
-    """Give every cell every key, after one was away while keys were changed, or for a new cell."""
+    """Give every cell every key and webhook secret, after one was away while keys were changed, or for a new cell."""
     if (every := found.cell_keys) is None:
         raise InvalidInput("there is one cell alone: CORELANE_CELLS lists several")
     written = every.sync()
-    typer.echo(f"{written} keys written" if written else "every cell has every key")
+    typer.echo(f"{written} keys and secrets written" if written else "every cell has every key and webhook secret")

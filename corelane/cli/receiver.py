@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from corelane.cli.output import error_console, plain, print_line
-from corelane.cli.webhook_secret import new_secret
 from corelane.client.webhooks import verify_webhook
+from corelane.domain.webhook_secrets import new_secret
 from corelane.errors import SetupError, SignatureRefused
 from corelane.settings import read_settings
 
@@ -53,7 +53,10 @@ def find_secret(given: str | None) -> str:
         return given
     if settings.webhook_secret is not None:
         return settings.webhook_secret.get_secret_value()
-    raise SetupError(f"no secret: set the same for the service and here, as in CORELANE_WEBHOOK_SECRET={new_secret()}")
+    raise SetupError(
+        "no secret: give your own with --secret (`corelane webhook-secret create` makes one), or set the same for the "
+        f"service and here, as in CORELANE_WEBHOOK_SECRET={new_secret()}"
+    )
 
 
 class WebhookReceiver:

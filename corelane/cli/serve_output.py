@@ -180,7 +180,7 @@ def _add_flower(settings: Settings, password: str, lines: list[str], facts: dict
 def _describe_webhooks(settings: Settings, below: list[str], facts: dict[str, object]) -> str:
     """Return by which secret webhooks are signed; add how to see one that was made here."""
     if settings.webhook_secret is None:
-        return "refused: set CORELANE_WEBHOOK_SECRET"
+        return "signed with secrets of their owners alone, as CORELANE_WEBHOOK_SECRET is not set"
     if settings.webhook_secret != kept_secret(settings.data_dir):
         return "signed with CORELANE_WEBHOOK_SECRET"
     show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"

@@ -1,19 +1,15 @@
 """The secret with which `corelane serve` signs webhooks where none is set: made once, kept in the data folder."""
 
-import base64
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import SecretStr
 
+from corelane.domain.webhook_secrets import new_secret
 from corelane.errors import SetupError
 
 FILE = "webhook-secret"
-
-#: Random bytes of a secret; Standard Webhooks wants 24 to 64.
-SECRET_BYTES = 32
 
 
 def kept_secret(data_dir: Path) -> SecretStr | None:
@@ -28,11 +24,6 @@ def kept_secret(data_dir: Path) -> SecretStr | None:
     if not text.startswith("whsec_") or len(text) < len("whsec_") + 24:
         raise SetupError(f"{path} holds no webhook secret (`whsec_…`); put it back, or remove the file for a new one")
     return SecretStr(text)
-
-
-def new_secret() -> str:
-    """Return a new random secret."""
-    return "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def make_secret(data_dir: Path) -> SecretStr:

@@ -6,7 +6,7 @@ import typer
 
 from corelane.cli.commands import CommandGroup
 from corelane.cli.folders import DataOption
-from corelane.cli.output import print_list, print_one, short_time
+from corelane.cli.output import print_list, print_one
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.errors import SetupError
 
@@ -23,7 +23,7 @@ def list_deliveries(
 
     def row(each: dict[str, Any]) -> tuple[str, ...]:
         state = (each["id"], each["event"], each["state"], str(each["attempt_count"]))
-        return *state, short_time(each["next_attempt_at"]), last_attempt(each) or "-", each["url"]
+        return *state, to_the_second(each["next_attempt_at"]), last_attempt(each) or "-", each["url"]
 
     columns = ("delivery", "event", "state", "attempts", "next", "last", "receiver")
     whole = ("delivery", "event", "state", "next")
@@ -60,7 +60,7 @@ def listen(
 
 @webhooks.command()
 def secret(data: DataOption = None) -> None:
-    """Show the secret that signs webhooks: the one set, else the one that `corelane serve` made."""
+    """Show the service's secret that signs webhooks: the one set, else the one that `corelane serve` made."""
     from corelane.cli.webhook_secret import kept_secret
     from corelane.settings import read_settings
 
@@ -72,6 +72,11 @@ def secret(data: DataOption = None) -> None:
             "with --data, or set CORELANE_WEBHOOK_SECRET"
         )
     typer.echo(found.get_secret_value())
+
+
+def to_the_second(at: str | None) -> str:
+    """Return a time to the second: a host that fails is tried again after 30."""
+    return "-" if at is None else at[:19].replace("T", " ")
 
 
 def last_attempt(delivery: dict[str, Any]) -> str:

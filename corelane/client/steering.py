@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Unpack
 
-from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of, read_nothing
+from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of, read_list, read_nothing, read_object
 from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceProtocol
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
@@ -60,6 +60,40 @@ def usage(
 def clear_cache(owner: str | None = None) -> Call[None]:
     """Forget the answers that are kept for equal questions: your own, or another ``owner``'s, or all with `*`."""
     return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
+
+
+def webhook_secrets(owner: str | None = None) -> Call[list[dict[str, Any]]]:
+    """List what signs your webhooks now, the newest first, without values; or another ``owner``'s (scope admin)."""
+    return Call("GET", "/v1/webhook-secrets", read_list, params=_of_owner(owner))
+
+
+def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
+    """Make the first secret that signs your webhooks, tried once; ``secret`` has its value, which is shown this once.
+
+    The service's secret signs beside it for ``overlap_s``, a day if not given.
+    """
+    route, body = "/v1/webhook-secrets", _overlap(overlap_s)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
+
+
+def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
+    """Make the next secret, tried once; what signed until now signs beside it for ``overlap_s``, and then ends."""
+    route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
+
+
+def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[None]:
+    """End a secret at once, tried once. Without any of your own the service's secret signs."""
+    path = {"secret_id": secret_id}
+    return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), max_retries=0)
+
+
+def _overlap(overlap_s: int | None) -> bytes:
+    return dump_body({} if overlap_s is None else {"overlap_s": overlap_s})
+
+
+def _of_owner(owner: str | None) -> dict[str, str]:
+    return {"owner": owner} if owner else {}
 
 
 def failed_items(

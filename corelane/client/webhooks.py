@@ -16,7 +16,7 @@ def verify_webhook(body: bytes | str, headers: Mapping[str, str], *secrets: str)
     header is the same each time an event is posted.
     """
     if not secrets:
-        raise SignatureRefused("a webhook is verified with the service's secret, `whsec_…`: give at least one")
+        raise SignatureRefused("a webhook is verified with the secret that signs it, `whsec_…`: give at least one")
     names = {name.lower(): value for name, value in headers.items()}
     reason = ""
     for secret in secrets:

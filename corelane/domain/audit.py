@@ -27,6 +27,9 @@ class AuditAction(StrEnum):
     KEY_CREATE = "key.create"
     KEY_REVOKE = "key.revoke"
     REDELIVER = "delivery.redeliver"
+    SIGNING_CREATE = "webhook_secret.create"
+    SIGNING_ROTATE = "webhook_secret.rotate"
+    SIGNING_REMOVE = "webhook_secret.remove"
 
 
 class AuditEntry(BaseModel):
@@ -39,7 +42,7 @@ class AuditEntry(BaseModel):
     owner: str = Field(description="The owner that acted.")
     action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
     subject: str = Field(
-        description="To what: a job, a filter of jobs, an owner, a version, an alias, a key, a delivery."
+        description="To what: a job, a filter of jobs, an owner, a version, an alias, a key, a delivery, a secret."
     )
     detail: str
 

@@ -101,8 +101,8 @@ def delivery_troubles(dead: int, resting: Sequence[tuple[str, float]]) -> list[T
     found += [
         Trouble(
             "webhooks",
-            f"{host} fails and is tried again in {max(0.0, rest_s):,.0f} s; see what it answered under the job's "
-            "deliveries, and redeliver once it is well",
+            f"{host} fails and is tried again {f'in {rest_s:,.0f} s' if rest_s >= 1 else 'now'}; see what it answered "
+            "under the job's deliveries, and redeliver once it is well",
         )
         for host, rest_s in resting
     ]

@@ -13,6 +13,7 @@
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
     │   ├── IdempotencyKeyReused  the key came with another body before
     │   ├── NameTaken           a job has this name, and came of another body
+    │   ├── SecretInUse         what signs webhooks speaks against it: one that others depend on, or too many
     │   ├── NotFinal            this can be done only once the job is final
     │   ├── NothingToRetry      every item of the job was answered
     │   ├── HostRefused         the service is not to be reached by that host name
@@ -125,6 +126,10 @@ class IdempotencyKeyReused(InvalidInput):
 
 class NameTaken(InvalidInput):
     code = "name_taken"
+
+
+class SecretInUse(InvalidInput):
+    code = "secret_in_use"
 
 
 class NotFinal(InvalidInput):

@@ -239,7 +239,9 @@ class Settings(GroupedFields):
 
     # Webhooks
     webhook_secret: SecretStr | None = Field(
-        None, description="Secret that signs webhooks, `whsec_` + base64; jobs with a webhook are refused without it."
+        None,
+        description="Secret that signs webhooks of owners who have none of their own, `whsec_` + base64; without it "
+        "their jobs with a webhook are refused.",
     )
     webhook_previous_secret: SecretStr | None = Field(
         None, description="The secret before it: while both are set, both sign, and receivers change when they like."
@@ -275,7 +277,7 @@ class Settings(GroupedFields):
         5, ge=1, description="Failures of a host in a row, after which its webhooks wait."
     )
     webhook_circuit_s: float = Field(
-        60, gt=0, description="Time they wait before one is tried, in seconds; doubled each time it fails, to 32 times."
+        30, gt=0, description="Time they wait before one is tried, in seconds, and again each time that one fails."
     )
     webhook_dead_ttl_s: int = Field(
         30 * 24 * 3600, ge=60, description="Time a webhook that was given up is kept for redelivery, in seconds."

@@ -53,8 +53,9 @@ CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
 #: Channels of Celery, of one database. Redis wants a subscribed pattern to be written as the rule is.
 CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
 
-#: Keys that decide who may ask the API, and what tells of it. No process that runs models needs them.
-CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.AUDIT, keys.rates)
+#: Keys that decide who may ask the API, what tells of it, and what signs webhooks. No process that runs models needs
+#: them.
+CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.AUDIT, keys.rates, keys.SECRETS)
 
 
 #: A name that needs no quotes in an ACL file or a URL.

@@ -14,6 +14,7 @@ from corelane.errors import InvalidInput, NotFound, StoreUnavailable, Unavailabl
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.gauges import read_work
 from corelane.store.link.blocking import Link
+from corelane.store.webhook_secrets import sync_secrets
 
 
 class CellKeys:
@@ -92,9 +93,10 @@ class CellKeys:
         return cells
 
     def sync(self) -> int:
-        """Give every cell every key, as the newest change left it; return how many entries were written.
+        """Give every cell every key and every webhook secret; return how many entries were written.
 
-        A key that is revoked in one cell is revoked in all. Raise StoreUnavailable if a cell is away.
+        A key is as the newest change left it: one that is revoked in one cell is revoked in all. Raise StoreUnavailable
+        if a cell is away.
         """
         self._require_all()
         kept = {cell: store.by_digest() for cell, store in self._stores.items()}
@@ -108,7 +110,7 @@ class CellKeys:
                 if (has := kept[cell].get(digest)) is None or replace(has, used="") != replace(key, used=""):
                     store.keep(digest, key)
                     written += 1
-        return written
+        return written + sync_secrets(self._links.values())
 
     def differing(self) -> int:
         """Return how many keys are not the same in all cells that answer."""

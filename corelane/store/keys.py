@@ -151,6 +151,7 @@ FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while 
 CIRCUITS = RedisKey("cl:circuits", "zset")  # host that is left alone → until when
 WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
 DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
+SECRETS = RedisKey("cl:secrets", "hash", stays=True)  # owner → what signs its webhooks, JSON: see lua/secrets.lua
 POSTED = RedisKey("cl:posted", "hash", stays=True)  # outcome → attempts and deliveries that ended with it
 
 # Files and batches. A file's content is in the storage of files. A batch's hash has owner, status, times, input, plan,

@@ -86,13 +86,13 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
     rounds, now_ms = texts(await link("HGETALL", keys.ROUNDS)), await link.now_ms()
     ages = {loop: max(0, now_ms - int(at)) / 1000 for loop, at in rounds.items()}
     _, _, dead, _ = await DeliveryLog(link).counts()
-    resting = await link("ZRANGE", keys.CIRCUITS, 0, SHOWN_HOSTS - 1, "WITHSCORES")
+    resting = await DeliveryLog(link).resting(SHOWN_HOSTS)
     return [
         *core_troubles([_signs(core, now_ms) for core in cores]),
         *await read_part_troubles(link),
         *keeper_troubles(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
-        *delivery_troubles(dead, [(host.decode(), (float(until) - now_ms) / 1000) for host, until in pairs(resting)]),
+        *delivery_troubles(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
         *of_redis,
     ]
 

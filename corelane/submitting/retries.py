@@ -66,13 +66,15 @@ async def retry(
 
 
 def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_keep_s: int) -> JobHead:
-    """Return a job's head as it was submitted, for a model or, if that is empty, for the same version."""
+    """Return a job's head as it was submitted, for a model or, if that is empty, for the same version.
+
+    It has no time to expire: that was of the first asking, and may have been too short.
+    """
     return JobHead(
         contexts={str(number): text for number, text in contexts.items()},
         model=model or record.version,
         options=record.options,
         priority=record.priority,
-        expires_in_s=None if record.expires_ms is None else (record.expires_ms - record.created_ms) / 1000,
         metadata=record.metadata,
         labels=record.labels,
         keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),

@@ -165,8 +165,11 @@ class Submitter:
         if head.keep_s is not None and head.keep_s > settings.results_ttl_s:
             raise InvalidInput(f"`keep_s` is at most {settings.results_ttl_s} here (CORELANE_RESULTS_TTL_S)")
         if head.webhook is not None:
-            if settings.webhook_secret is None:
-                raise WebhookRefused("this service signs no webhooks: its operator has not set CORELANE_WEBHOOK_SECRET")
+            if settings.webhook_secret is None and not await self._store.signs_webhooks(owner):
+                raise WebhookRefused(
+                    "nothing signs your webhooks: create a secret of your own (POST /v1/webhook-secrets), or have the "
+                    "operator set CORELANE_WEBHOOK_SECRET"
+                )
             await check_receiver(settings, head.webhook.url)
         if head.output_url is not None:
             await check_output(settings, head.output_url, owner)

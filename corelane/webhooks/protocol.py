@@ -1,7 +1,7 @@
 """The webhook protocol: an event's bytes, its signatures, and the rules for a receiver's reply. Pure.
 
 Payloads and signatures follow Standard Webhooks. An event has the same bytes in every attempt. While one secret
-replaces another, both sign, so each receiver can change when it likes.
+replaces another, both sign, so each receiver can change when it likes. An owner's own secrets sign its events alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from standardwebhooks.webhooks import Webhook as Signer
 
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
+from corelane.domain.webhook_secrets import SERVICE, OwnedSecret
 from corelane.errors import SetupError
 from corelane.settings import Settings
 
@@ -78,12 +79,20 @@ def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: in
     return orjson.dumps(data)
 
 
-def signing_secrets(settings: Settings) -> list[str]:
-    """Return the secrets that sign, the newest first; raise SetupError without any."""
-    secrets = (settings.webhook_secret, settings.webhook_previous_secret)
-    found = [secret.get_secret_value() for secret in secrets if secret is not None]
+def signing_secrets(settings: Settings, own: Sequence[OwnedSecret]) -> list[str]:
+    """Return the secrets that sign an owner's events, the newest first; raise SetupError without any.
+
+    The service's sign where the owner has none of its own, and beside its first one for a while.
+    """
+    found = [each.value for each in own if each.id != SERVICE]
+    if not own or len(found) < len(own):
+        secrets = (settings.webhook_secret, settings.webhook_previous_secret)
+        found += [secret.get_secret_value() for secret in secrets if secret is not None]
     if not found:
-        raise SetupError("set CORELANE_WEBHOOK_SECRET here as for the API: webhooks cannot be signed without it")
+        raise SetupError(
+            "the owner has no webhook secret, and the webhook sender no CORELANE_WEBHOOK_SECRET: create one "
+            "(`corelane webhook-secret create`), or set that here as for the API"
+        )
     return found
 
 

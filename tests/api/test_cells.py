@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pkgutil import iter_modules
 from typing import Any
 
+import orjson
 import pytest
 import redis
 from fastapi.testclient import TestClient
@@ -29,6 +30,7 @@ from corelane.domain.ids import age_key, cell_of, new_id, new_job_id, on_cell
 from corelane.domain.overview import Overview
 from corelane.errors import SetupError
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.cell_keys import CellKeys
 from corelane.store.fleet import Announcer
@@ -260,6 +262,26 @@ def test_contexts_are_where_the_jobs_that_name_them_are_made(world: World) -> No
     assert cell_of(world.call("POST", "/v1/jobs", right, 202, json=one)["id"]) == "1"
     assert not list(world.benches["0"].raw.scan_iter("cl:contexts_of:*"))
     world.call("PUT", f"/v1/contexts/{name}", right, 422, content="other", headers={"content-type": "text/plain"})
+
+
+def test_every_cell_has_every_webhook_secret_also_one_that_is_new(guarded: World, second: Server) -> None:
+    guarded.keys("ann", "ops")
+    made = guarded.call("POST", "/v1/webhook-secrets", "ann", 201, json={})
+    rotated = guarded.call("POST", "/v1/webhook-secrets/rotate", "ops", 201, json={}, params={"owner": "ann"})
+    guarded.call("DELETE", f"/v1/webhook-secrets/{made['id']}", "ann", 204)
+    kept = [bench.raw.hgetall(keys.SECRETS) for bench in guarded.benches.values()]
+    assert kept[0] == kept[1]
+    assert [each.get("value") for each in orjson.loads(kept[0]["ann"])] == [rotated["secret"], None]
+    second.raw.delete(keys.SECRETS)
+    links = {cell: Link(bench.settings.redis_url) for cell, bench in guarded.benches.items()}
+    assert [CellKeys(links).sync(), CellKeys(links).sync()] == [1, 0]
+    assert second.raw.hgetall(keys.SECRETS) == kept[0]
+    second.kill()
+    try:
+        guarded.call("POST", "/v1/webhook-secrets/rotate", "ann", 503, json={})
+    finally:
+        second.start()
+    assert guarded.benches["0"].raw.hgetall(keys.SECRETS) == kept[0]
 
 
 def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:

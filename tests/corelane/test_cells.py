@@ -140,8 +140,8 @@ def test_keys_are_completed_in_a_new_cell(two: Settings, monkeypatch: pytest.Mon
     made, _ = CellKeys({"0": first}).create("a", [Scope.READ])
     CellKeys({"0": first}).revoke(made.id)
     assert CellKeys({"0": first, "1": second}).differing() == 1
-    assert run(two, monkeypatch, "keys", "sync").stdout == "1 keys written\n"
-    assert run(two, monkeypatch, "keys", "sync").stdout == "every cell has every key\n"
+    assert run(two, monkeypatch, "keys", "sync").stdout == "1 keys and secrets written\n"
+    assert run(two, monkeypatch, "keys", "sync").stdout == "every cell has every key and webhook secret\n"
     assert CellKeys({"1": second}).list() == CellKeys({"0": first}).list()
 
 

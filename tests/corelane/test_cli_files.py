@@ -96,6 +96,13 @@ def test_a_jobs_webhooks_are_listed_and_posted_again(service: StandIn) -> None:
     assert service.requests[-1] == "POST /v1/deliveries/evt_1_completed/redeliver"
 
 
+def test_time_of_a_webhooks_next_attempt_is_told_to_the_second(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DELIVERY, "next_attempt_at", "2026-11-25T21:20:31.250Z")
+    assert "  2026-11-25 21:20:31  " in run(service, "webhooks", "list", "job_1").stdout
+
+
 def test_ids_alone_are_printed_for_other_commands(service: StandIn, questions: Path) -> None:
     assert run(service, "files", "upload", questions, "-q").stdout == "file_0\n"
     run(service, "batches", "create", "file_0")

@@ -4,6 +4,7 @@ import redis
 from structlog.testing import capture_logs
 
 from corelane.domain.ids import new_id
+from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.batches import BatchStore
@@ -14,7 +15,9 @@ from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.references import ReferenceStore
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
+from tests.integration.conftest import wait_for
 from workers.loops.alarms import Alarm
+from workers.loops.roles import watching
 
 MINUTE_MS = 60_000
 
@@ -86,13 +89,47 @@ def test_sweeps_feeding_and_batches_are_overdue_once_nobody_sees_to_them(raw: re
     assert sorted(only_overdue(waits(settings))) == ["batches"]
 
 
+def test_process_that_starts_with_work_that_has_waited_gives_no_alarm(raw: redis.Redis, settings: Settings) -> None:
+    announce_late(raw, settings, "a.test")
+    loop = watching(settings, Outage(get_logger(__name__), "store"))
+    with capture_logs() as lines:
+        loop.start()
+        wait_for(lambda: loop.rounds > 0)
+        loop.ask_to_stop()
+        assert loop.join(60)
+    assert lines == []
+
+
+def test_what_waited_while_nobody_looked_is_told_of_only_if_it_is_not_carried_on(
+    raw: redis.Redis, settings: Settings
+) -> None:
+    """After a restart, or an outage of Redis, everything has waited for long; whoever carries it on begins then."""
+    announce_late(raw, settings, "a.test")
+    overdue = only_overdue(waits(settings))
+    assert overdue
+    alarm = Alarm()
+    with capture_logs() as lines:
+        for began_s in (0, 1000, 2000):
+            for look in range(6):
+                alarm.tell(overdue, began_s + 5 * look)
+            assert lines == []
+        Deliveries(settings).take(5)
+        alarm.tell(only_overdue(waits(settings)), 2030)
+        assert lines == []
+        alarm.tell(overdue, 2035)
+    assert [(line["event"], line["what"]) for line in lines] == [("overdue", "webhooks")]
+
+
 def test_alarm_tells_once_of_what_is_overdue_and_once_when_it_is_over() -> None:
     alarm = Alarm()
     both = {"webhooks": 41.0, "sweeps": 30.5}
     rounds: list[dict[str, float]] = [{"webhooks": 31.0}, {"webhooks": 36.0}, both, {"sweeps": 31.0}, {}]
+    alarm.tell({}, 0)
     with capture_logs() as lines:
-        for overdue in rounds:
-            alarm.tell(overdue)
+        for n in range(1, 7):
+            alarm.tell({}, 5 * n)
+        for n, overdue in enumerate(rounds, 7):
+            alarm.tell(overdue, 5 * n)
     assert [(line["log_level"], line["what"]) for line in lines] == [
         ("warning", "webhooks"),
         ("warning", "sweeps"),

@@ -54,7 +54,7 @@ def test_signature_verifies_with_the_stock_library() -> None:
 
 
 def test_while_a_secret_is_replaced_receivers_verify_with_either() -> None:
-    secrets = signing_secrets(Settings(webhook_secret=SECRET, webhook_previous_secret=PREVIOUS))
+    secrets = signing_secrets(Settings(webhook_secret=SECRET, webhook_previous_secret=PREVIOUS), [])
     headers = sign_payload(secrets, "evt_x", datetime.now(UTC), b'{"a":1}')
     assert len(headers["webhook-signature"].split(" ")) == 2
     assert Verifier(SECRET).verify(b'{"a":1}', headers) == {"a": 1}
@@ -66,7 +66,7 @@ def test_while_a_secret_is_replaced_receivers_verify_with_either() -> None:
 
 def test_without_a_secret_nothing_is_signed() -> None:
     with pytest.raises(SetupError, match="CORELANE_WEBHOOK_SECRET"):
-        signing_secrets(Settings())
+        signing_secrets(Settings(), [])
 
 
 def test_results_that_are_not_small_are_told_by_their_address_alone() -> None:

@@ -6,19 +6,21 @@ import threading
 from pathlib import Path
 
 import pytest
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet, wait_for
-from tests.receivers import receiver
+from tests.receivers import Post, receiver
 
 
-def submit(fleet: Fleet, url: str, *events: str) -> dict:
+def submit(fleet: Fleet, url: str, who: str = "") -> dict:
     body = {"question": "Who?", "context": "Ada wrote it.", "reuse": False, "webhook": {"url": url}}
-    if events:
-        body["webhook"]["events"] = events  # type: ignore[index]
-    response = fleet.api.post("/v1/jobs", json=body)
+    response = fleet.api.post("/v1/jobs", json=body, headers=named(who))
     assert response.status_code == 202, response.text
     return response.json()
+
+
+def named(who: str) -> dict[str, str]:
+    return {"X-API-Key": who} if who else {}
 
 
 def deliveries(fleet: Fleet, job: dict) -> list[dict]:
@@ -103,6 +105,67 @@ def test_sender_that_is_killed_between_attempts_and_amid_one_loses_no_event(flee
     assert set(found.ids) == expected
     for delivery in expected:
         assert len({post.body for post in found.posts if post.headers["webhook-id"] == delivery}) == 1
+
+
+def test_rotation_loses_no_event_though_the_sender_is_killed_amid_it_and_owners_cannot_forge(fleet: Fleet) -> None:
+    """Any receiver that knows the old secret or the new one takes every event of the overlap; another owner's, none."""
+
+    def make(who: str, path: str = "", overlap_s: int = 3600) -> str:
+        made = fleet.api.post(f"/v1/webhook-secrets{path}", json={"overlap_s": overlap_s}, headers=named(who))
+        assert made.status_code == 201, made.text
+        return str(made.json()["secret"])
+
+    def events(who: str, count: int) -> list[str]:
+        return [f"evt_{submit(fleet, found.url, who)['id'][4:]}_completed" for _ in range(count)]
+
+    is_over, lives, sent = threading.Event(), threading.Event(), list[str]()
+
+    def answer(_: int) -> tuple[int, dict[str, str], bytes]:
+        assert lives.wait(60)
+        return 204, {}, b""
+
+    def send() -> None:
+        while not is_over.is_set():
+            sent.extend(events("ann", 1))
+
+    with receiver(answer) as found:
+        old, bobs = make("ann", overlap_s=0), make("bob", overlap_s=0)
+        load = threading.Thread(target=send)
+        load.start()
+        wait_for(lambda: len(found.posts) > 0)
+        rotated_at, new = len(found.posts), make("ann", "/rotate")
+        began = len(sent)
+        first = sender(fleet)
+        os.kill(first, signal.SIGKILL)
+        lives.set()
+        wait_for(lambda: sender(fleet) not in (0, first))
+        wait_for(lambda: len(sent) > began + 3)
+        is_over.set()
+        load.join()
+        of_bob = events("bob", 1)
+        wait_for(lambda: {*sent, *of_bob} <= set(found.ids))
+        make("ann", "/rotate", 0)
+        after = events("ann", 1)
+        wait_for(lambda: set(after) <= set(found.ids))
+    assert rotated_at > 0
+    for post in found.posts:
+        knows = [secret for secret in (old, new, bobs, WEBHOOK_SECRET) if verifies(post, secret)]
+        if post.headers["webhook-id"] in of_bob:
+            assert knows == [bobs]
+        elif post.headers["webhook-id"] in after:
+            assert knows == []  # the receivers have the next secret by then
+        else:
+            assert knows in ([old], [old, new])
+    last = {post.headers["webhook-id"]: post for post in found.posts}
+    assert all(verifies(last[each], old) and verifies(last[each], new) for each in sent[began:])
+
+
+def verifies(post: Post, secret: str) -> bool:
+    try:
+        Webhook(secret).verify(post.body, post.headers)
+    except WebhookVerificationError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("path", ["/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"])

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from ipaddress import ip_network
 
@@ -15,6 +15,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook as Verifier
+from standardwebhooks.webhooks import WebhookVerificationError
 
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import Webhook
@@ -22,13 +23,13 @@ from corelane.errors import StoreFull
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.deliveries.log import DeliveryLog, LoggedDelivery
+from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, age, answered, claimed
-from tests.deliveries_for_tests import Deliveries, schedule
-from tests.receivers import dripping, listener, receiver
+from tests.deliveries_for_tests import Deliveries, Found, schedule
+from tests.receivers import Post, dripping, listener, receiver
 from workers.loops.roles import sending
 from workers.webhooks import Hold, deliver
 
@@ -107,20 +108,21 @@ def post_failed(store: Deliveries, delivery: str, *, is_host_well: bool = False,
     )
 
 
-async def logged(settings: Settings, subject: str) -> list[LoggedDelivery]:
-    link = AsyncLink(settings.redis_url)
-    try:
-        return await DeliveryLog(link).of(subject)
-    finally:
-        await link.close()
+def of_log(settings: Settings, call: Callable[[DeliveryLog], Awaitable[Found]]) -> Found:
+    """Run a call of the log."""
+
+    async def run() -> Found:
+        link = AsyncLink(settings.redis_url)
+        try:
+            return await call(DeliveryLog(link))
+        finally:
+            await link.close()
+
+    return asyncio.run(run())
 
 
-async def pending(settings: Settings) -> int:
-    link = AsyncLink(settings.redis_url)
-    try:
-        return (await DeliveryLog(link).counts())[1]
-    finally:
-        await link.close()
+def pending(settings: Settings) -> int:
+    return of_log(settings, lambda log: log.counts())[1]
 
 
 def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench, hooked: Settings) -> None:
@@ -287,6 +289,25 @@ def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.R
     assert len(store.take(50)) == 4
 
 
+def test_host_that_fails_for_long_is_tried_every_30_seconds_and_said_so(raw: redis.Redis, settings: Settings) -> None:
+    store = Deliveries(settings)
+    ids = [announce(store, "https://a.example/x") for _ in range(12)]
+    for failures in range(1, 11):
+        [taken, *_] = store.take(1)
+        post_failed(store, taken)
+        if failures >= settings.webhook_circuit_failures:
+            open_ms = raw.zscore("cl:circuits", "a.example") or 0
+            assert 0 < open_ms - store.now_ms() <= 30_000
+            waiting = of_log(settings, lambda log: log.waiting(20))
+            resting = of_log(settings, lambda log: log.resting(5))
+            told = [each.next_ms or 0 for each in waiting]
+            assert len(told) == len(ids)
+            assert resting == [("a.example", min(told))]
+            assert min(told) == open_ms
+            assert store.take(20) == []
+            age(raw, 31)
+
+
 def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, store: Deliveries) -> None:
     first = announce(store, "https://a.example/x")
     assert store.take(1) == [first]
@@ -364,9 +385,9 @@ def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
     bench.cancel(job)
     taken = store.take(2)
     assert len(taken) == 2
-    assert asyncio.run(pending(hooked)) == 3
+    assert pending(hooked) == 3
     Link(hooked.redis_url).run("delete", job=job, ttl=60)
-    assert asyncio.run(pending(hooked)) == 1
+    assert pending(hooked) == 1
     for each in set(taken) - {other}:
         assert store.fix(each, b"late") is None
         assert post_failed(store, each) == ""
@@ -420,11 +441,37 @@ def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: Deliver
         until(lambda: state(store, delivery) == "delivered")
     seen = store.get(delivery)
     assert seen is not None
-    [entry] = asyncio.run(logged(hooked, seen.subject))
+    [entry] = of_log(hooked, lambda log: log.of(seen.subject))
     assert [attempt.status for attempt in entry.attempts] == [503, 200]
     assert all(len(attempt.snippet) == 1024 for attempt in entry.attempts)
     assert (entry.next_ms, entry.ended_ms is None) == (None, False)
     assert json.loads(found.posts[0].body)["data"] == {"n": 1}
+
+
+def test_owners_events_are_signed_with_their_own_secrets_so_that_no_other_owner_can_forge_them(
+    hooked: Settings, store: Deliveries
+) -> None:
+    values = [store.make_secret(owner, overlap_s) for owner, overlap_s in (("ann", 0), ("bob", 3600))]
+    with receiver() as found, sender(hooked):
+        ids = {
+            schedule(hooked, "batch.completed", new_id("batch"), owner, found.url, {}): owner
+            for owner in ("ann", "bob", "carl")
+        }
+        until(lambda: len(found.posts) == len(ids))
+    verified = {ids[post.headers["webhook-id"]]: verifies(post, SECRET, *values) for post in found.posts}
+    # Ann's are hers alone. Bob's receivers may still have the service's secret. Carl has none of his own.
+    assert verified == {"ann": [False, True, False], "bob": [True, False, True], "carl": [True, False, False]}
+
+
+def verifies(post: Post, *secrets: str) -> list[bool]:
+    """Tell which secrets a post verifies with."""
+    found = []
+    for secret in secrets:
+        try:
+            found.append(bool(Verifier(secret).verify(post.body, post.headers)))
+        except WebhookVerificationError:
+            found.append(False)
+    return found
 
 
 def test_without_a_secret_the_sender_says_so_and_sends_nothing(

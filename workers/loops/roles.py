@@ -1,5 +1,6 @@
 """Roles: which loops the keeper runs, and which the webhook sender."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
@@ -140,16 +141,18 @@ def sending(settings: Settings, outage: Outage, tracer: Tracer | None = None) ->
 
 def watching(settings: Settings, outage: Outage) -> Loop:
     """Make the loop that looks for overdue work: the keeper watches the sender's work, and the sender the keeper's."""
+    from corelane.store.link.blocking import Link
+
+    link = Link(settings.redis_url)
 
     def begin() -> Callable[[], object]:
-        from corelane.store.link.blocking import Link
         from corelane.store.overdue import only_overdue, read_waits
         from workers.loops.alarms import Alarm
 
-        link, alarm = Link(settings.redis_url), Alarm()
-        return lambda: alarm.tell(only_overdue(link.read(read_waits)))
+        alarm = Alarm()
+        return lambda: alarm.tell(only_overdue(link.read(read_waits)), time.monotonic())
 
-    return Loop("watch", begin, pause_s=WATCH_S, outage=outage)
+    return Loop("watch", begin, pause_s=WATCH_S, outage=outage, end=link.close)
 
 
 def sampling(settings: Settings, outage: Outage) -> Loop:

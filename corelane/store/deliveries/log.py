@@ -17,7 +17,7 @@ LISTED_HOSTS = 100
 
 @dataclass(frozen=True, slots=True)
 class LoggedDelivery:
-    """A delivery with its attempts. ``next_ms`` is the time of the next one, None once it is done."""
+    """A delivery with its attempts. ``next_ms`` is the earliest time of the next one, None once it is done."""
 
     delivery: Delivery
     attempts: Sequence[Attempt]
@@ -92,6 +92,12 @@ class DeliveryLog:
         outcomes = {outcome.decode(): int(count) for outcome, count in pairs(posted)}
         return outcomes, sum(lines), dead, circuits
 
+    async def resting(self, limit: int) -> list[tuple[str, int]]:
+        """Return hosts that fail and are left alone, and when each is tried next, at the earliest."""
+        hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
+        times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
+        return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]
+
     async def waits(self) -> Waits:
         """Read how long deliveries and other work that could go on have waited."""
         return await read_waits(self._link)
@@ -108,8 +114,10 @@ class DeliveryLog:
         raws = [dict(pairs(flat)) for flat in hashes]
         lines = [raw.get(b"host", b"").decode() for raw in raws]
         due = await self._link.many([("ZSCORE", keys.due(host), each) for host, each in zip(lines, ids, strict=True)])
+        # Whatever is due, its host may rest, or answer one at a time.
+        open_from = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in lines])
         found = []
-        for each, raw, log, score in zip(ids, raws, logs, due, strict=True):
+        for each, raw, log, score, host_score in zip(ids, raws, logs, due, open_from, strict=True):
             if raw:
                 attempts = [Attempt.decode(entry) for entry in log]
                 ended = raw.get(b"ended_ms")
@@ -117,7 +125,7 @@ class DeliveryLog:
                     LoggedDelivery(
                         Delivery.parse(each, raw),
                         attempts,
-                        None if score is None else int(float(score)),
+                        None if score is None else int(max(float(score), float(host_score or 0))),
                         None if ended is None else int(ended),
                     )
                 )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import orjson
 
+from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
@@ -93,6 +94,14 @@ class Attempt:
         return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
 
 
+async def read_secrets(link: CommonLink, owner: str) -> list[OwnedSecret]:
+    """Read what signs an owner's webhooks now, the newest first; nothing for one that has no secret."""
+    found = orjson.loads(await link.run("read_secrets", owner=owner))
+    return [
+        OwnedSecret(each["id"], each.get("created_ms"), each.get("ends_ms"), each.get("value", "")) for each in found
+    ]
+
+
 class DeliveryStore:
     """Hands out due deliveries and keeps their outcomes. Every call may be repeated."""
 
@@ -131,6 +140,10 @@ class DeliveryStore:
         """
         if self._gate is not None:
             await self._gate.confirm(keys.delivery(delivery), "payload")
+
+    async def secrets(self, owner: str) -> list[OwnedSecret]:
+        """Return the owner's own secrets that sign its events now."""
+        return await read_secrets(self._link, owner)
 
     async def results(self, job: JobRecord) -> list[dict[str, Any]]:
         """Return all results of a final job."""

@@ -317,6 +317,10 @@ class JobStore:
         holder = await find_holder(self._link, by_name(owner, name, "").key)
         return None if holder is None else holder.subject
 
+    async def signs_webhooks(self, owner: str) -> bool:
+        """Tell whether an owner has a webhook secret of its own."""
+        return bool(await self._link("HEXISTS", keys.SECRETS, owner))
+
     def unanswered(self, record: JobRecord) -> AsyncIterator[list[int]]:
         """Yield the indexes of a final job's items that did not succeed, in order and in parts."""
         return unanswered(self._link, record)

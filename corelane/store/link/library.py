@@ -26,7 +26,7 @@ GROUND = ("basics", "history", "counters", "lanes")
 #: room for 200 names at the top of a library, of which the ground and the areas take half.
 AREAS = (
     *("timing", "usage", "deliveries", "index", "contexts", "reuse", "jobs", "references", "admission", "parts"),
-    *("claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
+    *("claims", "rates", "fleet", "batches", "secrets", "upkeep", "gauges", "overview"),
 )
 
 #: What the names of all versions of the library begin with.

@@ -165,9 +165,9 @@ end)
 -- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its state
 -- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`, or dead if that is
 -- negative or its `window_ms` is over. `well` says that the host answers as it should; after `failures` bad ones in a row
--- it is left alone for `circuit_ms`, longer each time, and then tried with one delivery. A delivery that is delivered
--- stays so: a late report is only noted.
-local LOG_ENTRIES, DOUBLINGS, REAP_AT_ONCE = 50, 5, 200
+-- it is left alone for `circuit_ms`, and then tried with one delivery: if that fails too, it is left alone for as long
+-- again. A delivery that is delivered stays so: a late report is only noted.
+local LOG_ENTRIES, REAP_AT_ONCE = 50, 200
 define('report', function(ask, args)
   local id, now = ask.id, now_ms()
   local key, log = keys.delivery(id), keys.attempts(id)
@@ -185,8 +185,9 @@ define('report', function(ask, args)
     call('HDEL', keys.FAILURES, host)
     call('ZREM', keys.CIRCUITS, host)
   else
-    local over = call('HINCRBY', keys.FAILURES, host, 1) - ask.failures
-    if over >= 0 then call('ZADD', keys.CIRCUITS, now + ask.circuit_ms * 2 ^ math.min(over, DOUBLINGS), host) end
+    if call('HINCRBY', keys.FAILURES, host, 1) >= ask.failures then
+      call('ZADD', keys.CIRCUITS, 'GT', now + ask.circuit_ms, host)
+    end
     if ask.host_pause_ms > 0 then call('ZADD', keys.CIRCUITS, 'GT', now + ask.host_pause_ms, host) end
   end
 

@@ -129,7 +129,9 @@ end
 
 local function owns_anything(owner)
   if call('EXISTS', keys.owner_jobs(owner), keys.files(owner), keys.batches(owner)) > 0 then return true end
-  if call('HEXISTS', keys.CONTEXT_BYTES, owner) == 1 then return true end
+  for _, key in ipairs({ keys.CONTEXT_BYTES, keys.SECRETS }) do
+    if call('HEXISTS', key, owner) == 1 then return true end
+  end
   for priority = 0, 2 do
     for _, key in ipairs({ keys.OWED, keys.UNFED }) do
       if call('HEXISTS', key, owner .. ':' .. priority) == 1 then return true end

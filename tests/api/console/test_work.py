@@ -170,6 +170,12 @@ def test_delivery_that_was_given_up_is_posted_again(console: TestClient, bench: 
     page = console.get("/console/webhooks").text
     assert "Next in line" in page
     assert "receiver.example/?a=&lt;b&gt;" in page
+    at_ms = 4_000_000_000_000
+    bench.raw.zadd(keys.CIRCUITS, {"receiver.example": at_ms})
+    bench.raw.zadd(keys.DUE_HOSTS, {"receiver.example": at_ms})
+    page = console.get("/console/webhooks").text
+    assert "receiver.example fails and is left alone; one of its events is tried 2096-10-02" in text_of(page)
+    assert page.count("2096-10-02T07:06:40.000Z</time>") == 2  # of the host, and of what waits for it
     bench.raw.hset(keys.delivery(delivery), "state", "dead")
     bench.raw.zadd(keys.DEAD, {delivery: 1})
     page = console.get("/console/webhooks").text

@@ -1,0 +1,68 @@
+"""``corelane webhook-secret``: the secrets that sign an owner's webhooks. A value is printed once, as it is made."""
+
+from typing import Annotated, Any
+
+import typer
+
+from corelane.cli.commands import CommandGroup
+from corelane.cli.output import error_console, print_line, print_list, short_time
+from corelane.cli.service import JsonOption, ServiceClient
+from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S
+
+webhook_secret = CommandGroup(
+    help="Secrets of your own that sign your webhooks: create, list, rotate, remove.", no_args_is_help=True
+)
+
+OwnerOption = Annotated[str | None, typer.Option(help="Another owner's (scope admin).")]
+OverlapOption = Annotated[
+    int,
+    typer.Option(min=0, max=LONGEST_OVERLAP_S, help="Seconds for which what signed until now signs as well."),
+]
+
+
+@webhook_secret.command()
+def create(
+    client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
+) -> None:
+    """Make the first secret of your own, and print it, once. The secret alone goes to standard output."""
+    print_made(client.create_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
+
+
+@webhook_secret.command()
+def rotate(
+    client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
+) -> None:
+    """Make the next secret, and print it, once; what signed until now ends after the overlap."""
+    print_made(client.rotate_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
+
+
+@webhook_secret.command("list")
+def list_secrets(client: ServiceClient, owner: OwnerOption = None, as_json: JsonOption = False) -> None:
+    """List what signs your webhooks now, the newest first, without values; `service` is the service's secret."""
+
+    def row(each: dict[str, Any]) -> tuple[str, ...]:
+        ends = "never" if each["ends_at"] is None else short_time(each["ends_at"])
+        return each["id"], short_time(each["created_at"]), ends
+
+    columns = ("id", "created", "ends")
+    print_list(client.webhook_secrets(owner), columns, row, whole=columns, as_json=as_json)
+
+
+@webhook_secret.command()
+def remove(
+    client: ServiceClient,
+    secret: Annotated[str, typer.Argument(metavar="ID", help="A secret's id: `webhook-secret list`.")],
+    owner: OwnerOption = None,
+) -> None:
+    """End a secret at once; without any of your own the service's secret signs."""
+    client.remove_webhook_secret(secret, owner=owner)
+
+
+def print_made(made: dict[str, Any], overlap_s: int, as_json: bool) -> None:
+    """Print a new secret: its value alone on standard output, or everything as JSON."""
+    if as_json:
+        print_line(made)
+        return
+    beside = f"what signed until now ends in {overlap_s:,} s" if overlap_s else "nothing else signs"
+    error_console().print(f"{made['id']} signs from now on; {beside}\nStore it now, it is not shown again:")
+    typer.echo(made["secret"])

@@ -1,0 +1,78 @@
+"""Secrets of owners that sign their webhooks: their form, and how callers see them."""
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from corelane.domain.ids import iso_time
+
+#: Random bytes of a secret; Standard Webhooks wants 24 to 64.
+SECRET_BYTES = 32
+
+#: The id under which the service's secret stands among an owner's.
+SERVICE = "service"
+
+#: How long what signed before goes on beside a new secret, in seconds: a day to change all receivers, a month at most.
+OVERLAP_S, LONGEST_OVERLAP_S = 24 * 3600, 30 * 24 * 3600
+
+#: Secrets of an owner that sign at a time: each is one more signature in a header of every event.
+MOST_SECRETS = 5
+
+
+def new_secret() -> str:
+    """Return a new random secret, whsec_…"""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedSecret:
+    """One of what signs an owner's webhooks; ``value`` is empty for the service's secret."""
+
+    id: str
+    created_ms: int | None
+    #: Time from which it no longer signs; None for one that stays.
+    ends_ms: int | None = None
+    value: str = field(default="", repr=False)
+
+    def describe(self) -> "WebhookSecret":
+        """Return it as callers see it."""
+        created, ends = (None if ms is None else iso_time(ms) for ms in (self.created_ms, self.ends_ms))
+        return WebhookSecret(id=self.id, created_at=created, ends_at=ends)
+
+
+class WebhookSecret(BaseModel):
+    """A secret that signs an owner's webhooks, without its value."""
+
+    object: Literal["webhook_secret"] = "webhook_secret"
+    id: str = Field(description="`whs_0…`; `service` for the secret of the service.")
+    created_at: str | None = Field(description="null for the secret of the service.")
+    ends_at: str | None = Field(description="When it signs no longer; null if it stays.")
+
+
+class NewWebhookSecret(WebhookSecret):
+    """A secret that was just made; its value is shown this once."""
+
+    secret: str = Field(description="`whsec_…`: give it to your receivers. It is never shown again.")
+
+
+class WebhookSecretList(BaseModel):
+    """What signs an owner's webhooks now, the newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[WebhookSecret]
+
+
+class Overlap(BaseModel):
+    """How long what signed before goes on beside a new secret."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_s: int = Field(
+        OVERLAP_S,
+        ge=0,
+        le=LONGEST_OVERLAP_S,
+        description="Seconds for which what signed until now signs as well; 0 ends it at once.",
+    )

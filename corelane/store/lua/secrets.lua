@@ -1,0 +1,55 @@
+-- Secrets that sign an owner's webhooks: in cl:secrets, for each owner a list as JSON, the newest first. An entry has id,
+-- value, created_ms and, if something newer replaces it, ends_ms. The newest never ends. The service's secret may be
+-- among them, as `service` and without a value: it signs beside an owner's first. An owner without an entry has none.
+
+-- What signs an owner's webhooks now. What is over is forgotten here, with its value.
+local function living(owner)
+  local kept, list = {}, cjson.decode(call('HGET', keys.SECRETS, owner) or '[]')
+  for _, each in ipairs(list) do
+    if not each.ends_ms or each.ends_ms > now_ms() then kept[#kept + 1] = each end
+  end
+  if #kept < #list then call('HSET', keys.SECRETS, owner, cjson.encode(kept)) end
+  return kept
+end
+
+-- read_secrets{owner} → the list as JSON, `{}` if there is none
+define('read_secrets', function(ask) return cjson.encode(living(ask.owner)) end, 'allow-oom')
+
+-- add_secret{owner, id, overlap_ms, most, is_rotation}, value → ok; taken or none, if there is one or none yet; full
+-- What signed before ends after `overlap_ms`, or earlier if it was to end earlier. May be repeated.
+define('add_secret', function(ask, args)
+  local now, before, kept, own = now_ms(), living(ask.owner), {}, 1
+  if before[1] and before[1].id == ask.id then return 'ok' end
+  if ask.is_rotation and not before[1] then return 'none' end
+  if before[1] and not ask.is_rotation then return 'taken' end
+  if not before[1] then before = { { id = 'service' } } end
+  kept[1] = { id = ask.id, value = args[2], created_ms = now }
+  for _, each in ipairs(before) do
+    each.ends_ms = math.min(each.ends_ms or math.huge, now + ask.overlap_ms)
+    if each.ends_ms > now then
+      kept[#kept + 1] = each
+      if each.value then own = own + 1 end
+    end
+  end
+  if own > ask.most then return 'full' end
+  call('HSET', keys.SECRETS, ask.owner, cjson.encode(kept))
+  return 'ok'
+end)
+
+-- remove_secret{owner, id} → ok; none, if there is none of this id; newest, if older ones of the owner would be left
+-- With the last one of its own, an owner has none: then the service's secret signs again.
+define('remove_secret', function(ask)
+  local kept, own, place = {}, 0, nil
+  for i, each in ipairs(living(ask.owner)) do
+    if each.id == ask.id then place = i else kept[#kept + 1] = each end
+    if each.id ~= ask.id and each.value then own = own + 1 end
+  end
+  if not place then return 'none' end
+  if place == 1 and own > 0 then return 'newest' end
+  if own > 0 then
+    call('HSET', keys.SECRETS, ask.owner, cjson.encode(kept))
+  else
+    call('HDEL', keys.SECRETS, ask.owner)
+  end
+  return 'ok'
+end, 'allow-oom')

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
-from corelane.domain.jobs import Job, JobList, JobStatus, LinesHead, Options, Priority, ResultList, Webhook
+from corelane.domain.job_requests import LinesHead
+from corelane.domain.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
 from corelane.domain.overview import Overview
 from corelane.domain.scaling import ScalingInfo
 

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from corelane.domain.ids import is_job_id, new_job_id
-from corelane.domain.jobs import JobRequest, JobStatus
+from corelane.domain.job_requests import JobRequest
+from corelane.domain.jobs import JobStatus
 
 
 def test_job_ids_sort_by_time_and_name_their_cell() -> None:

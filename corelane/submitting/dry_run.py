@@ -152,7 +152,8 @@ class DryRuns:
     ) -> Sizing:
         """Measure the items of a job; ``known`` are the stored contexts that they name."""
         sizing = Sizing(self._settings, head, costs, known)
-        for item in (*items, *bad):
+        found: list[Item | BadItem] = [*items, *bad]
+        for item in found:
             sizing.add(item)
         return sizing.close()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -75,6 +75,7 @@ class JobParts(TypedDict, total=False):
     metadata: Mapping[str, str] | None
     labels: Sequence[str] | None
     keep_s: int | None
+    invalid_items: Literal["refuse", "fail"] | None
     reuse: bool
     webhook: Webhook | Mapping[str, Any] | None
     input_url: str | None

@@ -53,17 +53,8 @@ OffsetUnit = Literal["utf16", "bytes"]
 
 
 #: Names that other libraries have for options of a job.
-OTHER_NAMES = MappingProxyType(
-    {
-        "max_answer_len": "max_answer_tokens",
-        "max_answer_length": "max_answer_tokens",
-        "topk": "top_k",
-        "stride": "doc_stride",
-        "handle_impossible_answer": "no_answer",
-        "null_score_diff_threshold": "no_answer_threshold",
-        "truncate": "truncation",
-    }
-)
+OTHER_NAMES = {"max_answer_len": "max_answer_tokens", "max_answer_length": "max_answer_tokens", "topk": "top_k"}
+OTHER_NAMES |= {"handle_impossible_answer": "no_answer", "truncate": "truncation"}
 
 
 class Options(Wire):
@@ -87,6 +78,13 @@ class Options(Wire):
     max_windows: int | None = Field(
         None, ge=1, strict=True, description="An item of more windows than this fails, before the model reads any."
     )
+    max_seq_len: int | None = Field(
+        None, ge=1, strict=True, description="Longest window with its question, in tokens; as the model has it if null."
+    )
+    max_question_len: int | None = Field(
+        None, ge=1, strict=True, description="Tokens of a question that are read; all of them if null."
+    )
+    align_to_words: bool = Field(False, strict=True, description="Whether answers are widened to whole words.")
     no_answer: bool = Field(True, strict=True, description="Whether an item may be answered with null.")
     no_answer_threshold: float | None = Field(
         None,
@@ -117,6 +115,11 @@ class Options(Wire):
                 "leave `no_answer` on"
             )
         return value
+
+    @property
+    def most_windows(self) -> int | None:
+        """The most windows that an item may have, as far as its job says."""
+        return 1 if self.truncation == "error" else self.max_windows
 
 
 #: What to say of an option that stands beside `options`, under whatever name.

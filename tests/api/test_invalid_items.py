@@ -147,10 +147,8 @@ def bucket(s3: str, s3_server: S3Server) -> Path:
 
 
 @pytest.mark.parametrize("form", ["json", "lines", "url"])
-def test_bad_items_fail_alone_and_all_others_are_answered(
-    service: Service, form: str, s3: str, bucket: Path, pytestconfig: pytest.Config
-) -> None:
-    count = 1000 * pytestconfig.getoption("--rounds")
+def test_bad_items_fail_alone_and_all_others_are_answered(service: Service, form: str, s3: str, bucket: Path) -> None:
+    count = 10_000
     job = send(service, form, values(count), s3, bucket)
     answer(service, job["id"])
     done = service.http.get(job["urls"]["self"]).json()
@@ -167,10 +165,8 @@ def test_bad_items_fail_alone_and_all_others_are_answered(
     assert service.http.post(job["urls"]["retry"]).json()["code"] == "nothing_to_retry"
 
 
-def test_bad_lines_of_a_batch_fail_alone_and_all_others_are_answered(
-    service: Service, pytestconfig: pytest.Config
-) -> None:
-    count = 1000 * pytestconfig.getoption("--rounds")
+def test_bad_lines_of_a_batch_fail_alone_and_all_others_are_answered(service: Service) -> None:
+    count = 10_000
     bench = BatchBench(service.bench.settings, service.bench.raw, service.bench.bell)
     lines = []
     for n, value in enumerate(values(count)):

@@ -17,7 +17,7 @@ from corelane.domain.contexts import Known
 from corelane.domain.dispatch import Estimator, Row, estimate_tokens, item_row
 from corelane.domain.jobs import JobHead, Options, Priority
 from corelane.errors import TooLarge, UnknownContext
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.submitting.items import id_of, no_such
 from corelane.submitting.large_bodies import load
@@ -111,9 +111,7 @@ class LineChecker:
             parsed = BatchLine.model_validate(value)
             check_item(self._settings, f"line {number}", parsed.body.item)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            at = place_of(first)
-            return BadLine(number, custom_id, "invalid_input", f"{at + ': ' if at else ''}{sentence(first)}")
+            return BadLine(number, custom_id, "invalid_input", first_fault(error))
         except TooLarge as error:
             return BadLine(number, custom_id, error.code, error.detail)
         body, row = parsed.body, item_row(parsed.body.item, {})

@@ -16,7 +16,7 @@ from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import MAX_ID, Item, JobHead, as_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, TooLarge, UnknownContext
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
@@ -116,9 +116,7 @@ def read_item(where: str, value: Any) -> Item:
     try:
         return Item.model_validate(with_few_unknown(Item, value))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        at = place_of(first)
-        raise InvalidInput(f"{where}: {at + ': ' if at else ''}{sentence(first)}") from None
+        raise InvalidInput(f"{where}: {first_fault(error)}") from None
 
 
 def read_line(settings: Settings, number: int, text: bytes | None) -> Any:

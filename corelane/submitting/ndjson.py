@@ -16,7 +16,7 @@ from corelane.domain.contexts import Known
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Item
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
 from corelane.store.jobs.idempotency import Digest
@@ -203,6 +203,4 @@ def _head(number: int, value: dict[str, Any]) -> LinesHead:
     try:
         return LinesHead.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = place_of(first)
-        raise InvalidInput(f"line {number}: {at + ': ' if at else ''}{sentence(first)}") from None
+        raise InvalidInput(f"line {number}: {first_fault(error)}") from None

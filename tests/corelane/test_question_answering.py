@@ -184,7 +184,7 @@ def test_rows_and_questions_are_as_short_as_asked(tokenizer: CountingTokenizer, 
 
 def test_answers_are_widened_to_the_words_of_the_tokenizer(tokenizer: CountingTokenizer) -> None:
     text = "Die Fußgänger-Brücke kostete 3.500,75 Euro; 東京 and (unbelievably)\u3000cheap."
-    whole = tokenizer.tokenizer.encode(text, add_special_tokens=False)
+    whole: Any = tokenizer.tokenizer.encode(text, add_special_tokens=False)
     for (start, _), first in zip(whole.offsets, whole.word_ids, strict=True):
         for (_, end), last in zip(whole.offsets, whole.word_ids, strict=True):
             if start < end:

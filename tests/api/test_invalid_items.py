@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 import redis
+from pydantic import SecretStr
 
 from corelane.settings import Settings
 from corelane.store.dispatch import ClaimedSlice, SliceResults
@@ -70,6 +71,8 @@ def service(settings: Settings, raw: redis.Redis, bell: str, s3: str) -> Iterato
         "output_urls": (f"{s3}/",),
         "reference_allowed_networks": (ip_network("127.0.0.0/8"),),
         "max_question_chars": 300,
+        "webhook_secret": SecretStr("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
     }
     yield from run_service(settings.model_copy(update=changes), raw, bell)
 
@@ -122,17 +125,24 @@ def require_each_in_its_place(lines: list[bytes], count: int, where: str) -> Non
 
 def send(service: Service, form: str, items: list[Any], s3: str, bucket: Path) -> dict[str, Any]:
     """Submit items in one of the forms."""
-    head = {"invalid_items": "fail", "contexts": SHARED, "output_url": f"{s3}/out"}
+    told = {"url": "http://127.0.0.1:9/", "events": ["job.completed", "job.succeeded", "job.failed"]}
+    head = {"invalid_items": "fail", "contexts": SHARED, "output_url": f"{s3}/out", "webhook": told}
     if form == "json":
         return service.http.post("/v1/jobs", json=head | {"items": items}).raise_for_status().json()
     if form == "lines":
         body = b"\n".join(map(orjson.dumps, [head, *items]))
         return service.http.post("/v1/jobs", content=body, headers=LINES).raise_for_status().json()
     put(bucket / "in", b"\n".join(map(orjson.dumps, [{"contexts": SHARED}, *items])))
-    asked = {"input_url": f"{s3}/in", "output_url": f"{s3}/out", "model": VERSION}
+    asked = {"input_url": f"{s3}/in", "output_url": f"{s3}/out", "model": VERSION, "webhook": told}
     job = service.http.post("/v1/jobs", json=asked).raise_for_status().json()
     read(service, job["id"])
     return job
+
+
+def events_of(service: Service, job: dict[str, Any]) -> set[str]:
+    """Return the events of a job that are posted to its webhook."""
+    listed = service.http.get(job["urls"]["deliveries"]).raise_for_status().json()["data"]
+    return {each["event"] for each in listed}
 
 
 def read(service: Service, job: str) -> None:
@@ -160,6 +170,7 @@ def test_bad_items_fail_alone_and_all_others_are_answered(service: Service, form
     with closing(ReferenceStore(service.bench.settings)) as store:
         OutputWriter(service.bench.settings, store, bool).write(job["id"])
     assert (bucket / "out").read_bytes() == streamed
+    assert events_of(service, job) == {"job.completed", "job.succeeded"}
     failed = service.http.get("/v1/failed-items", params={"code": "too_large"}).json()["data"]
     assert failed[0]["job"] == job["id"]
     assert service.http.post(job["urls"]["retry"]).json()["code"] == "nothing_to_retry"
@@ -200,6 +211,7 @@ def test_job_without_a_valid_item_fails_and_each_item_says_why(
     said = [result["error"]["detail"] for result in done["results"]]
     assert all(sentence in detail for (_, _, sentence), detail in zip(WAYS, said, strict=True))
     assert done["usage"] is None
+    assert events_of(service, job) == {"job.completed", "job.failed"}
 
 
 @pytest.mark.parametrize("asked", [None, "refuse"])

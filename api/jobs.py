@@ -26,6 +26,8 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.subscription import subscribe
 from corelane.store.metrics import ProcessMetrics
+from corelane.submitting.items import TolerantJobs
+from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
 from corelane.tracing import Tracer
 
@@ -187,13 +189,17 @@ class Jobs:
         self._settings = settings
         self._metrics = metrics
         self.submitter = Submitter(store, fleet, settings, tracer)
+        self.tolerant = TolerantJobs(settings, self.submitter.contexts)
         self.completions = Completions(store, settings)
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
         """Submit a job and wait for it, if the caller asked to."""
         with self.completions.watch(submission.id) as event:
             with self._metrics.recorder.timed(SUBMIT_S):
-                submitted = await self.submitter.submit(submission)
+                if submission.file is None:
+                    submitted = await self.submitter.submit(submission)
+                else:
+                    submitted = await submit_file(self.submitter, self._settings, submission)
             if submitted.is_replayed:
                 return await self.settle(submitted, wait)
             self._report(submitted.record)

@@ -4,7 +4,9 @@
 answers, or several inputs, give lists. "No answer", where it is allowed, is an answer with an empty text.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -14,9 +16,6 @@ from corelane.domain.wire import Wire, in_pieces
 
 #: Parameters of the pipeline that have no meaning here, and why.
 WITHOUT_MEANING = {
-    "max_seq_len": "windows are as long as the model takes, and all of the context is read",
-    "max_question_len": "questions are never cut",
-    "align_to_words": "answers begin and end where the model says",
     "padding": "padding is the service's own affair",
     "topk": "it is `top_k` now",
     "handle_long_context": "all of the context is read, always",
@@ -36,6 +35,17 @@ class HfParameters(Wire):
     top_k: int = Field(1, ge=1, le=20, strict=True, description="Answers per question, best first.")
     max_answer_len: int = Field(15, ge=1, le=128, strict=True, description="Longest answer, in tokens.")
     doc_stride: int = Field(128, ge=0, le=400, strict=True, description="Overlap of windows, in tokens.")
+    max_seq_len: int | None = Field(
+        None, ge=1, strict=True, description="Longest window with its question, in tokens; the model's own if null."
+    )
+    max_question_len: int | None = Field(
+        None, ge=1, strict=True, description="Tokens of a question that are read; all of them if null."
+    )
+    align_to_words: bool = Field(True, strict=True, description="Whether answers are widened to whole words.")
+    truncation: Literal["windows", "error"] = Field(
+        "windows", description="`error` fails a context that is longer than one window; the pipeline has no such thing."
+    )
+    max_windows: int | None = Field(None, ge=1, strict=True, description="A context of more windows fails.")
     handle_impossible_answer: bool = Field(False, strict=True, description="Whether no answer is an answer.")
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
 
@@ -49,6 +59,13 @@ class HfParameters(Wire):
                 raise ValueError(f"`{str(name)[:64]}` is not known here; there are {', '.join(cls.model_fields)}")
         return value
 
+    @model_validator(mode="after")
+    def _stride_fits(self) -> Self:
+        # The default is cut to half a window, as the pipeline's is.
+        if "doc_stride" in self.model_fields_set and self.doc_stride > (self.max_seq_len or self.doc_stride):
+            raise ValueError(f"`doc_stride` ({self.doc_stride}) is larger than `max_seq_len` ({self.max_seq_len})")
+        return self
+
     @property
     def options(self) -> Options:
         """Return the parameters as a job's options."""
@@ -56,12 +73,21 @@ class HfParameters(Wire):
             top_k=self.top_k,
             max_answer_tokens=self.max_answer_len,
             doc_stride=self.doc_stride,
+            max_seq_len=self.max_seq_len,
+            max_question_len=self.max_question_len,
+            align_to_words=self.align_to_words,
+            truncation=self.truncation,
+            max_windows=self.max_windows,
             no_answer=self.handle_impossible_answer,
         )
 
 
 class HfRequest(Wire):
     """The body of ``POST /v1/hf/question-answering``."""
+
+    hints: ClassVar[Mapping[str, str]] = MappingProxyType(
+        dict.fromkeys(HfParameters.model_fields, "it belongs into `parameters`")
+    )
 
     inputs: HfInput | Annotated[list[HfInput], in_pieces(HfInput)] = Field(
         description="One question with its context, or a list of them."

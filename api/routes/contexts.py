@@ -16,7 +16,7 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, context_id, is_context_id
 from corelane.domain.jobs import not_blank
 from corelane.errors import InvalidInput, NotFound, NotJson, TooLarge
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 
 router = APIRouter(prefix="/v1/contexts", tags=["contexts"], responses=documented(403, 404, 422, 503))
@@ -64,9 +64,7 @@ async def read_body(request: Request, parts: Parts) -> ContextBody:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        at = place_of(first)
-        raise InvalidInput(f"{at + ': ' if at else ''}{sentence(first)}") from None
+        raise InvalidInput(first_fault(error)) from None
     require_allowed(given, parts.settings)
     return given
 

@@ -33,13 +33,15 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
-from corelane.domain.jobs import Job, JobList, JobRequest
+from corelane.domain.job_requests import JobRequest
+from corelane.domain.jobs import Item, Job, JobList
 from corelane.errors import InvalidInput, StoreUnavailable
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.contexts import Named
+from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
@@ -149,9 +151,9 @@ async def take_job(
     who waits holds no large body in memory: the ``request`` forgets it.
     """
     settings = parts.settings
-    job_id, items, once = new_job_id(cell=settings.cell), body.items or (), None
+    job_id, once = new_job_id(cell=settings.cell), None
     if body.dry_run:
-        return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, items, id=job_id)))
+        return as_forecast(await dry_run(parts, body, caller.owner, job_id))
     if name is not None:
         once = by_name(caller.owner, name, fingerprint("jobs", sent))
     elif key is not None:
@@ -159,7 +161,7 @@ async def take_job(
     submission = Submission(
         body if reuse else body.model_copy(update={"reuse": False}),
         caller.owner,
-        items,
+        () if body.unchecked else body.items or (),
         id=job_id,
         name=name,
         once=once,
@@ -167,13 +169,23 @@ async def take_job(
         is_awaited=bool(wait.seconds),
         request=REQUEST_CONTEXT.get(),
     )
+    if body.unchecked:
+        submission = await parts.jobs.tolerant.prepare(submission, body.unchecked)
     if len(sent) <= LARGE_BYTES or not isinstance(request, JsonRequest):
         return await present(parts, await parts.jobs.submit(submission, wait), wait)
     submitted = await parts.jobs.submit(submission, CallerWait(None, request.receive))
-    del sent, submission, items
+    del sent, submission
     body.items = body.contexts = None
     request.let_go()
     return await present(parts, replace(submitted, record=await parts.jobs.wait(submitted.record, wait)), wait)
+
+
+async def dry_run(parts: Parts, body: JobRequest, owner: str, job_id: str) -> JobForecast:
+    """Return the forecast of a job of JSON; of its items that would fail alone, how many and why."""
+    found = (await parts.jobs.tolerant.check(body, owner, body.unchecked))[1] if body.unchecked else body.items or ()
+    items = [each for each in found if isinstance(each, Item)]
+    bad = [each for each in found if isinstance(each, BadItem)]
+    return await parts.dry_runs.job(Submission(body, owner, items, id=job_id), bad)
 
 
 async def take_lines(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
-from corelane.domain.jobs import Job, JobList, JobStatus, LinesHead, Options, Priority, ResultList, Webhook
+from corelane.domain.job_requests import LinesHead
+from corelane.domain.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
 from corelane.domain.overview import Overview
 from corelane.domain.scaling import ScalingInfo
 
@@ -74,6 +75,7 @@ class JobParts(TypedDict, total=False):
     metadata: Mapping[str, str] | None
     labels: Sequence[str] | None
     keep_s: int | None
+    invalid_items: Literal["refuse", "fail"] | None
     reuse: bool
     webhook: Webhook | Mapping[str, Any] | None
     input_url: str | None

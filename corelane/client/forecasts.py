@@ -17,7 +17,8 @@ from corelane.client.endpoints import (
 from corelane.client.protocol import TOO_LARGE, Exchange, ServiceProtocol
 from corelane.client.wire import JobItem, dump_body, dump_lines
 from corelane.domain.job_forecast import BatchForecast, JobForecast
-from corelane.domain.jobs import Job, LinesHead
+from corelane.domain.job_requests import LinesHead
+from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
 
 #: What makes a request a dry run.

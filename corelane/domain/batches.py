@@ -4,12 +4,13 @@ A batch is a file of questions, one a line. It is answered by a file of results 
 """
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from corelane.domain.contexts import is_context_id
-from corelane.domain.jobs import Item, Metadata, Options, Priority, Text
+from corelane.domain.jobs import IN_OPTIONS, CallersId, Item, Metadata, Options, Priority, Text
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
 
@@ -22,9 +23,6 @@ Purpose = Literal["batch", "batch_output"]
 #: Seconds in a unit of a completion window, and the longest window.
 WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 LONGEST_WINDOW_S = 30 * 24 * 3600
-
-#: Longest custom_id, in characters.
-MAX_CUSTOM_ID = 256
 
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
@@ -51,10 +49,11 @@ def _a_window(text: str) -> str:
 class LineBody(Wire):
     """One question with its passage, model and options: the body of a batch's line."""
 
-    id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
+    hints: ClassVar[Mapping[str, str]] = IN_OPTIONS
+    id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
     question: Text = Field(description="The question.")
     context: Text | None = Field(None, description="The passage the answer is taken from, of any length.")
-    context_id: str | None = Field(None, max_length=256, description="In place of it: a stored context, `ctx_…`.")
+    context_id: CallersId | None = Field(None, description="In place of it: a stored context, `ctx_…`.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     options: Options = Field(default_factory=Options, description="How the question is answered.")
 
@@ -86,7 +85,7 @@ class AnswerRequest(LineBody):
 class BatchLine(Wire):
     """One line of a batch's input file."""
 
-    custom_id: str = Field(min_length=1, max_length=MAX_CUSTOM_ID, description="The caller's own id, once in a file.")
+    custom_id: CallersId = Field(min_length=1, description="The caller's own id, once in a file.")
     method: Literal["POST"]
     url: Literal["/v1/answers"]
     body: LineBody

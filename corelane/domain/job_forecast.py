@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.batches import BatchError
+from corelane.domain.jobs import ItemError
 from corelane.domain.usage import Cost
 
 
@@ -42,6 +43,8 @@ class JobForecast(WorkForecast):
 
     object: Literal["job.forecast"] = "job.forecast"
     model: str = Field(description="The model version that would answer.")
+    bad_items: int = Field(0, description="With `invalid_items: fail`: items that would fail alone; not in `items`.")
+    errors: list[ItemError] = Field(default_factory=list, description="The first of their errors.")
     position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it would wait behind.")
     tokens_ahead: int = Field(ge=0, description="Estimated tokens that would be answered before it is done.")
 

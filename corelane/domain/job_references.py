@@ -36,6 +36,17 @@ class InputField(BaseModel):
     )
 
 
+class JobUrls(BaseModel):
+    """Where to go on from a job."""
+
+    self: str
+    results: str
+    cancel: str
+    events: str = ""
+    deliveries: str = ""
+    retry: str = ""
+
+
 class JobInput(BaseModel):
     """The items of a job that are read from a URL."""
 

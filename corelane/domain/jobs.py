@@ -4,17 +4,17 @@ The wire format is kept from version 1 on: fields may be added, none is removed 
 answers with these models, the client reads them, and the worker writes results in their shape.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from corelane.domain.contexts import is_context_id, no_context
-from corelane.domain.job_references import InputField, JobEvent, JobInput, JobOutput, OutputField
+from corelane.domain.job_references import JobEvent, JobInput, JobOutput, JobUrls, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
-from corelane.domain.wire import OBJECT_IN_PIECES, Entry, Wire, at_most, in_pieces
+from corelane.domain.wire import OBJECT_IN_PIECES, Entry, Wire, at_most
 
 
 class JobStatus(StrEnum):
@@ -52,9 +52,17 @@ _PRIORITIES = tuple(Priority)
 OffsetUnit = Literal["utf16", "bytes"]
 
 
+#: Names that other libraries have for options of a job.
+OTHER_NAMES = {"max_answer_len": "max_answer_tokens", "max_answer_length": "max_answer_tokens", "topk": "top_k"}
+OTHER_NAMES |= {"handle_impossible_answer": "no_answer", "truncate": "truncation"}
+
+
 class Options(Wire):
     """How the items of a job are read and answered."""
 
+    hints: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {name: f"it is `{right}`" for name, right in OTHER_NAMES.items()}
+    )
     top_k: int = Field(
         1, ge=1, le=20, strict=True, description="Answers returned per item, best first, not overlapping."
     )
@@ -62,6 +70,21 @@ class Options(Wire):
     doc_stride: int = Field(
         128, ge=0, le=400, strict=True, description="Overlap of neighbouring windows of a long context, in tokens."
     )
+    truncation: Literal["windows", "error"] = Field(
+        "windows",
+        description="What becomes of an item that is longer than the model reads at once: `windows` has all of it read "
+        "in overlapping windows, `error` fails it. Nothing is ever cut off.",
+    )
+    max_windows: int | None = Field(
+        None, ge=1, strict=True, description="An item of more windows than this fails, before the model reads any."
+    )
+    max_seq_len: int | None = Field(
+        None, ge=1, strict=True, description="Longest window with its question, in tokens; as the model has it if null."
+    )
+    max_question_len: int | None = Field(
+        None, ge=1, strict=True, description="Tokens of a question that are read; all of them if null."
+    )
+    align_to_words: bool = Field(False, strict=True, description="Whether answers are widened to whole words.")
     no_answer: bool = Field(True, strict=True, description="Whether an item may be answered with null.")
     no_answer_threshold: float | None = Field(
         None,
@@ -93,6 +116,18 @@ class Options(Wire):
             )
         return value
 
+    @property
+    def most_windows(self) -> int | None:
+        """The most windows that an item may have, as far as its job says."""
+        return 1 if self.truncation == "error" else self.max_windows
+
+
+#: What to say of an option that stands beside `options`, under whatever name.
+IN_OPTIONS = MappingProxyType(
+    dict.fromkeys(Options.model_fields, "it belongs into `options`")
+    | {name: f"it is `{right}`, in `options`" for name, right in OTHER_NAMES.items()}
+)
+
 
 def _is_none(value: object) -> bool:
     return value is None
@@ -112,16 +147,29 @@ def not_blank(text: str) -> str:
 Text = Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
 
 
+#: The longest id of a caller's own, in characters.
+MAX_ID = 256
+
+
+def as_text(value: Any) -> Any:
+    """Return an id as text: data sets number their rows, so a whole number is taken as its digits."""
+    # type(): True is an int to isinstance().
+    return str(value) if type(value) is int else value
+
+
+#: An id of the caller's own.
+CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, json_schema_input_type=str | int)]
+
+
 class Item(Entry):
     """One question about one passage."""
 
-    id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
+    id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
     question: str = Field(min_length=1, description="The question.")
     context: str | None = Field(None, min_length=1, description="The passage the answer is taken from, of any length.")
-    context_id: str | None = Field(
+    context_id: CallersId | None = Field(
         None,
         min_length=1,
-        max_length=256,
         description="In place of `context`: one of the job's `contexts`, or a stored one (`ctx_…`).",
     )
 
@@ -159,6 +207,7 @@ class Webhook(Wire):
 class JobHead(Wire, OutputField):
     """All of a job but its items."""
 
+    hints: ClassVar[Mapping[str, str]] = IN_OPTIONS
     contexts: Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Text], OBJECT_IN_PIECES] | None = (
         Field(
             None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
@@ -200,6 +249,12 @@ class JobHead(Wire, OutputField):
         strict=True,
         description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
     )
+    invalid_items: Literal["refuse", "fail"] | None = Field(
+        None,
+        description="What becomes of a job with an item that is not valid: `refuse` refuses the job and names the "
+        "item, `fail` takes it and fails such items alone. By default a job is refused, but for one with an "
+        "`input_url`, which is taken before its items are read.",
+    )
     dry_run: bool = Field(
         False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
     )
@@ -209,54 +264,6 @@ class JobHead(Wire, OutputField):
         if self.refuse_if_late and self.expires_in_s is None:
             raise ValueError("`refuse_if_late` needs `expires_in_s`")
         return self
-
-
-class LinesHead(JobHead):
-    """The first line of a job that is sent as lines."""
-
-    results_window: int | None = Field(
-        None,
-        ge=1000,
-        strict=True,
-        description="Pause feeding items while this many results wait for their reader to drop them.",
-    )
-
-
-class JobRequest(JobHead, InputField):
-    """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
-
-    items: Annotated[list[Item], Field(min_length=1), in_pieces(Item)] | None = Field(
-        None, description="The questions of this job."
-    )
-    id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
-    question: str | None = Field(None, description="One item's question, without `items`.")
-    context: str | None = Field(None, description="One item's passage, without `items`.")
-    context_id: str | None = Field(None, description="In place of it: a stored context, or one of `contexts`.")
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        single = (self.question, self.context, self.context_id, self.id)
-        if self.input_url is not None:
-            if self.dry_run or self.refuse_if_late or self.items or any(part is not None for part in single):
-                raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
-            return self
-        if self.items is not None:
-            if any(part is not None for part in single):
-                raise ValueError("give either `items` or one `question` with its `context`, not both")
-        elif self.question is None or (self.context is None and self.context_id is None):
-            raise ValueError("give `items`, or one `question` with its `context` or `context_id`, or an `input_url`")
-        else:
-            self.items = [Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)]
-        if missing := next(unknown_contexts(self.items, self.contexts or {}), None):
-            raise ValueError(missing)
-        return self
-
-
-def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with items whose context is neither among the job's nor, by its form, a stored one."""
-    for index, item in enumerate(items):
-        if item.context_id is not None and item.context_id not in contexts and not is_context_id(item.context_id):
-            yield f"item {index}: {no_context(item.context_id)}"
 
 
 class Offsets(BaseModel):
@@ -338,17 +345,6 @@ class Counts(BaseModel):
     def done(self) -> int:
         """Items whose status is final."""
         return self.succeeded + self.failed + self.canceled + self.expired
-
-
-class JobUrls(BaseModel):
-    """Where to go on from a job."""
-
-    self: str
-    results: str
-    cancel: str
-    events: str = ""
-    deliveries: str = ""
-    retry: str = ""
 
 
 class Promise(BaseModel):

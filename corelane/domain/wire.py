@@ -5,9 +5,10 @@ entries and fields are counted before they are validated, and long lists are val
 first piece that has a fault. Between two pieces other threads run, because one call of pydantic holds the GIL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticKnownError
@@ -31,9 +32,15 @@ class Entry(BaseModel):
 class Wire(Entry):
     """A request part that leaves out unknown fields after the first ones itself."""
 
+    #: What is said of fields that callers expect here and that are elsewhere or have another name.
+    hints: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     @model_validator(mode="before")
     @classmethod
     def _shortened(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.keys().isdisjoint(cls.hints):
+            name = next(name for name in value if name in cls.hints)
+            raise ValueError(f"there is no field `{name}` here: {cls.hints[name]}")
         return with_few_unknown(cls, value)
 
 

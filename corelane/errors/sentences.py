@@ -6,6 +6,8 @@ A kind of error that has no sentence here keeps pydantic's.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 Found = Mapping[str, Any]
 
 #: Sentences by pydantic's names of errors; what stands in braces is the error's context.
@@ -69,6 +71,13 @@ def sentence(found: Found) -> str:
 def place_of(found: Found) -> str:
     """Return where an error is, as items.0.question; names of Python's types are left out."""
     return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a value, and where."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    at = place_of(first)
+    return f"{at}: {sentence(first)}" if at else sentence(first)
 
 
 def relevant(found: Sequence[Found]) -> list[Found]:

@@ -25,14 +25,11 @@ from corelane.submitting.batch_lines import (
     group_head,
     read_lines,
 )
-from corelane.submitting.dry_run import DryRuns, Sizing
+from corelane.submitting.dry_run import MAX_ERRORS, DryRuns, Sizing
 from corelane.submitting.lines import InputLine
 
 #: Lines that are checked and measured at a time, in a thread.
 BLOCK_LINES = 200
-
-#: Errors of lines that a forecast lists.
-MAX_ERRORS = 20
 
 
 def item_of(line: GoodLine) -> Item:

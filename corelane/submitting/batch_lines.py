@@ -12,13 +12,14 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine
+from corelane.domain.batches import BatchLine
 from corelane.domain.contexts import Known
 from corelane.domain.dispatch import Estimator, Row, estimate_tokens, item_row
 from corelane.domain.jobs import JobHead, Options, Priority
 from corelane.errors import TooLarge, UnknownContext
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
+from corelane.submitting.items import id_of, no_such
 from corelane.submitting.large_bodies import load
 from corelane.submitting.lines import InputLine, LineCutter
 from corelane.submitting.submitter import check_item
@@ -95,10 +96,8 @@ class LineChecker:
             return BadLine(line.number, None, "invalid_input", "the line is not a JSON object")
         if "question" in value and not {"custom_id", "body"} & value.keys():
             return BadLine(line.number, None, "invalid_input", FOR_THE_COMMAND)
-        custom_id = value.get("custom_id")
-        if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID:
-            custom_id = None
-        elif (before := self._seen.setdefault(_digest(custom_id), line.number)) != line.number:
+        custom_id = id_of(value, "custom_id") or None
+        if custom_id is not None and (before := self._seen.setdefault(_digest(custom_id), line.number)) != line.number:
             return BadLine(
                 line.number,
                 custom_id,
@@ -112,9 +111,7 @@ class LineChecker:
             parsed = BatchLine.model_validate(value)
             check_item(self._settings, f"line {number}", parsed.body.item)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            at = place_of(first)
-            return BadLine(number, custom_id, "invalid_input", f"{at + ': ' if at else ''}{sentence(first)}")
+            return BadLine(number, custom_id, "invalid_input", first_fault(error))
         except TooLarge as error:
             return BadLine(number, custom_id, error.code, error.detail)
         body, row = parsed.body, item_row(parsed.body.item, {})
@@ -125,11 +122,6 @@ class LineChecker:
         else:
             tokens = estimate_tokens(body.question, body.context or "", body.options.doc_stride)
         return GoodLine(number, parsed.custom_id, body.model, body.options.model_dump_json(), row, tokens)
-
-
-def no_such(context: str) -> str:
-    """Say that a line names no stored context."""
-    return f"there is no stored context {context}; it was never stored, was deleted, or its time is over"
 
 
 @dataclass(frozen=True, slots=True)

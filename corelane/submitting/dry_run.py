@@ -14,7 +14,7 @@ from corelane.domain.estimate import CostClass, Estimate, Lot
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import JobForecast, Refusal
-from corelane.domain.jobs import Item, JobHead
+from corelane.domain.jobs import Item, ItemError, JobHead
 from corelane.domain.prices import Price
 from corelane.domain.usage import Cost, cost_of
 from corelane.errors import DeadlineInfeasible, Overloaded
@@ -22,8 +22,12 @@ from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import RateStore, VersionCosts
 from corelane.submitting.contexts import Named, stored_ids
+from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
 from corelane.submitting.submitter import Submitter, make_promise, require_in_time
+
+#: Errors of items or lines that a forecast lists.
+MAX_ERRORS = 20
 
 
 class Sizing:
@@ -40,11 +44,16 @@ class Sizing:
         self._costs = costs
         self._ratios: dict[str, float] = {}
         self._slice = _Slice()
-        self.items = self.tokens = self.slices = 0
+        self.items = self.tokens = self.slices = self.bad = 0
+        self.errors: list[ItemError] = []
         self.lots: dict[CostClass, Lot] = {}
 
-    def add(self, item: Item) -> None:
-        """Measure the next item."""
+    def add(self, item: Item | BadItem) -> None:
+        """Measure the next item; one that would fail alone is only counted, and named if there is room."""
+        if isinstance(item, BadItem):
+            self.bad += 1
+            self.errors += [ItemError(code=item.code, detail=item.detail)] if len(self.errors) < MAX_ERRORS else []
+            return
         tokens = self._estimator.tokens(item)
         # The rule of ``cut_slices``.
         most_items, most_tokens = self._most
@@ -99,8 +108,8 @@ class DryRuns:
         self.rates = rates
         self._settings = settings
 
-    async def job(self, submission: Submission) -> JobForecast:
-        """Forecast a job whose items are given.
+    async def job(self, submission: Submission, bad: Iterable[BadItem] = ()) -> JobForecast:
+        """Forecast a job whose items are given, but for the ``bad`` ones that would fail alone.
 
         Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
         """
@@ -110,7 +119,7 @@ class DryRuns:
         costs = await self.rates.read(admission.version or "")
         wanted = stored_ids(submission.items, head.contexts)
         known = await self.submitter.contexts.find(owner, wanted, afresh=True) if wanted else {}
-        sizing = self.measure(head, costs, submission.items, known)
+        sizing = self.measure(head, costs, submission.items, known, bad)
         refusal = None
         try:
             await self.submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
@@ -125,8 +134,8 @@ class DryRuns:
         costs = await self.rates.read(admission.version or "")
         body.find = partial(self._find, owner)
         sizing = Sizing(self._settings, body.head, costs, body.known)
-        async for item in body.read_items():
-            sizing.add(item)
+        async for found in body.read_items():
+            sizing.add(found)
         size = Size(sizing.tokens, sizing.items)
         return self.describe(body.head, owner, admission, costs, sizing.close(), size)
 
@@ -139,10 +148,12 @@ class DryRuns:
         costs: VersionCosts,
         items: Iterable[Item],
         known: Mapping[str, Known] | None = None,
+        bad: Iterable[BadItem] = (),
     ) -> Sizing:
         """Measure the items of a job; ``known`` are the stored contexts that they name."""
         sizing = Sizing(self._settings, head, costs, known)
-        for item in items:
+        found: list[Item | BadItem] = [*items, *bad]
+        for item in found:
             sizing.add(item)
         return sizing.close()
 
@@ -172,6 +183,8 @@ class DryRuns:
                     refusal = Refusal(code=error.code, detail=error.detail, earliest_feasible_s=earliest_s)
         return JobForecast(
             model=admission.version or "",
+            bad_items=sizing.bad,
+            errors=sizing.errors,
             items=estimate.items,
             windows=estimate.windows,
             tokens=estimate.tokens,

@@ -48,7 +48,17 @@ def test_defaults_are_the_pipelines() -> None:
     assert (options.top_k, options.max_answer_tokens, options.doc_stride, options.no_answer) == (1, 15, 128, False)
 
 
-@pytest.mark.parametrize("name", ["max_seq_len", "max_question_len", "align_to_words", "padding", "topk", "color"])
+def test_parameters_of_the_pipeline_in_process_are_taken_with_their_meaning() -> None:
+    ask = {"inputs": {"question": "Who?", "context": "Ada."}}
+    given = {"max_seq_len": 64, "max_question_len": 8, "align_to_words": False, "truncation": "error"}
+    options = HfRequest.model_validate(ask | {"parameters": given}).parameters.options
+    assert {name: getattr(options, name) for name in given} == given
+    assert HfRequest.model_validate(ask).parameters.options.align_to_words
+    with pytest.raises(ValueError, match=r"`doc_stride` \(65\) is larger than `max_seq_len` \(64\)"):
+        HfRequest.model_validate(ask | {"parameters": {"max_seq_len": 64, "doc_stride": 65}})
+
+
+@pytest.mark.parametrize("name", ["padding", "topk", "handle_long_context", "color"])
 def test_parameter_without_a_meaning_is_refused_with_a_sentence(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         HfRequest.model_validate({"inputs": {"question": "Who?", "context": "Ada."}, "parameters": {name: 1}})

@@ -7,7 +7,7 @@ import pytest
 
 from api.app import create_app
 from corelane.domain.events import EventType
-from corelane.domain.jobs import JobRequest
+from corelane.domain.job_requests import JobRequest
 from corelane.settings import Settings
 
 

@@ -29,6 +29,25 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
     "choice": ("jobs", {**OK, "priority": "soon"}, "priority", "it must be 'high', 'normal' or 'low'"),
     "one input": ("hf/question-answering", {"inputs": {**OK, "context": 3}}, "inputs.context", "a text is wanted"),
     "several inputs": ("hf/question-answering", {"inputs": [OK, {}]}, "inputs.1.question", "this is required"),
+    "option of another name": (
+        "jobs",
+        {**OK, "options": {"max_answer_len": 3}},
+        "options",
+        "there is no field `max_answer_len` here: it is `max_answer_tokens`",
+    ),
+    "option beside the options": (
+        "jobs",
+        {**OK, "top_k": 3},
+        "body",
+        "there is no field `top_k` here: it belongs into `options`",
+    ),
+    "both": ("answers", {**OK, "topk": 3}, "body", "there is no field `topk` here: it is `top_k`, in `options`"),
+    "parameter beside the parameters": (
+        "hf/question-answering",
+        {"inputs": OK, "max_answer_len": 3},
+        "body",
+        "there is no field `max_answer_len` here: it belongs into `parameters`",
+    ),
     "no inputs": ("hf/question-answering", {"inputs": 3}, "inputs", "a JSON object is wanted"),
 }
 

@@ -16,8 +16,8 @@ from corelane.artifacts.manifest import Artifact, check_files, read_artifact
 from corelane.cli.calibrate import cross_validate
 from corelane.domain.jobs import Options
 from corelane.engine.calibrating.fitting import Observation, check_kinds, fit_curves
-from corelane.engine.question_answering.spans import WindowSpans
-from corelane.engine.question_answering.task import ReadWindow, compose_result, gives_answer
+from corelane.engine.question_answering.spans import WindowSpans, gives_answer
+from corelane.engine.question_answering.task import ReadWindow, compose_result
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context

@@ -6,8 +6,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
+from corelane.domain.jobs import Options
 from corelane.engine.buckets import Bucket
+from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.engine.question_answering.words import in_whole_words, whole_words
 from corelane.engine.task import Query
 
 RIVER = "the river was red . the tower was blue ."
@@ -124,3 +127,69 @@ def test_batch_holds_each_window_once_and_padding_sees_one_token(
     assert batch.input_ids[0, : window.length].tolist() == row
     assert batch.attention_mask.sum(axis=1).tolist() == [window.length, 1]
     assert np.flatnonzero(batch.token_type_ids[0]).tolist() == list(range(item.context_at, window.length))
+
+
+#: Some 500 tokens, of which a row of the tiny model holds some 60.
+LONG = f"{RIVER} " * 40
+
+
+def failed_with(task: QuestionAnsweringTask, query: Query) -> tuple[str, str]:
+    [item] = task.tokenize_all([query])
+    assert isinstance(item, dict)
+    return item["error"]["code"], item["error"]["detail"]
+
+
+def test_item_of_more_windows_than_its_job_allows_fails_with_what_it_has_and_may_have(
+    tokenizer: CountingTokenizer, tiny_artifact: Artifact
+) -> None:
+    task = make_task(tokenizer, tiny_artifact, 0)
+    whole = read_one(task, Query("who", LONG))
+    count, tokens = len(whole.windows), len(whole.context)
+    assert len(read_one(task, Query("who", LONG, Options(max_windows=count))).windows) == count
+    assert len(read_one(task, Query("who", "ada", Options(truncation="error"))).windows) == 1
+    for options, most, remedy in (
+        (Options(max_windows=count - 1), count - 1, "`max_windows`"),
+        (Options(truncation="error"), 1, "`truncation`"),
+        (Options(truncation="error", max_windows=count), 1, "`truncation`"),
+    ):
+        code, detail = failed_with(task, Query("who", LONG, options))
+        assert code == "too_many_windows"
+        assert f"has {tokens:,} tokens, which take {count:,} windows" in detail
+        assert f"{most:,} are read" in detail
+        assert remedy in detail
+
+
+@pytest.mark.parametrize("options", [Options(truncation="error"), Options(max_windows=3)])
+def test_no_window_of_a_document_that_may_fail_is_read_before_all_of_it_is_known(
+    tokenizer: CountingTokenizer, tiny_artifact: Artifact, options: Options
+) -> None:
+    task = make_task(tokenizer, tiny_artifact, 0)
+    assert task.tokenize([(0, Query("who", LONG * 50, options))]) == []
+    found: list[Any] = []
+    while not found:
+        found = task.read_on()
+        assert task.read_so_far() == []
+    assert found[0][1]["error"]["code"] == "too_many_windows"
+
+
+def test_rows_and_questions_are_as_short_as_asked(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
+    task = make_task(tokenizer, tiny_artifact, 0)
+    short = read_one(task, Query("who", LONG, Options(max_seq_len=32, doc_stride=4)))
+    assert max(window.length for window in short.windows) == 32
+    assert short.windows[-1].end == len(short.context)
+    assert len(read_one(task, Query("who " * 100, RIVER, Options(max_question_len=7))).question) == 7
+    code, detail = failed_with(task, Query("who", RIVER, Options(max_seq_len=4096)))
+    assert (code, "4,096" in detail, f"{tiny_artifact.manifest.max_length}" in detail) == ("invalid_input", True, True)
+
+
+def test_answers_are_widened_to_the_words_of_the_tokenizer(tokenizer: CountingTokenizer) -> None:
+    text = "Die Fußgänger-Brücke kostete 3.500,75 Euro; 東京 and (unbelievably)\u3000cheap."
+    whole: Any = tokenizer.tokenizer.encode(text, add_special_tokens=False)
+    for (start, _), first in zip(whole.offsets, whole.word_ids, strict=True):
+        for (_, end), last in zip(whole.offsets, whole.word_ids, strict=True):
+            if start < end:
+                words = whole.word_to_chars(first)[0], whole.word_to_chars(last)[1]
+                assert whole_words(tokenizer.tokenizer, text, start, end) == words
+    one, other, third = (Candidate(start, end, 0.0, 0.0, 0.0) for start, end in ((5, 6), (7, 9), (0, 2)))
+    widened = in_whole_words(tokenizer.tokenizer, text, [one, other, third])
+    assert [text[each.start : each.end] for each in widened] == ["Fußgänger", "Die"]

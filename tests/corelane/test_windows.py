@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ def test_windows_cover_every_token_in_order_and_fit(question: int, context: int,
 def test_windows_that_are_known_early_are_cut_in_the_end(
     question: int, known: int, more: int, since: int, max_length: int, stride: int
 ) -> None:
-    limits = {"max_length": max_length, "specials": SPECIALS, "doc_stride": stride}
+    limits: dict[str, Any] = {"max_length": max_length, "specials": SPECIALS, "doc_stride": stride}
     windows = cut_windows(question, known + more, **limits)
     early = known_windows(question, known, since, **limits)
     full = [window for window in windows if window.end <= known and window.length == max_length]

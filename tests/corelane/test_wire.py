@@ -10,7 +10,8 @@ from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchLine, BatchRequest
 from corelane.domain.bulk import BulkRequest
 from corelane.domain.contexts import ContextBody
-from corelane.domain.jobs import Item, JobRequest, LinesHead
+from corelane.domain.job_requests import JobRequest, LinesHead
+from corelane.domain.jobs import Item
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
 
 OK = {"question": "Who?", "context": "Ada."}

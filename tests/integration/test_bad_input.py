@@ -88,7 +88,7 @@ LINES_CASES = {
     "head after the items": (LINE + b'{"model": "default"}\n', 422, "line 2: "),
     "two heads": (b'{"model": "default"}\n{"model": "default"}\n' + LINE, 422, "line 2: "),
     "misspelt head": (b'{"modle": "default"}\n' + LINE, 422, "line 1: modle"),
-    "misspelt option": (b'{"options": {"topk": 2}}\n' + LINE, 422, "line 1: options.topk"),
+    "misspelt option": (b'{"options": {"topk": 2}}\n' + LINE, 422, "it is `top_k`"),
     "NaN": (b'{"expires_in_s": NaN}\n' + LINE, 422, "line 1 is not JSON"),
     "window too small": (b'{"results_window": 999}\n' + LINE, 422, "line 1: results_window"),
     "refuse_if_late alone": (b'{"refuse_if_late": true}\n' + LINE, 422, "expires_in_s"),

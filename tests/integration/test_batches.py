@@ -92,8 +92,14 @@ def test_old_pipelines_payload_is_answered_as_it_was(fleet: Fleet) -> None:
     assert [each["answer"] for each in several][:1] == ["March 1889"]
     assert "" in [each["answer"] for each in several][1:]
     assert [each["score"] for each in several] == sorted((each["score"] for each in several), reverse=True)
+    short = {"max_seq_len": 64, "max_question_len": 8, "doc_stride": 16}
+    assert fleet.api.post(path, json={"inputs": one, "parameters": short}).json()["answer"] == "March 1889"
+    long = one | {"context": TOWER * 100}
     for wrong, said in (
-        ({"inputs": one, "parameters": {"max_seq_len": 384}}, "leave `max_seq_len` out"),
+        ({"inputs": one, "parameters": {"padding": True}}, "leave `padding` out"),
+        ({"inputs": one, "parameters": {"max_seq_len": 4096}}, "`max_seq_len` is 4,096, and this model reads"),
+        ({"inputs": long, "parameters": {"truncation": "error"}}, "or leave `truncation` at `windows`"),
+        ({"inputs": long, "parameters": {"max_windows": 2}}, "and 2 are read of one item"),
         ({"inputs": one, "parameters": {"color": 1}}, "`color` is not known here"),
         ({"inputs": []}, "is empty"),
         ({"inputs": {"question": " ", "context": "x"}}, "white space"),

@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from corelane.client import Client, dump_lines
-from corelane.domain.jobs import Item, Job, JobStatus, LinesHead, Options, Result
+from corelane.domain.job_requests import LinesHead
+from corelane.domain.jobs import Item, Job, JobStatus, Options, Result
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet, wait_for
 

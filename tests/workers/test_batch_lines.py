@@ -94,7 +94,7 @@ def test_long_line_is_not_held_and_its_neighbours_are_read() -> None:
         ([1], "invalid_input", "not a JSON object"),
         ({"question": "q", "context": "c"}, "invalid_input", "this is a line for `corelane batch`;"),
         (line(None), "invalid_input", "custom_id"),
-        (line(7), "invalid_input", "custom_id"),
+        (line(True), "invalid_input", "custom_id"),
         (line(""), "invalid_input", "custom_id"),
         (line("x" * 257), "invalid_input", "custom_id"),
         (line(method="GET"), "invalid_input", "'POST'"),

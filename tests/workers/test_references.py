@@ -14,7 +14,7 @@ import redis
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from corelane.domain.jobs import JobRequest
+from corelane.domain.job_requests import JobRequest
 from corelane.domain.request_context import NO_CONTEXT
 from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.settings import Settings

@@ -13,7 +13,7 @@ import orjson
 
 from corelane.domain.contexts import Known
 from corelane.domain.references import format_of, is_packed, without_query
-from corelane.errors import InputFailed, SetupError, StorageFailed
+from corelane.errors import InputFailed, InvalidInput, SetupError, StorageFailed
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.settings.faults import reach
@@ -21,7 +21,8 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import ELSEWHERE, ItemFiles, part_name
 from corelane.store.jobs.records import JobRecord
 from corelane.store.references import Progress, ReferenceStore
-from workers.references.lines import ItemChecker, bounded, cut, items_of, read_document, unpacked
+from corelane.submitting.items import ItemChecker
+from workers.references.lines import bounded, cut, items_of, read_document, take_head, unpacked
 from workers.references.objects import Opened, ReferenceFailed, open_object
 
 log = get_logger(__name__)
@@ -66,7 +67,7 @@ class InputReader:
             self._read(record, record.input_url)
         except Overtaken:
             return
-        except InputFailed as error:
+        except (InputFailed, InvalidInput) as error:
             self._fail(record, error.detail)
         except (ReferenceFailed, StorageFailed, SetupError) as error:
             self._try_again(record, str(error))
@@ -90,7 +91,9 @@ class InputReader:
             if is_packed(url):
                 chunks = bounded(unpacked(chunks), settings.max_input_bytes)
             find = partial(self._find_context, record)
-            checker = ItemChecker(settings, self._store.contexts(record), record.options.doc_stride, find)
+            refuses = record.invalid_items == "refuse"
+            contexts, doc_stride = self._store.contexts(record), record.options.doc_stride
+            checker = ItemChecker(settings, contexts, doc_stride, find, refuses=refuses)
             if format_of(url) == "json":
                 self._keep_document(record, chunks, checker, part)
             else:
@@ -117,22 +120,22 @@ class InputReader:
             if number == 1 and line.text is not None and self._is_head(record, line.text, checker):
                 part.pass_over(line.end, number)
                 continue
-            part.keep(*checker.row(number, line.text), line.end, number)
+            part.keep(*checker.row(checker.check_line(number, line.text)), line.end, number)
 
     def _is_head(self, record: JobRecord, text: bytes, checker: ItemChecker) -> bool:
         with suppress(orjson.JSONDecodeError):
-            if checker.take_head(orjson.loads(text)):
+            if take_head(self._settings, checker, orjson.loads(text)):
                 self._store.keep_contexts(record, checker.contexts)
                 return True
         return False
 
     def _keep_document(self, record: JobRecord, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts") -> None:
-        items = items_of(read_document(chunks, self._settings.max_body_bytes), checker)
+        items = items_of(self._settings, read_document(chunks, self._settings.max_body_bytes), checker)
         if checker.contexts:
             self._store.keep_contexts(record, checker.contexts)
         for number, value in enumerate(items, 1):
             if number > part.done.lines:
-                part.keep(*checker.value_row(f"item {number - 1}", value), 0, number)
+                part.keep(*checker.row(checker.check(f"item {number - 1}", value)), 0, number)
 
     def _until_stopped(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:

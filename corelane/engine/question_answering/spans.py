@@ -20,6 +20,7 @@ import regex
 from numpy.typing import NDArray
 
 from corelane.artifacts.calibration import Calibration
+from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Floats, Ints
 from corelane.engine.text.tokenize import Context
 
@@ -291,6 +292,24 @@ def overlaps(candidate: Candidate, others: Iterable[Candidate]) -> bool:
 def _rank(offer: tuple[Candidate, SpanSource]) -> tuple[float, int, int]:
     candidate = offer[0]
     return -candidate.strength, candidate.start, candidate.end
+
+
+def gives_answer(
+    options: Options, margin: float, score: float, default_threshold: float, likelier: bool | None
+) -> bool:
+    """Return whether the best candidate is given as the answer.
+
+    The job's own options decide; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
+    than the null; else the model's own threshold.
+    """
+    if not options.no_answer:
+        return True
+    if options.min_precision is not None:
+        return score >= options.min_precision
+    if options.no_answer_threshold is None and likelier is not None:
+        return likelier
+    threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
+    return -margin <= threshold
 
 
 def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:

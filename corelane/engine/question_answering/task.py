@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import TokenizerSpec
-from corelane.domain.jobs import JobStatus, Options
+from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.offsets import convert_offsets
@@ -26,13 +26,15 @@ from corelane.engine.question_answering.spans import (
     WindowSpans,
     choose_candidates,
     find_spans,
+    gives_answer,
     scores,
 )
+from corelane.engine.question_answering.words import in_whole_words
 from corelane.engine.task import Grown, Query, Ready, Result, Work, failure
 from corelane.engine.text.chunks import ChunkReader
 from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
-from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
+from corelane.errors import InvalidInput, NotCalibrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +151,23 @@ class QuestionAnsweringTask:
         if document is None or len(document.queries) != 1:
             return []
         [(key, query)] = document.queries.items()
+        if query.options.most_windows is not None:
+            # It may fail, which only all of its text tells, and then nothing of it is to be read.
+            return []
         if (known := self._known.get(key)) is None:
             [question] = tokenize(self._tokenizer, [query.question])
-            at, null_last = self._context_at(question.ids), self._template.null_last
-            known = TokenizedQuery(query, question.ids, NO_CONTEXT, [], at, null_last)
+            ids, null_last = question.ids[: query.options.max_question_len], self._template.null_last
+            known = TokenizedQuery(query, ids, NO_CONTEXT, [], self._context_at(ids), null_last)
         try:
             fresh = known_windows(
                 len(known.question),
                 len(document.ids),
                 len(known.windows),
-                max_length=self._max_length,
+                max_length=self._longest(query),
                 specials=self._specials,
                 doc_stride=query.options.doc_stride,
             )
-        except QuestionTooLong:
+        except InvalidInput:
             return []
         context = Context(document.ids.all, NO_PLACES)
         self._known[key] = item = replace(known, context=context, windows=[*known.windows, *fresh])
@@ -207,24 +212,37 @@ class QuestionAnsweringTask:
         self.work.contexts_read += len(fresh)
         contexts = kept | fresh
         return [
-            (key, self._cut(query, question.ids, contexts[query.passage]))
+            (key, self._cut(query, question.ids[: query.options.max_question_len], contexts[query.passage]))
             for (key, query), question in zip(queries, tokens, strict=False)
         ]
 
     def _cut(self, query: Query, question: NDArray[np.int32], context: Context) -> TokenizedQuery | Result:
+        options, most, bound = query.options, self._max_windows, "setting"
+        if options.most_windows is not None and options.most_windows <= most:
+            most, bound = options.most_windows, "truncation" if options.truncation == "error" else "max_windows"
         try:
             windows = cut_windows(
                 len(question),
                 len(context.ids),
-                max_length=self._max_length,
+                max_length=self._longest(query),
                 specials=self._specials,
-                doc_stride=query.options.doc_stride,
-                most=self._max_windows,
+                doc_stride=options.doc_stride,
+                most=most,
+                bound=bound,
             )
-        except (QuestionTooLong, TooManyWindows) as error:
+        except InvalidInput as error:
             return failure(error)
         context_at = self._context_at(question)
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
+
+    def _longest(self, query: Query) -> int:
+        """Return the tokens of a query's longest row; raise InvalidInput for more than the model reads."""
+        longest = query.options.max_seq_len or self._max_length
+        if longest > self._max_length:
+            raise InvalidInput(
+                f"`max_seq_len` is {longest:,}, and this model reads {self._max_length:,} tokens at most"
+            )
+        return longest
 
     def _context_at(self, question: NDArray[np.int32]) -> int:
         """Return where the context starts in a row."""
@@ -261,7 +279,8 @@ class QuestionAnsweringTask:
         """Return an item's answers from the spans of its windows."""
         # Windows run by length, and on several cores. Where candidates are equal the earlier window wins.
         decoded = sorted(decoded, key=lambda read: read.window.start) if len(decoded) > 1 else decoded
-        return compose_result(item.query, item.context, decoded, self._threshold, self._calibration)
+        tokenizer = self._tokenizer if item.query.options.align_to_words else None
+        return compose_result(item.query, item.context, decoded, self._threshold, self._calibration, tokenizer)
 
     def pack(self, item: TokenizedQuery, windows: Sequence[Window]) -> bytes:
         """Return neighbouring windows of an item for another core to read."""
@@ -320,10 +339,12 @@ def compose_result(
     windows: Sequence[ReadWindow],
     default_threshold: float,
     calibration: Calibration | None = None,
+    words: Tokenizer | None = None,
 ) -> Result:
-    """Return the stored form of one item's result, without its index and id."""
+    """Return the stored form of one item's result, without its index and id; answers in whole ``words``, if given."""
     options = query.options
     best = best_candidates(query, context, windows, calibration)
+    best = best if words is None else in_whole_words(words, query.context, best)
     shares, null_share = _weigh(best, windows, calibration)
     answers: list[Result] = [
         {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, 6)}
@@ -342,24 +363,6 @@ def compose_result(
         "windows": len(windows),
         "error": None,
     }
-
-
-def gives_answer(
-    options: Options, margin: float, score: float, default_threshold: float, likelier: bool | None
-) -> bool:
-    """Return whether the best candidate is given as the answer.
-
-    The job's own options decide; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
-    than the null; else the model's own threshold.
-    """
-    if not options.no_answer:
-        return True
-    if options.min_precision is not None:
-        return score >= options.min_precision
-    if options.no_answer_threshold is None and likelier is not None:
-        return likelier
-    threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
-    return -margin <= threshold
 
 
 def best_candidates(

@@ -28,6 +28,13 @@ LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
 #: Whose text it is, and the text.
 Passage = tuple[str, str]
 
+#: What may be done about too many windows, beside cutting the passage or shortening the question: by what bounds them.
+REMEDIES = {
+    "setting": "give a smaller `doc_stride`, or have the operator raise CORELANE_MAX_WINDOWS",
+    "max_windows": "or raise `max_windows`",
+    "truncation": "or leave `truncation` at `windows`",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
@@ -91,12 +98,13 @@ def cut_windows(
     specials: int,
     doc_stride: int,
     most: float = math.inf,
+    bound: str = "setting",
 ) -> list[Window]:
     """Cut a context into windows of ``[CLS] question [SEP] stretch [SEP]`` that cover all of it, in order.
 
     Neighbours overlap by ``doc_stride`` tokens, at most by half a window, so that an answer near an edge is seen whole
     in one of them. A context without tokens (control characters only) has one, empty window. Raises QuestionTooLong, or
-    TooManyWindows beyond ``most``.
+    TooManyWindows beyond ``most``, which is due to a ``bound`` of ``REMEDIES``.
     """
     room = _room(question_tokens, max_length, specials)
     if context_tokens <= room:
@@ -104,9 +112,9 @@ def cut_windows(
     count = count_windows(context_tokens, room, doc_stride)
     if count > most:
         raise TooManyWindows(
-            f"the passage has {context_tokens:,} tokens, which take {count:,} windows beside this question, and "
-            f"{most:,.0f} are read of one item: cut the passage into several items, shorten the question, give a "
-            "smaller `doc_stride`, or have the operator raise CORELANE_MAX_WINDOWS"
+            f"the passage has {context_tokens:,} tokens, which take {count:,} windows of {room:,} beside this "
+            f"question, and {most:,.0f} are read of one item: cut the passage into several items, shorten the "
+            f"question, {REMEDIES[bound]}"
         )
     step = room - overlap(room, doc_stride)
     stretches = [(start, min(start + room, context_tokens)) for start in range(0, count * step, step)]

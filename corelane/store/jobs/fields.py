@@ -42,6 +42,7 @@ def job_fields(
         "digests": "".join(digests),
         "item_ids": digests and any(item.id for item in submission.items) and _ids(submission.items),
         "no_reuse": not head.reuse and 1,
+        "invalid_items": submission.input_url and head.invalid_items,
         "stored": submission.known and " ".join(digest_in(each) for each in submission.known),
     }
     return fields | {name: value for name, value in optional.items() if value}

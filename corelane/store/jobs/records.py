@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -17,7 +17,10 @@ from corelane.domain.usage import Used
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
-TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored")
+TEXTS = (
+    *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored"),
+    "invalid_items",
+)
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 #: Those of reuse.
 REUSE_NUMBERS = ("reused", "no_reuse")
@@ -145,6 +148,8 @@ class JobRecord:
     #: The URL that its items are read from and how far they were, and the one its results go to and what became of it.
     input_url: str | None = None
     input: dict[str, Any] | None = None
+    #: What becomes of a job whose input has an item that is not valid.
+    invalid_items: Literal["refuse", "fail"] | None = None
     output_url: str | None = None
     output: dict[str, Any] | None = None
     #: Where its time went; None before its end, and for a job of a version that did not keep it.

@@ -1,0 +1,194 @@
+"""The items of a job as they come, however they came: checked one by one, and kept as items or as what is wrong.
+
+Whether a bad item fails alone or has the job refused is decided here, for items in a body, in lines and at a URL alike.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from corelane.domain.contexts import Known, is_context_id, no_context
+from corelane.domain.dispatch import Estimator, item_row
+from corelane.domain.jobs import MAX_ID, Item, JobHead, as_text
+from corelane.domain.wire import with_few_unknown
+from corelane.errors import InvalidInput, TooLarge, UnknownContext
+from corelane.errors.sentences import first_fault
+from corelane.settings import Settings
+from corelane.store.item_files import ItemFiles, encode_error, encode_line
+from corelane.store.jobs.submission import ItemFile, Submission
+from corelane.submitting.contexts import StoredContexts
+from corelane.submitting.large_bodies import load
+from corelane.submitting.submitter import check_item, require_few_items
+
+
+@dataclass(frozen=True, slots=True)
+class BadItem:
+    """An item that cannot be asked: its id if it could be read that far, and why."""
+
+    id: str | None
+    code: str
+    detail: str
+
+
+class ItemChecker:
+    """Checks the items of one job, in their order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        contexts: Mapping[str, str],
+        doc_stride: int,
+        find: Callable[[str], Known | None] = lambda _: None,
+        *,
+        refuses: bool,
+    ) -> None:
+        """``find`` finds a stored context by its id, and has the job keep it. If it ``refuses``, bad items raise."""
+        self._settings = settings
+        self._find = find
+        self._doc_stride = doc_stride
+        self._refuses = refuses
+        #: The stored contexts that items named so far and the job does not carry.
+        self.known: dict[str, Known] = {}
+        self.share(contexts)
+
+    def share(self, contexts: Mapping[str, str]) -> None:
+        """Take the contexts that the job carries, in place of those before."""
+        self.contexts = dict(contexts)
+        self._numbers = {name: number for number, name in enumerate(contexts)}
+        self._estimator = Estimator(contexts, self._doc_stride, self.known)
+
+    def carry(self, texts: Mapping[str, str]) -> None:
+        """Have the job carry the texts of further contexts."""
+        for name, text in texts.items():
+            self.contexts[name] = text
+            self._numbers[name] = len(self._numbers)
+            self._estimator.share(name, text)
+
+    def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
+        """Return the item of a line, or why it is none; raise InvalidInput if bad items are refused."""
+        try:
+            value = read_line(self._settings, number, text)
+        except InvalidInput as error:
+            return self.bad(error)
+        return self.check(f"line {number}", value)
+
+    def check(self, where: str, value: Any) -> Item | BadItem:
+        """Return an item, or why it is none; raise InvalidInput if bad items are refused."""
+        try:
+            item = read_item(where, value)
+            check_item(self._settings, where, item)
+            if (name := item.context_id) is not None and name not in self._numbers and name not in self.known:
+                self.known[name] = self._stored(where, name)
+        except InvalidInput as error:
+            return self.bad(error, value)
+        return item
+
+    def bad(self, error: InvalidInput, value: Any = None) -> BadItem:
+        """Return what is wrong with an item; raise it if bad items are refused."""
+        if self._refuses:
+            raise error
+        return BadItem(id_of(value), error.code, error.detail)
+
+    def row(self, found: Item | BadItem) -> tuple[bytes, int]:
+        """Return an item as it is kept, and its tokens."""
+        if isinstance(found, BadItem):
+            return encode_error(found.id, (found.code, found.detail)), 0
+        tokens = self._estimator.tokens(found)
+        return encode_line(item_row(found, self._numbers), tokens), tokens
+
+    def _stored(self, where: str, name: str) -> Known:
+        if not is_context_id(name):
+            raise InvalidInput(f"{where}: {no_context(name)}")
+        found = self._find(name)
+        if found is None:
+            raise UnknownContext(f"{where}: {no_such(name)}")
+        return found
+
+
+def read_item(where: str, value: Any) -> Item:
+    """Return an item by its form alone; raise InvalidInput that names ``where`` it is and the field at fault."""
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{where} is not a JSON object")
+    try:
+        return Item.model_validate(with_few_unknown(Item, value))
+    except ValidationError as error:
+        raise InvalidInput(f"{where}: {first_fault(error)}") from None
+
+
+def read_line(settings: Settings, number: int, text: bytes | None) -> Any:
+    """Return the JSON of a line; raise InvalidInput or TooLarge, also for None, a line that was too long to be kept."""
+    if text is None:
+        most = settings.max_body_bytes
+        raise TooLarge(f"line {number} has more than {most:,} bytes; shorten it, or raise CORELANE_MAX_BODY_BYTES")
+    try:
+        return load(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
+    except TooLarge as error:
+        raise TooLarge(f"line {number}: {error.detail}") from None
+
+
+def id_of(value: Any, name: str = "id") -> str | None:
+    """Return the caller's own id of what may be no item."""
+    found = as_text(value.get(name)) if isinstance(value, dict) else None
+    return found if isinstance(found, str) and len(found) <= MAX_ID else None
+
+
+def stored_in(value: Any) -> str | None:
+    """Return the id of a stored context that what may be no item names."""
+    name = value.get("context_id") if isinstance(value, dict) else None
+    return name if isinstance(name, str) and is_context_id(name) else None
+
+
+def no_such(context: str) -> str:
+    """Say that an item names no stored context."""
+    return f"there is no stored context {context}; it was never stored, was deleted, or its time is over"
+
+
+def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[str, ItemFile]:
+    """Write rows into the file of a new job; return its id and the file. Raise StoreFull or StorageFailed."""
+    items = tokens = 0
+    with ItemFiles(settings).writing() as new:
+        for row, cost in rows:
+            new.write(row)
+            items, tokens = items + 1, tokens + cost
+        job, name = new.finish()
+    return job, ItemFile(name, items, tokens)
+
+
+class TolerantJobs:
+    """Jobs of JSON whose bad items fail alone."""
+
+    def __init__(self, settings: Settings, contexts: StoredContexts) -> None:
+        self._settings = settings
+        self._contexts = contexts
+
+    async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
+        """Return the items of a job, and why others are none; raise TooLarge for too many of them."""
+        require_few_items(self._settings, len(values))
+        wanted = {name for value in values if (name := stored_in(value)) and name not in (head.contexts or {})}
+        known = await self._contexts.find_some(owner, wanted) if wanted else {}
+        named = await self._contexts.name(owner, known) if known else None
+        found = named.known if named else {}
+        checker = ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, found.get, refuses=False)
+        checker.carry(named.texts if named else {})
+        return checker, await asyncio.to_thread(
+            lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]
+        )
+
+    async def prepare(self, submission: Submission, values: Sequence[Any]) -> Submission:
+        """Return a submission with its items; in a file if some are bad, which then stand there in their places."""
+        checker, found = await self.check(submission.head, submission.owner, values)
+        head = submission.head
+        if checker.contexts != (head.contexts or {}):
+            head = head.model_copy(update={"contexts": checker.contexts})
+        submission = replace(submission, head=head, known=checker.known)
+        items = [each for each in found if isinstance(each, Item)]
+        if len(items) == len(found):
+            return replace(submission, items=items)
+        job, file = await asyncio.to_thread(keep_rows, self._settings, map(checker.row, found))
+        return replace(submission, id=job, file=file)

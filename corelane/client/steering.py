@@ -73,19 +73,19 @@ def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = N
     The service's secret signs beside it for ``overlap_s``, a day if not given.
     """
     route, body = "/v1/webhook-secrets", _overlap(overlap_s)
-    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
 
 def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
     """Make the next secret, tried once; what signed until now signs beside it for ``overlap_s``, and then ends."""
     route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
-    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, max_retries=0)
+    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
 
 def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[None]:
     """End a secret at once, tried once. Without any of your own the service's secret signs."""
     path = {"secret_id": secret_id}
-    return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), max_retries=0)
+    return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), tried_once=True)
 
 
 def _overlap(overlap_s: int | None) -> bytes:

@@ -35,6 +35,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import CommonLink
 from corelane.store.metrics import Flushing, ProcessMetrics
+from corelane.store.pauses import PauseStore
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
@@ -57,6 +58,7 @@ class Parts:
     job_events: JobEvents
     fleet: Fleet
     rollout: Rollout
+    pauses: PauseStore
     deliveries: DeliveryLog
     jobs: Jobs
     metrics: ProcessMetrics

@@ -27,6 +27,7 @@ from corelane.domain.overview import (
     TroubleInfo,
     device_figures,
 )
+from corelane.domain.pauses import PauseKind
 from corelane.domain.points import Point
 from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
@@ -51,6 +52,9 @@ PAUSE_S = 5.0
 
 #: Longest time that the history of the last hour is used again, in milliseconds: as often as there is a new point.
 HOUR_KEPT_MS = 10_000
+
+#: Why work waits where only owners are paused. The forecast is shown to all callers, who they are to admins alone.
+OWNERS_PAUSED = "an admin has paused its owners; GET /v1/pauses tells admins whom"
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
@@ -135,6 +139,8 @@ class Overviews:
             ],
             models=models_of(sorted(versions), span, len(living)),
             troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
+            paused=list(survey.pauses.all),
+            owners=list(survey.owners),
         )
 
     def _forecast(self, survey: Survey, living: Cores, stuck: Mapping[str, str], done: DoneInfo) -> ForecastInfo:
@@ -143,10 +149,12 @@ class Overviews:
             survey.open_items,
             survey.tokens,
             drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
-            sum(tokens for version, tokens in survey.work.outstanding.items() if version in stuck),
+            sum(tokens for version, tokens in survey.work.movable.items() if version in stuck),
             any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
             max(survey.work.oldest_s.values(), default=0.0),
             list(stuck.values()),
+            sum(survey.work.paused.values()),
+            [pause.text for pause in survey.pauses.all if pause.kind is not PauseKind.OWNER] or [OWNERS_PAUSED],
         )
         samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
         forecast = forecast_drain(backlog, samples)
@@ -155,7 +163,7 @@ class Overviews:
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
         found = {}
-        for version, tokens in survey.work.outstanding.items():
+        for version, tokens in survey.work.movable.items():
             is_stuck = tokens and not survey.work.holders.get(version)
             if is_stuck and (outlook := await self._fleet.outlook(version)) is not None:
                 found[version] = outlook.reason

@@ -77,6 +77,7 @@ FIXED = {
     ("GET", "/v1/history"): Way(Kind.EVERY, shows="history"),
     ("GET", "/v1/cores"): Way(Kind.EVERY, shows="cores"),
     ("GET", "/v1/models"): Way(Kind.EVERY, shows="models"),
+    ("GET", "/v1/pauses"): Way(Kind.EVERY, shows="pauses"),
     ("GET", "/v1/aliases"): Way(Kind.EVERY, shows="aliases"),
     ("GET", "/readyz"): Way(Kind.EVERY, shows="ready"),
     ("GET", "/metrics"): Way(Kind.EVERY, shows="metrics"),
@@ -94,7 +95,7 @@ def way_of(method: str, path: str, query: str = "") -> Way:
     if path == "/console" or path.startswith("/console/"):
         found = IDS.search(path) or IDS.search(query)
         return Way(Kind.CONSOLE, cell=found[1] if found else "")
-    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/cache")) and method != "GET":
+    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/pauses/", "/v1/cache")) and method != "GET":
         return Way(Kind.STEER)
     if path == "/v1/contexts" or path.startswith("/v1/contexts/"):
         return Way(Kind.HOME if method == "GET" else Kind.KEEP)

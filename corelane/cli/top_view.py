@@ -21,6 +21,7 @@ SIGNS = {
     Sign.DRAINING: ("▼", "green"),
     Sign.GROWING: ("▲", "yellow"),
     Sign.STALLED: ("■", "red"),
+    Sign.PAUSED: ("‖", "yellow"),
 }
 
 #: States of cores that are well, with their colours; all others are red.

@@ -113,6 +113,9 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     aliases = _call(endpoints.aliases)
     set_alias = _call(endpoints.set_alias)
     unset_alias = _call(endpoints.unset_alias)
+    pause = _call(steering.pause)
+    resume = _call(steering.resume)
+    pauses = _call(steering.pauses)
     iter_audit = _iterate(steering.audit)
     ready = _exchange(Protocol.ready)
 

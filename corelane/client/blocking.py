@@ -111,6 +111,9 @@ class Client(BaseClient[httpx2.Client]):
     aliases = _call(endpoints.aliases)
     set_alias = _call(endpoints.set_alias)
     unset_alias = _call(endpoints.unset_alias)
+    pause = _call(steering.pause)
+    resume = _call(steering.resume)
+    pauses = _call(steering.pauses)
     iter_audit = _iterate(steering.audit)
     ready = _exchange(Protocol.ready)
 

@@ -11,6 +11,7 @@ from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
 from corelane.domain.failed_items import FailedItem, FailedItemList
+from corelane.domain.pauses import Pause, PauseKind, PauseList
 from corelane.domain.usage import Group, UsageReport
 
 
@@ -60,6 +61,24 @@ def usage(
 def clear_cache(owner: str | None = None) -> Call[None]:
     """Forget the answers that are kept for equal questions: your own, or another ``owner``'s, or all with `*`."""
     return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
+
+
+def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
+    """Have a core, a model's version, or an owner take no new work (keys with scope `admin`); returns the pause.
+
+    Work in flight ends, and jobs are taken in and wait.
+    """
+    return Call("PUT", "/v1/pauses/{kind}/{name}", of(Pause), {"kind": str(kind), "name": name})
+
+
+def resume(kind: PauseKind | str, name: str) -> Call[None]:
+    """Have a core, a model's version, or an owner go on."""
+    return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
+
+
+def pauses() -> Call[list[Pause]]:
+    """List what is paused, by whom and since when."""
+    return Call("GET", "/v1/pauses", lambda body: of(PauseList)(body).data)
 
 
 def failed_items(

@@ -26,6 +26,8 @@ class AuditAction(StrEnum):
     ALIAS_UNSET = "alias.unset"
     KEY_CREATE = "key.create"
     KEY_REVOKE = "key.revoke"
+    PAUSE = "pause"
+    RESUME = "resume"
     REDELIVER = "delivery.redeliver"
 
 
@@ -39,7 +41,7 @@ class AuditEntry(BaseModel):
     owner: str = Field(description="The owner that acted.")
     action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
     subject: str = Field(
-        description="To what: a job, a filter of jobs, an owner, a version, an alias, a key, a delivery."
+        description="To what: a job, a filter of jobs, an owner, a core, a version, an alias, a key, a delivery."
     )
     detail: str
 

@@ -373,7 +373,8 @@ class Job(BaseModel):
     promise: Promise | None = None
     waiting_for: str | None = Field(
         None,
-        description="Why a queued job is not worked on: no core holds its model version now, and what is expected.",
+        description="Why an open job is not worked on: a pause, by whom and since when; or no core holds its model "
+        "version now, and what is expected.",
     )
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")

@@ -13,6 +13,7 @@ PLAIN = {
     "models": fleet.models,
     "model": fleet.models,
     "aliases": fleet.aliases,
+    "pauses": fleet.pauses,
     "history": fleet.history,
     "scaling": fleet.scaling,
     "usage": usage,

@@ -103,11 +103,15 @@ async def find_jobs(
             return JobPage(await read_records(link, chosen), last if has_more else None)
 
 
-async def owners_of_jobs(link: CommonLink) -> list[str]:
-    """Return the owners that have jobs: those of keys, and those who came while keys were not checked."""
+async def known_owners(link: CommonLink) -> list[str]:
+    """Return the owners of keys, and those who came while keys were not checked."""
     found = {key.owner for key in await read_keys(link)} | {PUBLIC}
-    found |= {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)}
-    owners = sorted(found)
+    return sorted(found | {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)})
+
+
+async def owners_of_jobs(link: CommonLink) -> list[str]:
+    """Return the owners that have jobs."""
+    owners = await known_owners(link)
     has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner), keys.terms(owner)) for owner in owners])
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 

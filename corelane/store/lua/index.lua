@@ -61,6 +61,15 @@ function index.close_late(owner, job, status)
   index.close(owner, job, status, call('HGET', keys.job(job), 'failed'))
 end
 
+-- An owner's open jobs: how many, and the first of them, the oldest first.
+function index.open_jobs(owner, most)
+  local from, to, found = '[' .. OPEN .. ' ', '(' .. OPEN .. '!', {}
+  for i, entry in ipairs(call('ZRANGEBYLEX', keys.terms(owner), from, to, 'LIMIT', 0, most)) do
+    found[i] = string.sub(entry, #OPEN + 2)
+  end
+  return call('ZLEXCOUNT', keys.terms(owner), from, to), found
+end
+
 -- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end
 -- Puts the next `most` jobs of an owner after one into the index, as far as processes of an earlier version submitted or
 -- ended them. With `is_end` the others are in it: if no more than these follow, the index holds all jobs of the owner.

@@ -102,7 +102,7 @@ def test_lost_work_of_a_paused_owner_holds_up_nobody(bench: Bench) -> None:
     bench.upkeep.return_own("a/0")
     bench.submit(1, owner=BOB)
     assert owners_of(core) == {BOB}
-    assert bench.get(first).left == 1
+    assert bench.get(first).succeeded == 0
     resume(bench, "owner", ANN)
     assert owners_of(core) == {ANN}
 

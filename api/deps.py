@@ -175,6 +175,7 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 async def get_job_filter(
+    id: Annotated[list[str], Query(max_length=100, description="Only these jobs.")] = [],  # noqa: B006
     q: Annotated[
         str | None,
         Query(min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."),
@@ -199,6 +200,7 @@ async def get_job_filter(
 ) -> JobFilter:
     """Return the filter that the query parameters make."""
     return JobFilter(
+        id=tuple(id),
         q=q,
         name=name,
         status=tuple(status),

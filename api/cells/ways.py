@@ -66,6 +66,7 @@ FIXED = {
     ("GET", "/v1/jobs"): Way(Kind.OWNED, shows="jobs"),
     ("POST", "/v1/jobs/bulk"): Way(Kind.STEPS),
     ("GET", "/v1/failed-items"): Way(Kind.OWNED, shows="failed-items"),
+    ("GET", "/v1/failed-items/codes"): Way(Kind.OWNED, shows="failure-groups"),
     ("GET", "/v1/deliveries"): Way(Kind.OWNED, shows="deliveries"),
     ("GET", "/v1/files"): Way(Kind.OWNED, shows="files"),
     ("POST", "/v1/batches"): Way(Kind.FILE),

@@ -10,7 +10,7 @@ from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceP
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
-from corelane.domain.failed_items import FailedItem, FailedItemList
+from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.pauses import Pause, PauseKind, PauseList
 from corelane.domain.usage import Group, UsageReport
 
@@ -100,6 +100,13 @@ def failed_items(
             return
 
 
+def failure_groups(**filters: Unpack[JobFilters]) -> Call[list[FailureGroup]]:
+    """Count the items that failed by code of error, the most first, of the jobs that all filters take."""
+    return Call(
+        "GET", "/v1/failed-items/codes", lambda body: of(FailureGroups)(body).data, params=filter_params(filters)
+    )
+
+
 def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[AuditEntry]:
     """Iterate over what was done to the service, newest first, ``limit`` at most (keys with scope `admin`)."""
     after: str | None = None
@@ -136,10 +143,10 @@ def audit_page(after: str | None, limit: int | None) -> Call[AuditList]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return the value of a filter as it is written in JSON; one status or label is a list of one."""
+    """Return the value of a filter as it is written in JSON; one id, status or label is a list of one."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if name in ("status", "label"):
+    if name in ("id", "status", "label"):
         return [str(each) for each in ([value] if isinstance(value, str) else value)]
     return value
 

@@ -355,6 +355,14 @@ class Promise(BaseModel):
     latest_at: str | None = Field(None, description="Late end of it.")
 
 
+class FailureCount(BaseModel):
+    """How many items failed with one code of error."""
+
+    code: str
+    count: int
+    retryable: bool = Field(description="Whether asking again may succeed; a retry leaves the others out.")
+
+
 class Job(BaseModel):
     """One submission and how far it has come."""
 
@@ -381,6 +389,9 @@ class Job(BaseModel):
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
     input: JobInput | None = Field(None, exclude_if=_is_none, description="With `input_url` only.")
     output: JobOutput | None = Field(None, exclude_if=_is_none, description="With `output_url` only.")
+    failures: list[FailureCount] | None = Field(
+        None, exclude_if=_is_none, description="Of items that failed: how many with each code, the most first."
+    )
     owner: str | None = Field(
         None, exclude_if=_is_none, description="Its owner, where an admin looks at another owner's job."
     )

@@ -79,6 +79,17 @@ def pauses(found: Found) -> dict[str, Any]:
     return {"object": "list", "data": _by(listed, ("kind", "name"), lambda one, _: dict(one))}
 
 
+def failure_groups(found: Found) -> dict[str, Any]:
+    """Return the failed items of all cells by code, the most first."""
+    groups = _by((group for page in found.values() for group in page["data"]), ("code",), _failures_of_two)
+    is_whole = all(page["is_whole"] for page in found.values())
+    return {"object": "list", "data": sorted(groups, key=lambda group: -int(group["items"])), "is_whole": is_whole}
+
+
+def _failures_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one[name] + other[name] for name in ("items", "jobs")}
+
+
 def ready(found: Found, away: Iterable[str]) -> dict[str, Any]:
     """Return the readiness of all: a question is answered if one cell can; a cell that cannot is a red detail."""
     details: dict[str, Any] = {}

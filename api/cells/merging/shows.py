@@ -17,6 +17,7 @@ PLAIN = {
     "history": fleet.history,
     "scaling": fleet.scaling,
     "usage": usage,
+    "failure-groups": fleet.failure_groups,
 }
 
 

@@ -39,9 +39,15 @@ function index.close(owner, job, status, failed)
   add_terms(owner, job, terms)
 end
 
--- Note how many items of a stretch failed, so that they are found without reading all results of the job.
-function index.note_failures(job, first, failed, is_first)
+-- Note how many items of a stretch failed, so that they are found without reading all results of the job; and of the job,
+-- how many failed with each code.
+function index.note_failures(job, first, failed, is_first, blob)
   call('HSET', keys.failures(job), first, failed)
+  for _, result in ipairs(cjson.decode(blob)) do
+    local error = result.status == 'failed' and result.error
+    local code = error and error ~= cjson.null and string.match(error.code, '^[%w_]+$')
+    if code then call('HINCRBY', keys.job(job), 'failed:' .. code, 1) end
+  end
   if is_first then add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
 end
 

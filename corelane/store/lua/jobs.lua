@@ -128,7 +128,7 @@ function jobs.answer(job, first, blob, succeeded, failed, ttl, commit)
   if commit then usage.note_items(commit, job, succeeded + failed) end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
-  if failed > 0 then index.note_failures(job, first, failed, lost == failed) end
+  if failed > 0 then index.note_failures(job, first, failed, lost == failed, blob) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl, commit)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then

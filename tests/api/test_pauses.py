@@ -21,6 +21,10 @@ from tests.api.console.conftest import SUMMARY
 from tests.api.office import ANN, BOB, OPS, READER, Office, open_office
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 
+#: What a heartbeat of a worker tells beside its state.
+BEAT = {"versions": f'["{VERSION}"]', "models": f'[{{"version": "{VERSION}", "state": "ready"}}]'}
+BEAT |= {"pid": "1", "node": "n", "queue": "q", "cpus": "0", "busy": "0", "items": "0", "reasons": "[]"}
+
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
@@ -34,8 +38,7 @@ def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.
     with open_office(settings, raw, bell) as office:
         office.bench.core("a/0", Speed(1000, 900, 1100))
         office.bench.upkeep.went_round()
-        models = f'[{{"version": "{VERSION}", "state": "ready"}}]'
-        raw.hset("cl:core:a/0", mapping={"versions": f'["{VERSION}"]', "models": models})
+        raw.hset("cl:core:a/0", mapping=BEAT)
         yield office
 
 
@@ -112,6 +115,7 @@ def run(service: Service, *arguments: str) -> tuple[int, str]:
 def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
+    service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
     code, printed = run(service, "pause", "core", "a/0")
     assert (code, printed.startswith("core a/0 is paused by public since ")) == (0, True)
     assert run(service, "paused")[1].count("a/0") == 1
@@ -151,7 +155,9 @@ def test_console_shows_admins_whose_work_waits_and_pauses_without_scripts(office
     assert "Resumed." in post(office, OPS, "pauses/resume", kind="owner", name=ANN, back="models").text
     post(office, OPS, "pauses/pause", kind="model", name=VERSION, back="models")
     assert "is paused by ops" in page(office, READER, "models")
-    assert office.api.post("/console/pauses/pause", data={}).status_code in (401, 403)
+    foreign = {"Authorization": f"Bearer {office.secrets[OPS]}", "Sec-Fetch-Site": "cross-site"}
+    form = {"kind": "model", "name": VERSION, "back": "."}
+    assert office.api.post("/console/pauses/resume", headers=foreign, data=form).status_code == 403
 
 
 def test_jobs_page_of_an_admin_says_that_others_have_jobs(office: Office) -> None:

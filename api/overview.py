@@ -223,7 +223,8 @@ def latency_of(span: Span | None) -> LatencyInfo:
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
     """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
-    ranks, found, lanes = list(Priority), [], survey.lanes
+    ranks, found, lanes = list(Priority), list[LaneInfo](), survey.lanes
+    movable = survey.work.movable
     for version in sorted({version for version, _ in lanes}):
         speed = sum(survey.work.speeds.get(core, 0.0) for core in survey.work.holders.get(version, ()))
         ahead = 0
@@ -237,7 +238,7 @@ def lanes_of(survey: Survey) -> list[LaneInfo]:
                 priority=priority,
                 waiting_tokens=tokens,
                 oldest_wait_s=round(survey.work.oldest_s.get((version, priority.value), 0.0), 3),
-                backlog_s=round(ahead / speed, 3) if speed else None,
+                backlog_s=round(ahead / speed, 3) if speed and movable[version] else None,
             )
             found.append(lane)
     return found

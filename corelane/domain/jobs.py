@@ -350,7 +350,9 @@ class Promise(BaseModel):
 
     position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it waits behind.")
     tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
-    finish_at: str | None = Field(None, description="When it was expected to be done; null until speed is measured.")
+    finish_at: str | None = Field(
+        None, description="When it was expected to be done; null until speed is measured, or if a pause held it up."
+    )
     earliest_at: str | None = Field(None, description="Early end of the interval around that.")
     latest_at: str | None = Field(None, description="Late end of it.")
 

@@ -67,7 +67,9 @@ class LaneInfo(BaseModel):
     priority: Priority
     waiting_tokens: int
     oldest_wait_s: float = Field(description="How long its oldest job has been open.")
-    backlog_s: float | None = Field(description="Time that the cores that hold the version need for it; null if none.")
+    backlog_s: float | None = Field(
+        description="Time that the cores that hold the version need for it; null if none does, or all of it is paused."
+    )
 
 
 class CoreVersion(BaseModel):

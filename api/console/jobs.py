@@ -121,7 +121,6 @@ async def about_list(
         "has_owners": parts.settings.requires_keys,
         "models": sorted({name for model in await parts.fleet.models() for name in (model.version, *model.aliases)}),
         "all_owners": address("jobs", wanted.model_copy(update={"owner": ALL_OWNERS})),
-        "shows_owners": wanted.owner is not None,
         "others": every and {name: count - (tallies or every)[name] for name, count in every.items()},
         "chips": make_chips(wanted, tallies),
         "spans": [
@@ -164,7 +163,7 @@ async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Up
         if record.owner == caller.owner or parts.jobs.sees_all(caller):
             took = {record.id: wall_s(record)}
             job = of_owner(record.describe(), record, caller)
-            shown[record.id] = fragment("parts/job_row.html", job=job, took=took, shows_owners=bool(owner), can=can)
+            shown[record.id] = fragment("parts/job_row.html", job=job, took=took, can=can)
     if first := arguments.get("first"):
         page = await parts.store.page(parts.jobs.owner_meant(caller, owner or None), JobFilter(), None, 1)
         is_newer = bool(page.records) and page.records[0].id > first

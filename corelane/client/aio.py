@@ -70,7 +70,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     iter_results = _iterate(Protocol.results)
     iter_jobs = _iterate(Protocol.jobs)
     iter_failed_items = _iterate(steering.failed_items)
-    failure_groups = _call(steering.failure_groups)
+    failure_groups = _exchange(steering.failure_groups)
     bulk = _exchange(steering.bulk)
     retry = _call(endpoints.retry)
     delete = _call(endpoints.delete_job)

@@ -68,7 +68,7 @@ class Client(BaseClient[httpx2.Client]):
     iter_results = _iterate(Protocol.results)
     iter_jobs = _iterate(Protocol.jobs)
     iter_failed_items = _iterate(steering.failed_items)
-    failure_groups = _call(steering.failure_groups)
+    failure_groups = _exchange(steering.failure_groups)
     bulk = _exchange(steering.bulk)
     retry = _call(endpoints.retry)
     delete = _call(endpoints.delete_job)

@@ -100,11 +100,9 @@ def failed_items(
             return
 
 
-def failure_groups(**filters: Unpack[JobFilters]) -> Call[list[FailureGroup]]:
+def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> Exchange[list[FailureGroup]]:
     """Count the items that failed by code of error, the most first, of the jobs that all filters take."""
-    return Call(
-        "GET", "/v1/failed-items/codes", lambda body: of(FailureGroups)(body).data, params=filter_params(filters)
-    )
+    return (yield from service.call(failure_counts(filters))).data
 
 
 def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[AuditEntry]:
@@ -135,6 +133,11 @@ def failed_items_page(
     """List the next items that failed."""
     params = filter_params(filters) | ({"code": code} if code else {}) | _page_params(after, limit)
     return Call("GET", "/v1/failed-items", of(FailedItemList), params=params)
+
+
+def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
+    """Count the items that failed by code of error."""
+    return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
 
 
 def audit_page(after: str | None, limit: int | None) -> Call[AuditList]:

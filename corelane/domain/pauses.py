@@ -37,10 +37,14 @@ class Pause(BaseModel):
         return f"{self.kind} {self.name}"
 
     @property
+    def told(self) -> str:
+        """Return by whom it is paused and since when."""
+        return f"is paused by {self.by} since {self.since[:10]} {self.since[11:16]} UTC"
+
+    @property
     def words(self) -> str:
-        """Return what is to be said of it: by whom it is paused and since when, and what to do."""
-        when = f"{self.since[:10]} {self.since[11:19]} UTC"
-        return f"is paused by {self.by} since {when}; `corelane resume {self.subject}` has it go on"
+        """Return that, and what to do."""
+        return f"{self.told}; `corelane resume {self.subject}` has it go on"
 
     @property
     def text(self) -> str:

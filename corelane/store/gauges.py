@@ -3,7 +3,7 @@
 Nothing here is kept by a process, so every process shows the same, and one that died leaves no value behind.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,8 +44,8 @@ LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
 class Work:
     """The work that is not done. ``waiting`` tokens are in the lanes, ``unfed`` ones in files, both by version, and
     ``held_up`` those of both that a pause of the version or of owners holds up; of ``stopped`` versions all cores that
-    hold them are paused. ``claimed`` tokens and ``speeds`` (tokens a second) are by core, ``oldest_s`` by version and
-    priority, without what is paused.
+    hold them are paused. ``claimed`` tokens and ``speeds`` (tokens a second) are by core. How long the oldest work has
+    waited is by version and priority: ``waited_s`` of all, ``oldest_s`` without what is paused.
     """
 
     waiting: Mapping[str, int]
@@ -56,6 +56,7 @@ class Work:
     claimed: Mapping[str, int]
     speeds: Mapping[str, float]
     oldest_s: Mapping[tuple[str, str], float]
+    waited_s: Mapping[tuple[str, str], float]
     open_jobs: Mapping[str, int]
     #: None where there are too many jobs to count them.
     open_items: int | None
@@ -98,12 +99,15 @@ async def read_work(link: CommonLink) -> Work:
         holders={version: [core.decode() for core in cores] for version, (_, _, cores, *_) in found.items()},
         claimed={core: int(tokens) for core, tokens in texts(claimed).items()},
         speeds={core: Speed.decode(speed).mean for core, speed in texts(speeds).items()},
-        oldest_s={
-            (version.decode(), PRIORITIES[int(priority)]): int(age_ms) / 1000 for version, priority, age_ms in oldest
-        },
+        oldest_s=_ages(each for each in oldest if not each[3]),
+        waited_s=_ages(sorted(oldest, key=lambda each: int(each[2]))),
         open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
         open_items=None if open_items < 0 else int(open_items),
     )
+
+
+def _ages(oldest: Iterable[Sequence[Any]]) -> dict[tuple[str, str], float]:
+    return {(version.decode(), PRIORITIES[int(rank)]): int(age_ms) / 1000 for version, rank, age_ms, _ in oldest}
 
 
 async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:

@@ -54,29 +54,27 @@ local function held_by_paused(paused)
 end
 
 -- outstanding{jobs, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it, tokens of
---   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by core, speeds by core, {version, priority, age in ms of the oldest job that waits}…, open jobs by priority,
+--   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by core, speeds by core, {version, priority, age in ms of the oldest job that waits, 1 if a pause holds it up}…, open jobs by priority,
 --   open items or -1 with more than `jobs` jobs}
--- The oldest that no pause holds up are looked for among `owners` owners of a priority and `larger` larger jobs of each.
+-- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each.
 define('outstanding', function(ask)
   local versions, oldest, ages, open, left, paused = {}, {}, {}, {}, {}, read_paused()
   local held_up, goes_on, stopped = {}, {}, held_by_paused(paused)
   local function hold_up(version, tokens) held_up[version] = (held_up[version] or 0) + tokens end
-  local function note(version, priority, job)
-    local name = version .. ' ' .. priority
-    if paused['model:' .. version] then return end
-    goes_on[version] = true
-    if stopped[version] then return end
-    if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job } end
+  local function note(version, priority, job, is_held_up)
+    is_held_up = is_held_up or paused['model:' .. version]
+    if not is_held_up then goes_on[version] = true end
+    local still = (is_held_up or stopped[version]) and 1 or 0
+    local name = version .. ' ' .. priority .. ' ' .. still
+    if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job, still } end
   end
   for priority = 0, 2 do
     for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, ask.owners - 1)) do
       for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
         local version, job = oldest_waiting(name, priority, owner, ask.larger)
-        if paused['owner:' .. owner] then
-          hold_up(version, tokens_of(name, priority, owner, ask.larger))
-        else
-          note(version, priority, job)
-        end
+        local is_held_up = paused['owner:' .. owner]
+        if is_held_up then hold_up(version, tokens_of(name, priority, owner, ask.larger)) end
+        note(version, priority, job, is_held_up)
       end
     end
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
@@ -99,7 +97,7 @@ define('outstanding', function(ask)
   end
   for _, found in pairs(oldest) do
     local created = call('HGET', keys.job(found[3]), 'created_ms')
-    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created) } end
+    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created), found[4] } end
   end
   return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open, sum_open_items(ask.jobs) }
 end, 'no-writes')

@@ -335,11 +335,11 @@ def test_list_is_exported(page: Page, service: Service) -> None:
 
 
 def test_action_on_ticked_jobs_leaves_the_others(page: Page, service: Service) -> None:
-    first, second, third = (service.bench.submit(1) for _ in range(3))
+    first, second, third = (submit(service, 1) for _ in range(3))
     page.goto(f"{service.url}/console/jobs")
     for job in (first, third):
         page.get_by_role("checkbox", name=f"Select {job}").check()
-    page.locator("#chosen").get_by_role("button", name="Cancel what is open").click()
+    page.locator("#chosen").get_by_role("button", name="Cancel the selected").click()
     expect(page.locator("#bulk")).to_contain_text("2 of 2 jobs can be canceled")
     page.locator("#bulk").get_by_role("button", name="Cancel 2 jobs").click()
     expect(page.locator("#bulk")).to_contain_text("2 of 2 jobs were canceled")

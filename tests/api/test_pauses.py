@@ -38,7 +38,7 @@ def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.
     with open_office(settings, raw, bell) as office:
         office.bench.core("a/0", Speed(1000, 900, 1100))
         office.bench.upkeep.went_round()
-        raw.hset("cl:core:a/0", mapping=BEAT)
+        office.bench.raw.hset("cl:core:a/0", mapping=BEAT)
         yield office
 
 

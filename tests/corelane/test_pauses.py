@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Priority
@@ -16,7 +17,8 @@ from corelane.store.gauges import Work, read_work
 from corelane.store.jobs.submission import ItemFile
 from corelane.store.pauses import PauseStore
 from corelane.store.scaler import Scaler
-from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, answer_all, answered, claimed
+from tests.corelane.test_feeding import feeder_of, submit_upload
 
 ANN, BOB, BY = "ann", "bob", "ops"
 
@@ -124,8 +126,6 @@ def test_paused_version_waits_on_every_core_while_another_is_served(bench: Bench
 
 
 def announce_other(bench: Bench, core: str) -> None:
-    from tests.corelane.store_bench import announce
-
     announce(bench.settings, core, "other@1")
     Announcer(bench.settings, core).beat({"state": "idle"}, [VERSION, "other@1"], [])
 
@@ -196,6 +196,25 @@ def test_paused_backlog_is_no_backlog(bench: Bench, kind: str, name: str) -> Non
     held_up = work(bench)
     assert (held_up.outstanding, held_up.paused) == (open_work.outstanding, open_work.outstanding)
     assert (sum(held_up.movable.values()), held_up.backlog_s[VERSION], held_up.oldest_s) == (0, 0.0, {})
+
+
+def test_job_in_a_file_is_fed_no_further_while_paused_and_whole_afterwards(bench: Bench) -> None:
+    core, feeder = bench.core("a/0"), feeder_of(bench)
+    job, _ = submit_upload(bench, 3000)
+    assert bench.get(job).owner == PUBLIC
+    pause(bench, "owner", PUBLIC)
+    while feeder.feed(job):
+        pass
+    assert core.claim([VERSION], linger=False) is None
+    assert 0 < bench.get(job).fed < 3000
+    held_up = work(bench)
+    assert held_up.paused == held_up.outstanding
+    resume(bench, "owner", PUBLIC)
+    for _ in range(20):
+        answer_all(core)
+        while feeder.feed(job):
+            pass
+    assert bench.get(job).succeeded == 3000
 
 
 def scaling(bench: Bench) -> ScalingInfo:

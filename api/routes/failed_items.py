@@ -11,7 +11,7 @@ from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGrou
 from corelane.domain.ids import is_job_id, iso_time
 from corelane.domain.jobs import ItemError
 from corelane.errors import InvalidInput, fails_again
-from corelane.store.jobs.failed_items import FailedCursor
+from corelane.store.jobs.failed_items import FailedCursor, count_failures
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(403, 422, 503))
 
@@ -59,7 +59,8 @@ async def count_failed_items(parts: PartsDep, caller: ReadCaller, wanted: JobFil
 
     Jobs that were answered before an upgrade to this are not counted.
     """
-    sums, is_whole = await parts.store.failure_counts(parts.jobs.owner_meant(caller, wanted.owner), wanted)
+    owner = parts.jobs.owner_meant(caller, wanted.owner)
+    sums, is_whole = await count_failures(parts.link, owner, wanted, parts.settings.cell)
     groups = [
         FailureGroup(code=code, items=found.items, jobs=found.jobs, retryable=not fails_again(code))
         for code, found in sums.items()

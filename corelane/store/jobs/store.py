@@ -22,7 +22,7 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.contexts import ContextStore, unknown
-from corelane.store.jobs.failed_items import FailedCursor, FailedPage, FailureSum, count_failures, find_failed_items
+from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
 from corelane.store.jobs.fields import job_fields
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
@@ -304,10 +304,6 @@ class JobStore:
     ) -> FailedPage:
         """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
         return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
-
-    async def failure_counts(self, owner: str, wanted: JobFilter) -> tuple[dict[str, FailureSum], bool]:
-        """Count failed items of the jobs that ``page`` finds by code; return whether all jobs were looked at."""
-        return await count_failures(self._link, owner, wanted, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return jobs as they stand, in order, as far as they are there."""

@@ -68,7 +68,10 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     [trouble] = seen["troubles"]
     assert (trouble["part"], OPS in trouble["text"]) == (f"{kind} {name}", True)
     assert office.api.get("/readyz").status_code == 200
-    assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in office.api.get("/metrics").text
+    metrics = office.api.get("/metrics").text
+    assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in metrics
+    assert re.search(r'^corelane_paused_tokens\{version="tiny@1"\} [1-9]', metrics, re.MULTILINE)
+    assert re.search(rf'^corelane_paused_seconds\{{kind="{kind}"\}} (?!0\.0$)', metrics, re.MULTILINE)
     assert office.call(OPS, "DELETE", f"/v1/pauses/{path}").status_code == 204
     assert office.call(OPS, "DELETE", f"/v1/pauses/{path}").status_code == 204
     office.bench.core("a/0")

@@ -35,6 +35,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import CommonLink
 from corelane.store.metrics import Flushing, ProcessMetrics
+from corelane.store.pauses import PauseStore
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
@@ -57,6 +58,7 @@ class Parts:
     job_events: JobEvents
     fleet: Fleet
     rollout: Rollout
+    pauses: PauseStore
     deliveries: DeliveryLog
     jobs: Jobs
     metrics: ProcessMetrics
@@ -173,6 +175,7 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 async def get_job_filter(
+    id: Annotated[list[str], Query(max_length=100, description="Only these jobs.")] = [],  # noqa: B006
     q: Annotated[
         str | None,
         Query(min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."),
@@ -197,6 +200,7 @@ async def get_job_filter(
 ) -> JobFilter:
     """Return the filter that the query parameters make."""
     return JobFilter(
+        id=tuple(id),
         q=q,
         name=name,
         status=tuple(status),

@@ -257,16 +257,17 @@ class Jobs:
     async def describe(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> Job:
         """Return the job as callers see it, with ``results`` once final if they are few.
 
-        If it waits for a version that no core holds, it says so; ``is_held`` if a core is known to hold it.
+        If it waits for a version that no core holds, or for a pause to end, it says so; ``is_held`` if a core is known
+        to hold it and nothing to be paused.
         """
         return Job.model_validate(await self.shown(record, is_held=is_held, results=results))
 
     async def shown(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> dict[str, Any]:
         """Return the same as the fields of a ``Job``."""
         shown = record.shown()
-        if record.status is JobStatus.QUEUED and not is_held:
-            outlook = await self._fleet.outlook(record.version)
-            shown["waiting_for"] = None if outlook is None else outlook.reason
+        if not record.status.is_final and not is_held:
+            has_begun = record.status is JobStatus.RUNNING
+            shown["waiting_for"] = await self._fleet.waiting_for(record.version, record.owner, has_begun=has_begun)
         if results and record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
             found = await self._store.results(record, 0, record.total)
             shown["results"] = [as_shown(each) for each in found]

@@ -6,7 +6,7 @@ A process reads it every few seconds even if nobody asks, so that rates are know
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +27,7 @@ from corelane.domain.overview import (
     TroubleInfo,
     device_figures,
 )
+from corelane.domain.pauses import PauseKind
 from corelane.domain.points import Point
 from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
@@ -51,6 +52,9 @@ PAUSE_S = 5.0
 
 #: Longest time that the history of the last hour is used again, in milliseconds: as often as there is a new point.
 HOUR_KEPT_MS = 10_000
+
+#: Why work waits whose owners are paused. The forecast is shown to all callers, who they are to admins alone.
+OWNERS_PAUSED = "an admin has paused its owners"
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
@@ -135,6 +139,8 @@ class Overviews:
             ],
             models=models_of(sorted(versions), span, len(living)),
             troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
+            paused=list(survey.pauses.all),
+            owners=list(survey.owners),
         )
 
     def _forecast(self, survey: Survey, living: Cores, stuck: Mapping[str, str], done: DoneInfo) -> ForecastInfo:
@@ -143,10 +149,12 @@ class Overviews:
             survey.open_items,
             survey.tokens,
             drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
-            sum(tokens for version, tokens in survey.work.outstanding.items() if version in stuck),
+            sum(tokens for version, tokens in survey.work.movable.items() if version in stuck),
             any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
             max(survey.work.oldest_s.values(), default=0.0),
             list(stuck.values()),
+            sum(survey.work.paused.values()),
+            list(pauses_of(survey)),
         )
         samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
         forecast = forecast_drain(backlog, samples)
@@ -155,7 +163,7 @@ class Overviews:
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
         found = {}
-        for version, tokens in survey.work.outstanding.items():
+        for version, tokens in survey.work.movable.items():
             is_stuck = tokens and not survey.work.holders.get(version)
             if is_stuck and (outlook := await self._fleet.outlook(version)) is not None:
                 found[version] = outlook.reason
@@ -176,6 +184,18 @@ class Overviews:
     def _is_behind(self, survey: Survey) -> bool:
         """Return whether the history has a point that was not read yet."""
         return survey.before_ms is not None and bool(self._hour) and self._hour[-1].at_ms < survey.before_ms
+
+
+def pauses_of(survey: Survey) -> Iterator[str]:
+    """Yield the pauses that hold up work, in words."""
+    work, owners = survey.work, survey.pauses.names(PauseKind.OWNER)
+    for pause in survey.pauses.all:
+        is_model = pause.kind is PauseKind.MODEL and work.paused.get(pause.name)
+        if is_model or (pause.kind is PauseKind.CORE and any(work.outstanding[version] for version in work.stopped)):
+            yield f"{pause.subject} {pause.told}"
+    models = survey.pauses.names(PauseKind.MODEL)
+    if owners and any(tokens and version not in models for version, tokens in work.held_up.items()):
+        yield OWNERS_PAUSED
 
 
 def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
@@ -215,7 +235,8 @@ def latency_of(span: Span | None) -> LatencyInfo:
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
     """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
-    ranks, found, lanes = list(Priority), [], survey.lanes
+    ranks, found, lanes = list(Priority), list[LaneInfo](), survey.lanes
+    movable, outstanding = survey.work.movable, survey.work.outstanding
     for version in sorted({version for version, _ in lanes}):
         speed = sum(survey.work.speeds.get(core, 0.0) for core in survey.work.holders.get(version, ()))
         ahead = 0
@@ -223,13 +244,13 @@ def lanes_of(survey: Survey) -> list[LaneInfo]:
             tokens = lanes.get((version, priority.value))
             if tokens is None:
                 continue
-            ahead += tokens
+            ahead += tokens * movable[version] // outstanding[version]
             lane = LaneInfo(
                 version=version,
                 priority=priority,
                 waiting_tokens=tokens,
-                oldest_wait_s=round(survey.work.oldest_s.get((version, priority.value), 0.0), 3),
-                backlog_s=round(ahead / speed, 3) if speed else None,
+                oldest_wait_s=round(survey.work.waited_s.get((version, priority.value), 0.0), 3),
+                backlog_s=round(ahead / speed, 3) if speed and movable[version] else None,
             )
             found.append(lane)
     return found

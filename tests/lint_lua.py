@@ -15,7 +15,9 @@ from lupa import lua51
 from corelane.store.link.library import AREAS, read_library
 
 #: What Redis and Valkey give a function: https://redis.io/docs/latest/develop/programmability/lua-api/
-GIVEN = frozenset(("redis", "cjson", "math", "string", "table", "ipairs", "pairs", "tonumber", "tostring", "unpack"))
+GIVEN = frozenset(
+    ("redis", "cjson", "math", "string", "table", "ipairs", "pairs", "next", "tonumber", "tostring", "unpack")
+)
 
 #: Names that Lua 5.1 has room for in one function (LUAI_MAXVARS), and how much of that stays free at the library's top.
 MOST_LOCALS, FREE_LOCALS = 200, 60

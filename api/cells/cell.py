@@ -29,6 +29,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
+from corelane.store.pauses import PauseStore
 from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
@@ -51,7 +52,8 @@ class Cell:
         self.link = link = AsyncLink(settings.redis_url)
         metrics, fleet = ProcessMetrics("api"), Fleet(link)
         self._gate = gate = open_gate(settings)
-        store = JobStore(link, settings, bell_envelope(make_celery(settings)), gate)
+        bell = bell_envelope(make_celery(settings))
+        store = JobStore(link, settings, bell, gate)
         jobs = Jobs(store, fleet, settings, metrics, tracer)
         files = OpenFiles(metrics)
 
@@ -70,6 +72,7 @@ class Cell:
             JobEvents(link),
             fleet,
             Rollout(link),
+            PauseStore(link, bell),
             DeliveryLog(link),
             jobs,
             metrics,

@@ -66,6 +66,7 @@ FIXED = {
     ("GET", "/v1/jobs"): Way(Kind.OWNED, shows="jobs"),
     ("POST", "/v1/jobs/bulk"): Way(Kind.STEPS),
     ("GET", "/v1/failed-items"): Way(Kind.OWNED, shows="failed-items"),
+    ("GET", "/v1/failed-items/codes"): Way(Kind.OWNED, shows="failure-groups"),
     ("GET", "/v1/deliveries"): Way(Kind.OWNED, shows="deliveries"),
     ("GET", "/v1/files"): Way(Kind.OWNED, shows="files"),
     ("POST", "/v1/batches"): Way(Kind.FILE),
@@ -77,6 +78,7 @@ FIXED = {
     ("GET", "/v1/history"): Way(Kind.EVERY, shows="history"),
     ("GET", "/v1/cores"): Way(Kind.EVERY, shows="cores"),
     ("GET", "/v1/models"): Way(Kind.EVERY, shows="models"),
+    ("GET", "/v1/pauses"): Way(Kind.EVERY, shows="pauses"),
     ("GET", "/v1/aliases"): Way(Kind.EVERY, shows="aliases"),
     ("GET", "/readyz"): Way(Kind.EVERY, shows="ready"),
     ("GET", "/metrics"): Way(Kind.EVERY, shows="metrics"),
@@ -97,7 +99,7 @@ def way_of(method: str, path: str, query: str = "") -> Way:
     if path == "/console" or path.startswith("/console/"):
         found = IDS.search(path) or IDS.search(query)
         return Way(Kind.CONSOLE, cell=found[1] if found else "")
-    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/cache")) and method != "GET":
+    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/pauses/", "/v1/cache")) and method != "GET":
         return Way(Kind.STEER)
     if path == "/v1/contexts" or path.startswith("/v1/contexts/"):
         return Way(Kind.HOME if method == "GET" else Kind.KEEP)

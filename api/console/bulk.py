@@ -1,7 +1,7 @@
 """Retry or cancel everything that a filter matches: counted first, done step by step once that is confirmed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
-from api.console.filters import address, read_query
+from api.console.filters import address, read_query, write_query
 from api.console.forms import faults_of, first, read_form
 from api.console.pages import PageRoute
 from api.console.render import is_htmx, render
@@ -18,6 +18,7 @@ from api.middleware.console_door import CONSOLE
 from api.routes.bulk import act_on_jobs
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
+from corelane.domain.job_filter import JobFilter
 from corelane.errors import InvalidInput, Overloaded, Unavailable
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
@@ -76,6 +77,9 @@ async def act_on_everything(request: Request, parts: PartsDep, caller: SubmitCal
     try:
         action = BulkAction(first(form, "action"))
         wanted = read_query(query)
+        if first(form, "of") == "selected":
+            wanted = selected(form, wanted)
+            query = write_query(wanted)
     except ValidationError as error:
         raise InvalidInput("; ".join(faults_of(error, {}))) from None
     except ValueError:
@@ -91,6 +95,13 @@ async def act_on_everything(request: Request, parts: PartsDep, caller: SubmitCal
         "back": address("jobs", wanted),
     }
     return render(request, "parts/bulk.html" if is_htmx(request) else "bulk.html", **shown)
+
+
+def selected(form: Mapping[str, Sequence[str]], shown: JobFilter) -> JobFilter:
+    """Return the filter of the selected jobs of a list; raise InvalidInput if there are none."""
+    if not form.get("id"):
+        raise InvalidInput("no job is selected: tick the boxes of some jobs first")
+    return JobFilter(id=tuple(form["id"]), owner=shown.owner)
 
 
 async def take_steps(parts: Parts, caller: Caller, asked: BulkRequest, progress: Progress) -> None:

@@ -11,8 +11,8 @@ from api.console.pages import PageRoute
 from api.console.render import render
 from api.deps import PartsDep, ReadCaller
 from api.middleware.console_door import CONSOLE
-from api.routes.failed_items import list_failed_items
-from corelane.domain.failed_items import FailedItem
+from api.routes.failed_items import count_failed_items, list_failed_items
+from corelane.domain.failed_items import FailedItem, FailureGroup
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput
 
@@ -35,12 +35,14 @@ async def show_failed_items(
     wanted, status = JobFilter(), 200
     faults: list[str] = []
     items: list[FailedItem] = []
+    groups: list[FailureGroup] = []
     following = None
     code = code.strip()
     try:
         wanted = read_filter(given)
         page = await list_failed_items(parts, caller, wanted, code or None, PAGE_ITEMS, after or None)
         items, following = page.data, page.next
+        groups = (await count_failed_items(parts, caller, wanted)).data
     except ValidationError as error:
         faults, status = faults_of(error, {}), 422
     except InvalidInput as error:
@@ -53,6 +55,8 @@ async def show_failed_items(
         "failed_items.html",
         status,
         items=items,
+        groups=[(each, address("failed-items", wanted, code=each.code)) for each in groups],
+        every_code=address("failed-items", wanted),
         form=fill_form(given) | {"code": code},
         faults=faults,
         is_filtered=bool(code) or not wanted.is_empty,

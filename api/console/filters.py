@@ -12,13 +12,16 @@ from corelane.domain.job_filter import JobFilter
 SEPARATORS = re.compile(r"[\s,]+")
 
 #: Fields that hold several values, and those of one.
-MANY, ONE = ("status", "label"), ("q", "name", "model", "failed_items", "created_after", "created_before", "owner")
+MANY, ONE = (
+    ("id", "status", "label"),
+    ("q", "name", "model", "failed_items", "created_after", "created_before", "owner"),
+)
 
 
 def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
     """Return the filter that an address or a form means; empty fields mean nothing. Raise ValidationError."""
     raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
-    raw["status"] = tuple(text for text in given.get("status", ()) if text)
+    raw |= {name: tuple(text for text in given.get(name, ()) if text) for name in ("id", "status")}
     raw["label"] = tuple(word for text in given.get("label", ()) for word in SEPARATORS.split(text) if word)
     return JobFilter.model_validate(raw)
 

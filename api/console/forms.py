@@ -24,6 +24,8 @@ SAID: Mapping[str, str] = {
     "uploaded": "Uploaded. A batch can be started from it now.",
     "started": "Started.",
     "batch-canceled": "Canceled. Lines answered by now are written to the output file.",
+    "paused": "Paused. Work in flight ends; jobs are taken in and wait until it is resumed.",
+    "resumed": "Resumed. What waited goes on.",
     "redelivered": "Posted again: the same id and bytes, with a new signature.",
 }
 

@@ -198,7 +198,8 @@ async def about_job(parts: Parts, record: JobRecord) -> dict[str, Any]:
         "timing": timing,
         "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
         "verdict": verdict(record),
-        "unanswered": job.counts.total - job.counts.succeeded,
+        "unanswered": max(0, job.counts.total - job.counts.succeeded - record.lasting),
+        "lasting": [each for each in job.failures or () if not each.retryable],
     }
 
 

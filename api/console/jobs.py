@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
@@ -19,10 +20,11 @@ from api.console.snippets import ask_snippets, jobs_snippets
 from api.console.stream import Update
 from api.deps import Parts, PartsDep, ReadCaller
 from api.middleware.console_door import CONSOLE
+from api.routes.jobs import of_owner
 from api.routes.streams import CuttableStream, StreamCut
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
-from corelane.domain.job_filter import JobFilter
+from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.store.jobs.records import JobRecord
@@ -106,16 +108,21 @@ async def about_list(
     following: str | None,
 ) -> dict[str, Any]:
     """Return what the page of a list shows."""
+    owner, sees_all = parts.jobs.owner_meant(caller, wanted.owner), parts.jobs.sees_all(caller)
+    tallies = await parts.store.tallies(owner)
+    every = await parts.store.tallies(ALL_OWNERS) if sees_all and wanted.owner is None else None
     open_ids = [record.id for record in records if not record.status.is_final]
     first = records[0].id if records and not after and wanted.is_empty else ""
     service, now = service_of(request), datetime.now(UTC).replace(microsecond=0)
     return {
-        "jobs": [record.describe() for record in records],
+        "jobs": [of_owner(record.describe(), record, caller) for record in records],
         "took": {record.id: wall_s(record) for record in records},
         "is_filtered": not wanted.is_empty,
         "has_owners": parts.settings.requires_keys,
         "models": sorted({name for model in await parts.fleet.models() for name in (model.version, *model.aliases)}),
-        "chips": make_chips(wanted, await parts.store.tallies(parts.jobs.owner_meant(caller, wanted.owner))),
+        "all_owners": address("jobs", wanted.model_copy(update={"owner": ALL_OWNERS})),
+        "others": every and {name: count - (tallies or every)[name] for name, count in every.items()},
+        "chips": make_chips(wanted, tallies),
         "spans": [
             (name, address("jobs", wanted.model_copy(update={"created_after": now - span, "created_before": None})))
             for name, span in SPANS
@@ -126,7 +133,9 @@ async def about_list(
         "export": {kind: address("jobs/export", wanted, form=kind) for kind in ("csv", "jsonl")},
         "snippets": jobs_snippets(service, wanted.given()),
         "first_job": ask_snippets(service, FIRST_QUESTION),
-        "stream": f"page=jobs&ids={','.join(open_ids)}&first={first}" if open_ids or first else None,
+        "stream": f"page=jobs&ids={','.join(open_ids)}&first={first}&owner={quote(wanted.owner or '')}"
+        if open_ids or first
+        else None,
     }
 
 
@@ -148,15 +157,19 @@ def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[Chi
 async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
     """Return the rows of the jobs that were open when the page was made, and whether there are newer ones."""
     ids = [job for job in arguments.get("ids", "").split(",")[:PAGE_JOBS] if is_job_id(job)]
-    shown: dict[str, str] = {}
+    shown, owner = dict[str, str](), arguments.get("owner", "")
+    can = {scope.value: scope in caller.scopes for scope in Scope}
     for record in await parts.store.records(ids):
         if record.owner == caller.owner or parts.jobs.sees_all(caller):
             took = {record.id: wall_s(record)}
-            shown[record.id] = fragment("parts/job_row.html", job=record.describe(), took=took)
+            job = of_owner(record.describe(), record, caller)
+            shown[record.id] = fragment("parts/job_row.html", job=job, took=took, can=can)
     if first := arguments.get("first"):
-        page = await parts.store.page(caller.owner, JobFilter(), None, 1)
+        page = await parts.store.page(parts.jobs.owner_meant(caller, owner or None), JobFilter(), None, 1)
         is_newer = bool(page.records) and page.records[0].id > first
-        shown["newer"] = '<p class="note">There are newer jobs. <a href="jobs">Show them</a></p>' if is_newer else ""
+        shown["newer"] = (
+            fragment("parts/newer.html", address=address("jobs", JobFilter(owner=owner or None))) * is_newer
+        )
     return Update(shown)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Request, Response
 from starlette.responses import RedirectResponse
 
+from api.console.forms import said
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, fragment, is_htmx, render
 from api.console.stream import Update
@@ -27,10 +28,10 @@ Text = Annotated[str, Form(min_length=1, max_length=210)]
 
 
 @router.get("/models")
-async def models(request: Request, parts: PartsDep) -> Response:
+async def models(request: Request, parts: PartsDep, did: str = "") -> Response:
     """Show the versions, where they are held, and the aliases."""
-    shown = await _versions(parts) | await _aliases(parts)
-    return render(request, "models.html", **shown, on_disk=await _on_disk(parts, shown["models"]), stream="page=models")
+    shown = await _versions(parts) | await _aliases(parts) | {"said": said(did), "stream": "page=models"}
+    return render(request, "models.html", **shown, on_disk=await _on_disk(parts, shown["models"]))
 
 
 async def feed(parts: Parts, caller: Caller, _: Mapping[str, str]) -> Update:

@@ -19,6 +19,7 @@ from api.console import (
     jobs,
     models,
     overview,
+    pauses,
     session,
     stream,
     webhooks,
@@ -33,7 +34,7 @@ from corelane.store.sessions import SessionStore
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, models, ask, jobs, bulk, job, failed_items, contexts, files, webhooks, audit)
+PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, contexts, files, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: Mapping[str, stream.Feed] = {

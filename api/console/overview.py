@@ -7,25 +7,26 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import JSONResponse
 
 from api.console.charts import DEFAULT_MINUTES, RANGES, read_columns
+from api.console.forms import said
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, fragment, render
 from api.console.stream import Update
-from api.deps import AS_READER, Parts, PartsDep
+from api.deps import AS_READER, Parts, PartsDep, ReadCaller
 from api.middleware.console_door import CONSOLE
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
-LIVE = ("forecast", "facts", "troubles", "cores", "lanes", "rates")
+LIVE = ("forecast", "facts", "troubles", "cores", "owners", "lanes", "rates")
 
 
 @router.get("/")
-async def overview(request: Request, parts: PartsDep) -> Response:
+async def overview(request: Request, parts: PartsDep, caller: ReadCaller, did: str = "") -> Response:
     """Show the service at a glance."""
-    seen = await parts.overviews.read()
-    return render(request, "overview.html", **context_of(seen), ranges=RANGES, range=DEFAULT_MINUTES)
+    shown = context_of(await parts.overviews.read(), parts, caller)
+    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
 
 
 @router.get("/history")
@@ -35,23 +36,33 @@ async def history(parts: PartsDep, minutes: Annotated[int, Query(ge=1, le=7 * 24
 
 
 class OverviewFeed:
-    """What the overview shows now. All who look within the same second are sent the same, which is made once."""
+    """What the overview shows now. Admins who look within the same second are sent the same, which is made once, and so
+    are all others.
+    """
 
     def __init__(self) -> None:
         self._seen: Overview | None = None
-        self._update = Update({})
+        self._updates: dict[bool, Update] = {}
 
-    async def __call__(self, parts: Parts, _: Caller, __: Mapping[str, str]) -> Update:
+    async def __call__(self, parts: Parts, caller: Caller, _: Mapping[str, str]) -> Update:
         """Return the parts of the page, and how many items the cores have answered, for its pulse."""
-        seen = await parts.overviews.read()
+        seen, is_admin = await parts.overviews.read(), Scope.ADMIN in caller.scopes
         if seen is not self._seen:
-            context = context_of(seen)
+            self._seen, self._updates = seen, {}
+        if is_admin not in self._updates:
+            context = context_of(seen, parts, caller)
             values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
             parts_of_page = {name: fragment(f"overview/{name}.html", **context) for name in LIVE}
-            self._seen, self._update = seen, Update(parts_of_page, values)
-        return self._update
+            self._updates[is_admin] = Update(parts_of_page, values)
+        return self._updates[is_admin]
 
 
-def context_of(seen: Overview) -> dict[str, Any]:
-    """Return what the page's templates show."""
-    return {"seen": seen, "live": LIVE, "stream": "page=overview"}
+def context_of(seen: Overview, parts: Parts, caller: Caller) -> dict[str, Any]:
+    """Return what the page's templates show to a caller."""
+    return {
+        "seen": seen if parts.jobs.sees_all(caller) else seen.without_owners(),
+        "paused": {pause.subject: pause for pause in seen.paused},
+        "can": {scope.value: scope in caller.scopes for scope in Scope},
+        "live": LIVE,
+        "stream": "page=overview",
+    }

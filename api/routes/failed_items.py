@@ -7,11 +7,11 @@ from fastapi import APIRouter, Query
 
 from api.deps import JobFilterDep, PartsDep, ReadCaller
 from api.errors import documented
-from corelane.domain.failed_items import FailedItem, FailedItemList
+from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.ids import is_job_id, iso_time
 from corelane.domain.jobs import ItemError
-from corelane.errors import InvalidInput
-from corelane.store.jobs.failed_items import FailedCursor
+from corelane.errors import InvalidInput, fails_again
+from corelane.store.jobs.failed_items import FailedCursor, count_failures
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(403, 422, 503))
 
@@ -51,6 +51,21 @@ async def list_failed_items(
     ]
     cursor = None if page.next is None else f"{page.next.job}.{page.next.index}"
     return FailedItemList(data=items, has_more=cursor is not None, next=cursor)
+
+
+@router.get("/failed-items/codes")
+async def count_failed_items(parts: PartsDep, caller: ReadCaller, wanted: JobFilterDep) -> FailureGroups:
+    """Count the items that failed by code of error, of the jobs that the parameters take.
+
+    Jobs that were answered before an upgrade to this are not counted.
+    """
+    owner = parts.jobs.owner_meant(caller, wanted.owner)
+    sums, is_whole = await count_failures(parts.link, owner, wanted, parts.settings.cell)
+    groups = [
+        FailureGroup(code=code, items=found.items, jobs=found.jobs, retryable=not fails_again(code))
+        for code, found in sums.items()
+    ]
+    return FailureGroups(data=sorted(groups, key=lambda group: (-group.items, group.code)), is_whole=is_whole)
 
 
 def read_cursor(after: str | None) -> FailedCursor | None:

@@ -7,10 +7,11 @@ import orjson
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from api.deps import AS_READER, PartsDep
+from api.deps import AS_READER, PartsDep, ReadCaller
 from api.errors import documented
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
+from corelane.domain.pauses import Pause, PauseKind
 from corelane.domain.scaling import ScalingInfo
 from corelane.errors import NotFound, NotReady
 from corelane.store.scaling import read_scaling, read_stopped
@@ -72,6 +73,7 @@ class CoreInfo(BaseModel):
     reasons: list[str] = Field(
         default_factory=list, description="Why models failed to load, or the core does not serve."
     )
+    paused: Pause | None = Field(None, description="Its pause: it claims no work until it is resumed.")
     last_beat_at: str
 
 
@@ -93,7 +95,8 @@ class ModelInfo(BaseModel):
     state: Literal["open", "draining"] = Field(
         description="Draining: it takes no more jobs and leaves once it has none."
     )
-    cores: list[str] = Field(description="Living cores that hold it.")
+    cores: list[str] = Field(description="Living cores that hold it, and are not paused.")
+    paused: Pause | None = Field(None, description="Its pause: no work of it is claimed until it is resumed.")
     waiting_for: str | None = Field(None, description="Where no living core holds it: what is expected.")
     unfinished_jobs: int = Field(description="Jobs of it that are not final.")
     target: str
@@ -124,7 +127,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
     """Return a core's heartbeat as callers see it; without one the core is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
     if "state" not in raw:
-        return CoreInfo(core=raw["core"], state="lost", last_beat_at=last_beat_at)
+        return CoreInfo(core=raw["core"], state="lost", paused=raw.get("paused"), last_beat_at=last_beat_at)
     return CoreInfo(
         core=raw["core"],
         state=raw["state"],
@@ -141,14 +144,16 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         items=int(raw["items"]),
         restarts=int(raw.get("restarts", 0)),
         reasons=orjson.loads(raw["reasons"]),
+        paused=raw.get("paused"),
         last_beat_at=last_beat_at,
     )
 
 
-@router.get("/overview", dependencies=[AS_READER])
-async def get_overview(parts: PartsDep) -> Overview:
+@router.get("/overview")
+async def get_overview(parts: PartsDep, caller: ReadCaller) -> Overview:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
-    return await parts.overviews.read()
+    seen = await parts.overviews.read()
+    return seen if parts.jobs.sees_all(caller) else seen.without_owners()
 
 
 @router.get("/scaling", dependencies=[AS_READER])
@@ -165,9 +170,9 @@ async def list_cores(parts: PartsDep) -> CoreList:
     """List the cores and their states."""
     found, stopped = await parts.fleet.cores(), await read_stopped(parts.link)
     cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
-    names = {core.core for core in cores}
+    names, pauses = {core.core for core in cores}, await parts.pauses.read()
     cores += [
-        CoreInfo(core=name, state="stopped", last_beat_at=iso_time(at_ms))
+        CoreInfo(core=name, state="stopped", paused=pauses.of(PauseKind.CORE, name), last_beat_at=iso_time(at_ms))
         for name, at_ms in stopped.items()
         if name not in names
     ]
@@ -180,6 +185,7 @@ async def list_models(parts: PartsDep) -> ModelList:
     records = await parts.fleet.models()
     unheld = [record.version for record in records if not record.cores]
     outlooks = {version: await parts.fleet.outlook(version) for version in unheld}
+    pauses = await parts.pauses.read()
     return ModelList(
         data=[
             ModelInfo(
@@ -189,6 +195,7 @@ async def list_models(parts: PartsDep) -> ModelList:
                 state="draining" if record.is_closed else "open",
                 unfinished_jobs=record.open_jobs,
                 cores=record.cores,
+                paused=pauses.of(PauseKind.MODEL, record.version),
                 waiting_for=outlook.reason if (outlook := outlooks.get(record.version)) is not None else None,
                 **{key: record.summary[key] for key in ModelInfo.model_fields if key in record.summary},
             )

@@ -60,7 +60,7 @@ async def live_shortly(asked: Asked) -> Response | None:
 async def ready(parts: PartsDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
-    if cores == 0 and not await may_sleep(parts):
+    if cores == 0 and not (await may_sleep(parts) or await is_paused(parts)):
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
@@ -101,6 +101,11 @@ async def may_sleep(parts: Parts) -> bool:
         return False
     states = {core["state"] for core in await parts.fleet.cores() if "state" in core}
     return states <= {"starting", "restarting", "idle", "busy"}
+
+
+async def is_paused(parts: Parts) -> bool:
+    """Return whether a living core is paused: jobs are taken in meanwhile, so no proxy is to send them elsewhere."""
+    return any("paused" in core and "state" in core for core in await parts.fleet.cores())
 
 
 def reason_codes(reasons: str) -> list[str]:

@@ -23,6 +23,7 @@ from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.owner_secrets import webhook_secret
+from corelane.cli.pauses import list_paused, pause, resume
 from corelane.cli.plan import plan
 from corelane.cli.redis_acl import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
@@ -51,9 +52,10 @@ def make_cli() -> typer.Typer:
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
+    cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, cells, top, backup, restore):
+    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

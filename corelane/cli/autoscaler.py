@@ -12,6 +12,7 @@ from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
 from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.dispatch import Core
+from corelane.domain.pauses import PauseKind
 from corelane.domain.scaling import HostCore, HostStep, next_step, share_cores
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError
@@ -80,18 +81,20 @@ class Autoscaler:
     async def _cores(self) -> list[HostCore]:
         """Return the cores of this host as they are now."""
         from corelane.store.fleet import Fleet
+        from corelane.store.pauses import read_pauses
 
         parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
         states = [report.get("state") for report in await Fleet(self._link).reports(names)]
+        paused = (await read_pauses(self._link)).names(PauseKind.CORE)
         self._leaving = {index: task for index, task in self._leaving.items() if not task.done()}
         return [
             HostCore(
                 slot.index,
                 is_running=worker_part(slot) in parts,
                 is_leaving=slot.index in self._leaving,
-                is_broken=worker_part(slot) in parts and self._is_broken(slot.index, state),
+                is_broken=worker_part(slot) in parts and (name in paused or self._is_broken(slot.index, state)),
             )
-            for slot, state in zip(self._slots, states, strict=True)
+            for slot, name, state in zip(self._slots, names, states, strict=True)
         ]
 
     def _is_broken(self, index: int, state: str | None) -> bool:

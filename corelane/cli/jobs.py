@@ -15,7 +15,7 @@ from corelane.cli.usage import describe_usage
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction
 from corelane.domain.job_references import JobInput, JobOutput
-from corelane.domain.jobs import Job, JobStatus
+from corelane.domain.jobs import FailureCount, Job, JobStatus
 from corelane.errors import InvalidInput
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -44,12 +44,13 @@ def list_jobs(
 
     def row(job: Job) -> tuple[str, ...]:
         counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
-        about = " ".join([job.model, *job.labels, *([f"of {job.owner}"] if job.owner else [])])
+        codes = [each.code for each in job.failures or ()]
+        about = " ".join([*codes, job.model, *job.labels, *([f"of {job.owner}"] if job.owner else [])])
         return job.id, job.status, counts, short_time(job.created_at), about
 
     whole = ("job", "status", "answered", "created")
     found = client.iter_jobs(limit=limit, **filters)
-    print_list(found, (*whole, "model and labels"), row, whole=whole, as_json=as_json, ids=ids)
+    print_list(found, (*whole, "errors, model and labels"), row, whole=whole, as_json=as_json, ids=ids)
 
 
 @jobs.command()
@@ -152,6 +153,8 @@ def describe(job: Job) -> dict[str, str | None]:
         "model": job.model,
         **times,
         "expected": expected,
+        "waits": job.waiting_for,
+        "failed with": ", ".join(describe_failures(each) for each in job.failures or ()),
         "error": None if job.error is None else job.error.detail,
         "labels": " ".join(job.labels),
         "retry of": job.retry_of,
@@ -160,6 +163,11 @@ def describe(job: Job) -> dict[str, str | None]:
         "usage": None if job.usage is None else describe_usage(job.usage),
         "metadata": ", ".join(f"{name}={value}" for name, value in job.metadata.items()),
     }
+
+
+def describe_failures(found: FailureCount) -> str:
+    """Return a code of error and how many items failed with it, for readers."""
+    return f"{found.code} ({found.count:,}{'' if found.retryable else ', would fail again'})"
 
 
 def describe_reference(found: JobInput | JobOutput) -> str:

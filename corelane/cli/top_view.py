@@ -13,7 +13,7 @@ from rich.text import Text
 
 from corelane.cli.output import needed_width, plain
 from corelane.domain.drain import Sign, duration
-from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, TroubleInfo
+from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, TroubleInfo
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.
 SIGNS = {
@@ -21,6 +21,7 @@ SIGNS = {
     Sign.DRAINING: ("▼", "green"),
     Sign.GROWING: ("▲", "yellow"),
     Sign.STALLED: ("■", "red"),
+    Sign.PAUSED: ("‖", "yellow"),
 }
 
 #: States of cores that are well, with their colours; all others are red.
@@ -34,7 +35,7 @@ STATES = {
 }
 
 #: Columns of numbers.
-NUMBERS = "busy,host,runtime,memory,claimed,items,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
+NUMBERS = "busy,host,runtime,memory,claimed,items,jobs,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
 RIGHT = frozenset(NUMBERS.split(","))
 
 #: Columns that are left out where a terminal is too narrow for all, the first one first: names and states stay whole.
@@ -81,7 +82,8 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
         return Group(*lines)
     found = frame.overview
     lines += head(found)
-    rows = Rows(len(found.troubles), len(found.models), len(found.lanes), len(found.cores)).fit(height)
+    counts = (len(each) for each in (found.troubles, found.models, found.lanes, found.owners, found.cores))
+    rows = Rows(*counts).fit(height)
     lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
     lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
     lines += [count_stopped(found.cores), narrow(core_table(sorted(found.cores, key=core_order)[: rows.cores]), width)]
@@ -90,6 +92,8 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
         oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
         lines += [Text(), narrow(lane_table(oldest_first[: rows.lanes]), width)]
         lines += left_out(len(found.lanes) - rows.lanes, "more lanes")
+    if rows.owners:
+        lines += [Text(), narrow(owner_table(found.owners[: rows.owners]), width)]
     if rows.models:
         busiest_first = sorted(found.models, key=lambda model: -(model.core_share or 0))
         lines += [Text(), narrow(model_table(busiest_first[: rows.models]), width)]
@@ -104,6 +108,7 @@ class Rows:
     troubles: int
     models: int
     lanes: int
+    owners: int
     cores: int
 
     def fit(self, height: int) -> "Rows":
@@ -115,9 +120,11 @@ class Rows:
         troubles = min(self.troubles, MOST_TROUBLES, max(0, room - cores))
         lanes = min(self.lanes, MOST_LANES, max(0, room - cores - troubles - TABLE_LINES))
         taken = cores + troubles + (lanes and lanes + TABLE_LINES)
+        owners = min(self.owners, max(0, room - taken - TABLE_LINES))
+        taken += owners and owners + TABLE_LINES
         models = min(self.models, MOST_MODELS, max(0, room - taken - TABLE_LINES))
         taken += models and models + TABLE_LINES
-        return Rows(troubles, models, lanes, min(self.cores, cores + max(0, room - taken)))
+        return Rows(troubles, models, lanes, owners, min(self.cores, cores + max(0, room - taken)))
 
 
 def head(found: Overview) -> list[RenderableType]:
@@ -193,10 +200,19 @@ def lane_table(lanes: Sequence[LaneInfo]) -> Table:
     """Return the lanes, one a line."""
     table = _table("waiting for", "priority", "tokens", "oldest", "backlog")
     for lane in lanes:
-        backlog = Text("no core holds it", "red") if lane.backlog_s is None else Text(duration(lane.backlog_s))
+        backlog = Text("no core works on it", "red") if lane.backlog_s is None else Text(duration(lane.backlog_s))
         table.add_row(
             plain(lane.version), lane.priority.value, f"{lane.waiting_tokens:,}", duration(lane.oldest_wait_s), backlog
         )
+    return table
+
+
+def owner_table(owners: Sequence[OwnerWork]) -> Table:
+    """Return the owners with the most open work, one a line."""
+    table = _table("whose", "items", "jobs", "tokens", "oldest")
+    for each in owners:
+        items = "many" if each.items is None else f"{each.items:,}"
+        table.add_row(plain(each.owner), items, f"{each.jobs:,}", f"{each.tokens:,}", duration(each.oldest_wait_s))
     return table
 
 

@@ -68,6 +68,7 @@ class Client(BaseClient[httpx2.Client]):
     iter_results = _iterate(Protocol.results)
     iter_jobs = _iterate(Protocol.jobs)
     iter_failed_items = _iterate(steering.failed_items)
+    failure_groups = _exchange(steering.failure_groups)
     bulk = _exchange(steering.bulk)
     retry = _call(endpoints.retry)
     delete = _call(endpoints.delete_job)
@@ -115,6 +116,9 @@ class Client(BaseClient[httpx2.Client]):
     aliases = _call(endpoints.aliases)
     set_alias = _call(endpoints.set_alias)
     unset_alias = _call(endpoints.unset_alias)
+    pause = _call(steering.pause)
+    resume = _call(steering.resume)
+    pauses = _call(steering.pauses)
     iter_audit = _iterate(steering.audit)
     ready = _exchange(Protocol.ready)
 

@@ -85,6 +85,7 @@ class JobParts(TypedDict, total=False):
 class JobFilters(TypedDict, total=False):
     """Which jobs to list; see ``GET /v1/jobs``."""
 
+    id: Sequence[str] | str
     status: Sequence[JobStatus | str] | JobStatus | str
     model: str
     label: Sequence[str] | str

@@ -10,7 +10,8 @@ from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceP
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
-from corelane.domain.failed_items import FailedItem, FailedItemList
+from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
+from corelane.domain.pauses import Pause, PauseKind, PauseList
 from corelane.domain.usage import Group, UsageReport
 
 
@@ -96,6 +97,24 @@ def _of_owner(owner: str | None) -> dict[str, str]:
     return {"owner": owner} if owner else {}
 
 
+def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
+    """Have a core, a model's version, or an owner take no new work (keys with scope `admin`); returns the pause.
+
+    Work in flight ends, and jobs are taken in and wait.
+    """
+    return Call("PUT", "/v1/pauses/{kind}/{name}", of(Pause), {"kind": str(kind), "name": name})
+
+
+def resume(kind: PauseKind | str, name: str) -> Call[None]:
+    """Have a core, a model's version, or an owner go on."""
+    return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
+
+
+def pauses() -> Call[list[Pause]]:
+    """List what is paused, by whom and since when."""
+    return Call("GET", "/v1/pauses", lambda body: of(PauseList)(body).data)
+
+
 def failed_items(
     service: ServiceProtocol, *, code: str | None = None, limit: int | None = None, **filters: Unpack[JobFilters]
 ) -> Giving[FailedItem]:
@@ -113,6 +132,11 @@ def failed_items(
         after = page.next
         if not page.has_more or after is None:
             return
+
+
+def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> Exchange[list[FailureGroup]]:
+    """Count the items that failed by code of error, the most first, of the jobs that all filters take."""
+    return (yield from service.call(failure_counts(filters))).data
 
 
 def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[AuditEntry]:
@@ -145,16 +169,21 @@ def failed_items_page(
     return Call("GET", "/v1/failed-items", of(FailedItemList), params=params)
 
 
+def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
+    """Count the items that failed by code of error."""
+    return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
+
+
 def audit_page(after: str | None, limit: int | None) -> Call[AuditList]:
     """List the next lines of the audit."""
     return Call("GET", "/v1/audit", of(AuditList), params=_page_params(after, limit))
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return the value of a filter as it is written in JSON; one status or label is a list of one."""
+    """Return the value of a filter as it is written in JSON; one id, status or label is a list of one."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if name in ("status", "label"):
+    if name in ("id", "status", "label"):
         return [str(each) for each in ([value] if isinstance(value, str) else value)]
     return value
 

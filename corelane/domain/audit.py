@@ -26,6 +26,8 @@ class AuditAction(StrEnum):
     ALIAS_UNSET = "alias.unset"
     KEY_CREATE = "key.create"
     KEY_REVOKE = "key.revoke"
+    PAUSE = "pause"
+    RESUME = "resume"
     REDELIVER = "delivery.redeliver"
     SIGNING_CREATE = "webhook_secret.create"
     SIGNING_ROTATE = "webhook_secret.rotate"
@@ -42,7 +44,7 @@ class AuditEntry(BaseModel):
     owner: str = Field(description="The owner that acted.")
     action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
     subject: str = Field(
-        description="To what: a job, a filter of jobs, an owner, a version, an alias, a key, a delivery, a secret."
+        description="To what: a job, a filter of jobs, an owner, a core, a version, an alias, a key, a delivery, a secret."
     )
     detail: str
 

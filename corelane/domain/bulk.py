@@ -23,6 +23,7 @@ REASONS = {
     "already_final": "they are final already",
     "not_final": "they are not final yet: wait for them, or cancel them",
     "nothing_to_retry": "all their items were answered",
+    "fails_again": "what failed of them would fail again: change these items, and send them as new jobs",
     "already_retried": "they were retried before",
     "items_lost": "they lack their items",
     "not_found": "they were deleted meanwhile",
@@ -72,12 +73,18 @@ def reason_against_cancel(status: JobStatus) -> str | None:
     return "already_final" if status.is_final else None
 
 
-def reason_against_retry(status: JobStatus, counts: Counts, *, is_retried: bool, has_items: bool) -> str | None:
-    """Return why a job cannot be retried, as far as it is known without its items."""
+def reason_against_retry(
+    status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
+) -> str | None:
+    """Return why a job cannot be retried, as far as it is known without its items; ``lasting`` of them would fail
+    again.
+    """
     if not status.is_final:
         return "not_final"
     if counts.succeeded == counts.total > 0:
         return "nothing_to_retry"
+    if counts.succeeded + lasting >= counts.total > 0:
+        return "fails_again"
     if is_retried:
         return "already_retried"
     return None if has_items else "items_lost"

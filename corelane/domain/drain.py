@@ -46,6 +46,7 @@ class Sign(StrEnum):
     DRAINING = "draining"
     GROWING = "growing"
     STALLED = "stalled"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,9 @@ class BacklogSample:
 class Backlog:
     """What is open now. ``speed`` is what the cores with work can answer, in tokens a second.
 
-    ``stuck_tokens`` wait for versions that no living core holds; ``is_working`` says that a living core is at work;
-    ``oldest_s`` is how long the oldest work has waited; ``reasons`` say why work cannot go on.
+    ``stuck_tokens`` wait for versions that no living core holds; a pause holds ``paused_tokens`` up; ``is_working``
+    says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons`` say why work
+    cannot go on, ``pauses`` what is paused and by whom.
     """
 
     items: int
@@ -72,6 +74,8 @@ class Backlog:
     is_working: bool = False
     oldest_s: float = 0.0
     reasons: Sequence[str] = ()
+    paused_tokens: int = 0
+    pauses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForec
     since = since_outage(window)
     speed = real_speed(now.speed, rates(since)[0], since)
     speed = speed if speed >= LEAST_SPEED else 0.0
-    movable = max(0, now.tokens - now.stuck_tokens)
+    movable = max(0, now.tokens - now.stuck_tokens - now.paused_tokens)
     backlog_s = movable / speed if speed > 0 else 0.0
 
     def tell(sign: Sign, text: str, clear_in_s: float | None = None) -> DrainForecast:
@@ -102,9 +106,13 @@ def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForec
     if now.tokens <= 0 and now.items <= 0:
         return tell(Sign.IDLE, "nothing waits", 0.0)
     waiting = f"{now.items:,} waiting"
+    if now.paused_tokens >= now.tokens > 0 and not now.is_working:
+        return tell(Sign.PAUSED, f"{waiting}: {'; '.join(now.pauses)}")
     if _is_stalled(now, window):
         return tell(Sign.STALLED, f"{waiting}, nothing is answered: {_why(now.reasons)}")
     stuck = f"; some will not go on: {now.reasons[0]}" if now.stuck_tokens and now.reasons else ""
+    if now.paused_tokens and now.pauses:
+        stuck += f"; some is held up: {now.pauses[0]}"
     if speed <= 0:
         return tell(Sign.DRAINING, f"{waiting}; no core has measured its speed yet{stuck}")
     spare = speed - arriving
@@ -177,7 +185,7 @@ def _is_stalled(now: Backlog, samples: Sequence[BacklogSample]) -> bool:
     """Whether all that waits is stuck, or nothing was answered for a while although work waited and no core works."""
     if now.is_working or now.tokens <= 0:
         return False
-    if now.stuck_tokens >= now.tokens:
+    if now.stuck_tokens >= now.tokens - now.paused_tokens:
         return True
     recent = [sample for sample in samples if sample.at_s > samples[-1].at_s - STALL_S]
     return now.oldest_s >= STALL_S and not any(sample.answered for sample in recent)

@@ -23,6 +23,26 @@ class FailedItem(BaseModel):
     finished_at: str | None = Field(None, description="When the job became final.")
 
 
+class FailureGroup(BaseModel):
+    """Items that failed with one code of error."""
+
+    object: Literal["failure_group"] = "failure_group"
+    code: str
+    items: int
+    jobs: int = Field(description="Jobs that they are in.")
+    retryable: bool = Field(description="Whether asking again may succeed; retries leave the others out.")
+
+
+class FailureGroups(BaseModel):
+    """Failed items by code of error, the most first."""
+
+    object: Literal["list"] = "list"
+    data: list[FailureGroup]
+    is_whole: bool = Field(
+        description="Whether every job was looked at; else the newest 2,000 or so with failed items."
+    )
+
+
 class FailedItemList(BaseModel):
     """One page of failed items: newest job first, within a job in item order."""
 

@@ -29,7 +29,7 @@ class HistoryMark(BaseModel):
     """Something that was changed."""
 
     at: str
-    kind: str = Field(description="deploy, alias, load, unload, core, calibration or scale.")
+    kind: str = Field(description="deploy, alias, load, unload, core, calibration, scale or pause.")
     text: str
 
 

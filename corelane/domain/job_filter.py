@@ -44,6 +44,7 @@ class JobFilter(Wire):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
+    id: Annotated[tuple[str, ...], Field(max_length=100), at_most(100)] = Field((), description="Only these jobs.")
     q: str | None = Field(
         None, min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."
     )
@@ -96,7 +97,8 @@ class JobFilter(Wire):
     def take(self, job: JobFacts) -> bool:
         """Return whether a job is meant; its owner is not looked at."""
         return (
-            (self.q is None or self._is_asked_for(job))
+            (not self.id or job.id in self.id)
+            and (self.q is None or self._is_asked_for(job))
             and (self.name is None or self.name == job.name)
             and (not self.status or job.status in self.status)
             and (self.model is None or self.model in (job.version, job.version.partition("@")[0]))

@@ -352,9 +352,19 @@ class Promise(BaseModel):
 
     position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it waits behind.")
     tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
-    finish_at: str | None = Field(None, description="When it was expected to be done; null until speed is measured.")
+    finish_at: str | None = Field(
+        None, description="When it was expected to be done; null until speed is measured, or if a pause held it up."
+    )
     earliest_at: str | None = Field(None, description="Early end of the interval around that.")
     latest_at: str | None = Field(None, description="Late end of it.")
+
+
+class FailureCount(BaseModel):
+    """How many items failed with one code of error."""
+
+    code: str
+    count: int
+    retryable: bool = Field(description="Whether asking again may succeed; a retry leaves the others out.")
 
 
 class Job(BaseModel):
@@ -375,13 +385,17 @@ class Job(BaseModel):
     promise: Promise | None = None
     waiting_for: str | None = Field(
         None,
-        description="Why a queued job is not worked on: no core holds its model version now, and what is expected.",
+        description="Why an open job is not worked on: a pause, by whom and since when; or no core holds its model "
+        "version now, and what is expected.",
     )
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
     input: JobInput | None = Field(None, exclude_if=_is_none, description="With `input_url` only.")
     output: JobOutput | None = Field(None, exclude_if=_is_none, description="With `output_url` only.")
+    failures: list[FailureCount] | None = Field(
+        None, exclude_if=_is_none, description="Of items that failed: how many with each code, the most first."
+    )
     owner: str | None = Field(
         None, exclude_if=_is_none, description="Its owner, where an admin looks at another owner's job."
     )

@@ -10,12 +10,15 @@ from pydantic import BaseModel, Field
 
 from corelane.domain.drain import Sign
 from corelane.domain.jobs import Priority
+from corelane.domain.pauses import Pause, PauseKind
 
 
 class ForecastInfo(BaseModel):
     """Whether what waits will be done, and when."""
 
-    sign: Sign = Field(description="idle, draining, growing (it will not drain), or stalled (nothing is answered).")
+    sign: Sign = Field(
+        description="idle, draining, growing (it will not drain), stalled (nothing is answered), or paused (all of it)."
+    )
     text: str = Field(description="The same in a sentence, with the time or the reason.")
     open_items: int = Field(0, description="Items of open jobs that are not answered.")
     waiting_tokens: int = Field(0, description="Tokens that wait, those in files included.")
@@ -64,7 +67,9 @@ class LaneInfo(BaseModel):
     priority: Priority
     waiting_tokens: int
     oldest_wait_s: float = Field(description="How long its oldest job has been open.")
-    backlog_s: float | None = Field(description="Time that the cores that hold the version need for it; null if none.")
+    backlog_s: float | None = Field(
+        description="Time that the cores that hold the version need for it; null if none does, or all of it is paused."
+    )
 
 
 class CoreVersion(BaseModel):
@@ -104,6 +109,16 @@ class ModelOverview(BaseModel):
     error_rate: float | None = Field(None, description="Share of its items that failed; null without any.")
 
 
+class OwnerWork(BaseModel):
+    """What is open of one owner."""
+
+    owner: str
+    tokens: int = Field(description="Tokens that are not answered, those in files included.")
+    jobs: int = Field(description="Open jobs.")
+    items: int | None = Field(description="Their items that are not answered; null with more than 200 jobs.")
+    oldest_wait_s: float = Field(description="How long the oldest of them has been open.")
+
+
 class TroubleInfo(BaseModel):
     """Something that an operator should see to."""
 
@@ -124,6 +139,22 @@ class Overview(BaseModel):
     cores: list[CoreOverview] = Field(default_factory=list)
     models: list[ModelOverview] = Field(default_factory=list)
     troubles: list[TroubleInfo] = Field(default_factory=list)
+    paused: list[Pause] = Field(default_factory=list, description="As in GET /v1/pauses.")
+    owners: list[OwnerWork] = Field(
+        default_factory=list,
+        description="The six owners with the most work, for keys of scope `admin`, where keys are checked.",
+    )
+
+    def without_owners(self) -> "Overview":
+        """Return it for callers who may not know the owners."""
+        hidden = {pause.subject for pause in self.paused if pause.kind is PauseKind.OWNER}
+        return self.model_copy(
+            update={
+                "owners": [],
+                "paused": [pause for pause in self.paused if pause.subject not in hidden],
+                "troubles": [trouble for trouble in self.troubles if trouble.part not in hidden],
+            }
+        )
 
 
 def device_figures(text: str) -> dict[str, float]:

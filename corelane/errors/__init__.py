@@ -318,6 +318,12 @@ def error_codes() -> tuple[str, ...]:
     return tuple(sorted({each.code for each in _all_classes() if each.__module__ == __name__}))
 
 
+def fails_again(code: str) -> bool:
+    """Return whether an item with an error of this code fails however often it is asked: the fault is its own."""
+    found = next((each for each in _all_classes() if each.code == code), CorelaneError)
+    return issubclass(found, InvalidInput) and not found.retryable
+
+
 def error_class(code: str) -> type[CorelaneError]:
     """Return the error class of a code in an item's error; CorelaneError if no class takes just a sentence."""
     found = next((each for each in _all_classes() if each.code == code), CorelaneError)

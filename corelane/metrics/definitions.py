@@ -162,9 +162,9 @@ DELIVERIES = _counter(
 MARKS = _counter(
     "marks",
     Source.COUNTED,
-    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale",
+    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale, pause",
     "kind",
-    known=("deploy", "alias", "load", "unload", "core", "calibration", "scale"),
+    known=("deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"),
 )
 WAIT_S = _histogram(
     "wait_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority"
@@ -220,6 +220,8 @@ RETRY_AFTER_ERROR = _histogram(
 
 # Work that is not done.
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
+PAUSED_TOKENS = _gauge("paused_tokens", "Estimated tokens in lanes and files that a pause holds up", "version")
+PAUSED_S = _gauge("paused_seconds", "How long the longest pause of a core, model or owner lasts; 0 without any", "kind")
 CACHE_BYTES = _gauge("cache_bytes", "Memory that answers kept for equal questions count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")

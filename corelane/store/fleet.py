@@ -8,6 +8,7 @@ import orjson
 
 from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
 from corelane.domain.forecast import Speed
+from corelane.domain.pauses import PauseKind, Pauses
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, predict
 from corelane.settings import Settings
 from corelane.store import keys
@@ -105,12 +106,22 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core: its heartbeat, or only name and time of the last one if it was lost a while ago."""
+        """Return every core: its heartbeat, or only name and time of the last one if it was lost a while ago.
+
+        One that is paused has a field `paused`, in which the pause is told.
+        """
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
-        hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
-        return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
+        *hashes, told = await self._link.many(
+            [*(("HGETALL", keys.core(name)) for name, _ in names), ("HGETALL", keys.PAUSED)]
+        )
+        pauses = Pauses.decode(texts(told))
+        paused = {name: {"paused": pause} for name, _ in names if (pause := pauses.of(PauseKind.CORE, name))}
+        return [
+            {"core": name, "beat_ms": at, **texts(raw), **paused.get(name, {})}
+            for (name, at), raw in zip(names, hashes, strict=True)
+        ]
 
     async def reports(self, cores: Sequence[str]) -> list[dict[str, str]]:
         """Return the last heartbeat of each of these cores; empty for one that is silent."""
@@ -169,6 +180,17 @@ class Fleet:
         placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
         return predict(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
+    async def waiting_for(self, version: str, owner: str, *, has_begun: bool) -> str | None:
+        """Say why an owner's job waits: a pause, or that no living core holds its version; return None if it goes on.
+
+        Of one that ``has_begun`` only a pause is told.
+        """
+        pause = Pauses.decode(texts(await self._link("HGETALL", keys.PAUSED))).against(version, owner)
+        if pause is not None:
+            return pause.text
+        outlook = None if has_begun else await self.outlook(version)
+        return None if outlook is None else outlook.reason
+
     async def has_default(self) -> bool:
         """Tell whether it is known which version is the default model."""
         return bool(await self._link("HEXISTS", keys.ALIASES, DEFAULT_ALIAS))
@@ -193,4 +215,5 @@ def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
         core.get("state"),
         {model["version"]: model["state"] for model in models},
         {model["version"]: model["reason"] for model in models if model.get("reason")},
+        core["paused"].text if "paused" in core else "",
     )

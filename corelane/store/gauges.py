@@ -3,8 +3,9 @@
 Nothing here is kept by a process, so every process shows the same, and one that died leaves no value behind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ import redis.exceptions
 from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
+from corelane.domain.pauses import PauseKind
 from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import Sample
@@ -23,6 +25,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
+from corelane.store.pauses import read_pauses
 from corelane.store.replication import parse_replication
 from corelane.store.scaling import read_scaling, read_stopped
 from corelane.store.troubles import read_redis
@@ -39,16 +42,21 @@ LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work that is not done. ``waiting`` tokens are in the lanes, ``unfed`` ones in files, both by version;
-    ``claimed`` ones and ``speeds`` (tokens a second) by core; ``oldest_s`` by version and priority.
+    """The work that is not done. ``waiting`` tokens are in the lanes, ``unfed`` ones in files, both by version, and
+    ``held_up`` those of both that a pause of the version or of owners holds up; of ``stopped`` versions all cores that
+    hold them are paused. ``claimed`` tokens and ``speeds`` (tokens a second) are by core. How long the oldest work has
+    waited is by version and priority: ``waited_s`` of all, ``oldest_s`` without what is paused.
     """
 
     waiting: Mapping[str, int]
     unfed: Mapping[str, int]
+    held_up: Mapping[str, int]
+    stopped: Collection[str]
     holders: Mapping[str, Sequence[str]]
     claimed: Mapping[str, int]
     speeds: Mapping[str, float]
     oldest_s: Mapping[tuple[str, str], float]
+    waited_s: Mapping[tuple[str, str], float]
     open_jobs: Mapping[str, int]
     #: None where there are too many jobs to count them.
     open_items: int | None
@@ -59,9 +67,22 @@ class Work:
         return {version: tokens + self.unfed.get(version, 0) for version, tokens in self.waiting.items()}
 
     @property
+    def paused(self) -> dict[str, int]:
+        """Return those of them that a pause holds up."""
+        outstanding = self.outstanding
+        found = {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in outstanding.items()}
+        return found | {v: outstanding[v] for v in self.stopped}
+
+    @property
+    def movable(self) -> dict[str, int]:
+        """Return those that the cores go on with."""
+        paused = self.paused
+        return {version: tokens - paused[version] for version, tokens in self.outstanding.items()}
+
+    @property
     def backlog_s(self) -> dict[str, float]:
-        """Return how long outstanding work takes, by version (see ``corelane.domain.backlog``)."""
-        return backlog_seconds(self.outstanding, self.claimed, self.speeds, self.holders)
+        """Return how long the work that may go on takes, by version (see ``corelane.domain.backlog``)."""
+        return backlog_seconds(self.movable, self.claimed, self.speeds, self.holders)
 
 
 async def read_work(link: CommonLink) -> Work:
@@ -71,17 +92,22 @@ async def read_work(link: CommonLink) -> Work:
     )
     found = {version.decode(): rest for version, *rest in versions}
     return Work(
-        waiting={version: int(waiting) for version, (waiting, _, _) in found.items()},
-        unfed={version: int(unfed) for version, (_, unfed, _) in found.items()},
-        holders={version: [core.decode() for core in cores] for version, (_, _, cores) in found.items()},
+        waiting={version: int(waiting) for version, (waiting, *_) in found.items()},
+        unfed={version: int(unfed) for version, (_, unfed, *_) in found.items()},
+        held_up={version: int(tokens) for version, (*_, tokens, _) in found.items()},
+        stopped=[version for version, (*_, is_stopped) in found.items() if is_stopped],
+        holders={version: [core.decode() for core in cores] for version, (_, _, cores, *_) in found.items()},
         claimed={core: int(tokens) for core, tokens in texts(claimed).items()},
         speeds={core: Speed.decode(speed).mean for core, speed in texts(speeds).items()},
-        oldest_s={
-            (version.decode(), PRIORITIES[int(priority)]): int(age_ms) / 1000 for version, priority, age_ms in oldest
-        },
+        oldest_s=_ages(each for each in oldest if not each[3]),
+        waited_s=_ages(sorted(oldest, key=lambda each: int(each[2]))),
         open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
         open_items=None if open_items < 0 else int(open_items),
     )
+
+
+def _ages(oldest: Iterable[Sequence[Any]]) -> dict[tuple[str, str], float]:
+    return {(version.decode(), PRIORITIES[int(rank)]): int(age_ms) / 1000 for version, rank, age_ms, _ in oldest}
 
 
 async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
@@ -98,6 +124,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
         Sample(m.CIRCUITS_OPEN, circuits),
     ]
     samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
+    samples += [Sample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
     contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
     samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
@@ -118,6 +145,7 @@ def count_open_items(work: Work, series: Series) -> int:
 def _work_samples(work: Work, series: Series) -> Iterator[Sample]:
     for version, tokens in work.waiting.items():
         yield Sample(m.WAITING_TOKENS, tokens, (version,))
+        yield Sample(m.PAUSED_TOKENS, work.paused[version], (version,))
     for version, seconds in work.backlog_s.items():
         yield Sample(m.BACKLOG_S, seconds, (version,))
     for lane, seconds in work.oldest_s.items():
@@ -125,6 +153,15 @@ def _work_samples(work: Work, series: Series) -> Iterator[Sample]:
     for priority, count in work.open_jobs.items():
         yield Sample(m.OPEN_JOBS, count, (priority,))
     yield Sample(m.OPEN_ITEMS, count_open_items(work, series))
+
+
+async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
+    """Read how long the longest pause of each kind lasts; 0 without any."""
+    pauses, now_ms = await read_pauses(link), await link.now_ms()
+    lasting = {
+        pause.kind: now_ms / 1000 - datetime.fromisoformat(pause.since).timestamp() for pause in pauses.all[::-1]
+    }
+    return [(kind.value, max(0.0, lasting.get(kind, 0.0))) for kind in PauseKind]
 
 
 def _scaling_samples(scaling: ScalingInfo) -> Iterator[Sample]:

@@ -36,7 +36,7 @@ SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
 
 #: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
 #: calibration, a core that an autoscaler started or stopped.
-MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale"]
+MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"]
 
 __all__ = ["History", "Mark", "MarkKind", "Point", "Sampler"]
 
@@ -106,7 +106,7 @@ class Sampler:
         if then is not None:
             now = parse(sums)
             level = Level(
-                longest_backlog(work.backlog_s, work.outstanding, speed),
+                longest_backlog(work.backlog_s, work.movable, speed),
                 sum(work.outstanding.values()),
                 count_open_items(work, now),
                 mean(float(core.get("busy", 0)) for core in cores if "state" in core),

@@ -35,7 +35,7 @@ class Scaler:
         if not (await self._link.many([SCALER.take(self._name)]))[0]:
             return None
         work, all_cores = await read_work(self._link), await Fleet(self._link).cores()
-        cores = [core for core in all_cores if core.get("state") in SERVING]
+        cores = [core for core in all_cores if core.get("state") in SERVING and "paused" not in core]
         load = await self._load(work, cores)
         hosts = await read_hosts(self._link)
         asked = max(asked_cores(load, self._rule), sum(host.least for host in hosts))
@@ -71,7 +71,8 @@ class Scaler:
     async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> Load:
         names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
-        waiting = work.outstanding
+        # What an operator has paused is no reason for more cores; a core that is paused is one for another.
+        waiting = {version: max(0, tokens - work.held_up[version]) for version, tokens in work.outstanding.items()}
         # Where settled cores live, what none of them holds is no reason for more of their kind.
         settled = any(core["state"] in SETTLED for core in cores)
         movable = {version: tokens for version, tokens in waiting.items() if work.holders.get(version) or not settled}

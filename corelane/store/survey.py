@@ -8,16 +8,21 @@ import orjson
 
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
+from corelane.domain.overview import OwnerWork
+from corelane.domain.pauses import Pauses
 from corelane.metrics.series import Series, parse
 from corelane.store import keys
 from corelane.store.gauges import PRIORITIES, Work, count_open_items, read_work
-from corelane.store.link.link import CommonLink, call, pairs, to_ms
+from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms
 
 #: Seconds of which the answered tokens are read: as many as are kept, see ``keys.rate``.
 ANSWERED_SECONDS = 59
 
 #: Lists of a priority that are looked at to tell how waiting tokens divide: two milliseconds of Redis at most.
 MOST_LISTS = 200
+
+#: Owners that are named, and jobs of one of them whose items are counted.
+MOST_OWNERS, COUNTED_OWN_JOBS = 6, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,9 @@ class Survey:
     answered: Sequence[int]
     #: Of the cores that have work.
     working_speeds: Sequence[Speed]
+    pauses: Pauses
+    #: The owners with the most work.
+    owners: Sequence[OwnerWork]
     before_ms: int | None
     before: Series
 
@@ -61,13 +69,15 @@ class Survey:
 
 async def read_survey(link: CommonLink) -> Survey:
     """Read a survey; it writes nothing."""
-    time, lanes, rates, sums, sampled = await link.many(
+    time, lanes, rates, sums, sampled, paused, owners = await link.many(
         [
             ("TIME",),
             call("lane_tokens_by_priority", lists=MOST_LISTS),
             call("drain_rates", seconds=ANSWERED_SECONDS),
             ("HGETALL", keys.METRICS),
             ("GET", keys.SAMPLED),
+            ("HGETALL", keys.PAUSED),
+            call("owners_with_work", most=MOST_OWNERS, jobs=COUNTED_OWN_JOBS),
         ]
     )
     answered, working = rates
@@ -79,6 +89,17 @@ async def read_survey(link: CommonLink) -> Survey:
         seen={(version.decode(), PRIORITIES[int(rank)]): int(tokens) for version, rank, tokens in lanes},
         answered=[int(tokens) for tokens in answered],
         working_speeds=[Speed.decode(speed.decode()) for speed in working if speed is not None],
+        pauses=Pauses.decode(texts(paused)),
+        owners=[
+            OwnerWork(
+                owner=owner.decode(),
+                tokens=int(tokens),
+                jobs=int(jobs),
+                items=None if items < 0 else int(items),
+                oldest_wait_s=int(age_ms) / 1000,
+            )
+            for owner, tokens, jobs, items, age_ms in owners
+        ],
         before_ms=before.get("at_ms"),
         before=parse(before.get("sums", {})),
     )

@@ -22,6 +22,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
+from corelane.store.pauses import read_pauses
 from corelane.store.scaling import read_stopped
 
 #: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
@@ -94,6 +95,7 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_troubles(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
         *of_redis,
+        *(Trouble(pause.subject, pause.words) for pause in (await read_pauses(link)).all),
     ]
 
 

@@ -114,7 +114,9 @@ class Bulk:
             elif record.input_url is not None:
                 has_items = True
             counts = record.describe().counts
-            reason = reason_against_retry(record.status, counts, is_retried=is_retried, has_items=has_items)
+            reason = reason_against_retry(
+                record.status, counts, lasting=record.lasting, is_retried=is_retried, has_items=has_items
+            )
             if reason is not None:
                 tally.skipped[reason] += 1
             elif is_dry:

@@ -197,7 +197,7 @@ class DryRuns:
             latest_at=told.latest_at,
             late=late,
             refusal=refusal,
-            note=note_of(estimate, costs),
+            note=note_of(estimate, costs) if admission.pause is None else f"it would wait: {admission.pause.text}",
         )
 
 

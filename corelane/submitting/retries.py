@@ -10,7 +10,7 @@ from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Webhook
 from corelane.domain.request_context import RequestContext
-from corelane.errors import NotFinal, NotFound, NothingToRetry
+from corelane.errors import NotFinal, NotFound, NothingToRetry, fails_again
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
 from corelane.store.jobs.idempotency import by_retry
@@ -27,6 +27,8 @@ async def retry(
 ) -> Submitted:
     """Make the job that asks again for a job's unanswered items; repeated calls return the same one.
 
+    Items that would fail again are left out.
+
     Raise NotFinal, NothingToRetry, or ItemsLost if an item is gone.
     """
     if not record.status.is_final:
@@ -39,7 +41,7 @@ async def retry(
     async for part in store.unanswered(record):
         indexes.extend(part)
     if not indexes and not is_unread:
-        raise NothingToRetry(f"every item of {record.id} was answered")
+        raise nothing_to_retry(record)
     contexts = await store.contexts(record.id)
     rows = [] if record.file or is_unread else await store.rows(record, indexes)
     if not record.file:
@@ -104,7 +106,7 @@ async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int
     def copy(new: NewItems) -> tuple[int, int, str, str]:
         items, tokens = copy_lines(files.lines(record.file or "", record.parts), new.write, indexes)
         if not items:
-            raise NothingToRetry(f"what failed of {record.id} are lines that are no items: mend its input")
+            raise nothing_to_retry(record)
         return items, tokens, *new.finish()
 
     with files.writing() as new:
@@ -113,6 +115,17 @@ async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int
         except (NotFound, EOFError):
             raise items_lost(record, len(indexes)) from None
     return job, ItemFile(name, items, tokens, record.results_window)
+
+
+def nothing_to_retry(record: JobRecord) -> NothingToRetry:
+    """Return the error for a job of which no item can be asked again with another outcome."""
+    if record.succeeded == record.total:
+        return NothingToRetry(f"every item of {record.id} was answered")
+    codes = ", ".join(code for code in record.failures if fails_again(code))
+    why = f" ({codes})" if codes else ""
+    return NothingToRetry(
+        f"what failed of {record.id} would fail again{why}: change these items, and send them as a new job"
+    )
 
 
 def webhook_of(record: JobRecord) -> Webhook | None:

@@ -14,6 +14,7 @@ from corelane.domain.dispatch import Estimator, spread_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.ids import cell_of
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.pauses import PauseKind
 from corelane.errors import (
     CorelaneError,
     DeadlineInfeasible,
@@ -130,7 +131,9 @@ class Submitter:
                 admit = self._admit if isinstance(failure, VersionClosed) else self.admit
                 admission = await admit(submission.head, submission.owner, submission.id)
             try:
-                return Submitted(await self._submit(submission, admission), is_held=admission.is_held)
+                return Submitted(
+                    await self._submit(submission, admission), is_held=admission.is_held and admission.pause is None
+                )
             except Held as held:
                 holder, failure = held.holder, None
             except VersionClosed as error:
@@ -309,13 +312,18 @@ def _check_passage(settings: Settings, name: str, text: str) -> None:
 
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:
-    """Estimate a job's place and finish time. Its owner's waiting larger jobs do not go before a small one."""
+    """Estimate a job's place and finish time. Its owner's waiting larger jobs do not go before a small one.
+
+    No time is promised while a pause holds the job up, and nobody waits for owners who are paused.
+    """
     own = admission.own[rank]
     waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
+    if paused := admission.pauses.names(PauseKind.OWNER) - {owner}:
+        waiting = {account: tokens for account, tokens in waiting.items() if account[0] not in paused}
     ahead = tokens_ahead(waiting, owner, rank, size, own)
     position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)
     found = forecast(ahead, size.tokens, size.slices, admission.speeds, admission.residuals)
-    if found is None:
+    if found is None or admission.pause is not None:
         return PromiseRecord(max(0, position), ahead)
     earliest_ms, latest_ms = math.floor(1000 * found.earliest_s), math.ceil(1000 * found.latest_s)
     reckoned = f"{found.kind} {1000 * found.reckoned_s:.2f}"

@@ -51,6 +51,7 @@ ARGUMENTS: dict[str, Any] = {
     "head": {"model": "m"},
     "idempotency_key": "k",
     "key": "k",
+    "kind": "owner",
     "lazy": True,
     "limit": 1,
     "manifest_sha256": "0" * 64,

@@ -97,7 +97,7 @@ def test_json_by_any_of_its_names_is_read(api: TestClient, kind: str) -> None:
     ("address", "at", "said"),
     [
         ("jobs?statu=failed", "query.statu", "did you mean `status`?"),
-        ("jobs?limit=5&colour=red", "query.colour", "`limit`, `after`, `q`"),
+        ("jobs?limit=5&colour=red", "query.colour", "`limit`, `after`, `id`, `q`"),
         ("jobs/job_1?waite=5", "query.waite", "did you mean `wait`?"),
         ("cores?all=1", "query.all", "this route takes no query parameters"),
     ],

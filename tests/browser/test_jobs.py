@@ -332,3 +332,16 @@ def test_list_is_exported(page: Page, service: Service) -> None:
     with page.expect_download() as found:
         page.get_by_role("link", name="Export JSON lines").click()
     assert len(found.value.path().read_text().splitlines()) == 300
+
+
+def test_action_on_ticked_jobs_leaves_the_others(page: Page, service: Service) -> None:
+    first, second, third = (submit(service, 1) for _ in range(3))
+    page.goto(f"{service.url}/console/jobs")
+    for job in (first, third):
+        page.get_by_role("checkbox", name=f"Select {job}").check()
+    page.locator("#chosen").get_by_role("button", name="Cancel the selected").click()
+    expect(page.locator("#bulk")).to_contain_text("2 of 2 jobs can be canceled")
+    page.locator("#bulk").get_by_role("button", name="Cancel 2 jobs").click()
+    expect(page.locator("#bulk")).to_contain_text("2 of 2 jobs were canceled")
+    statuses = service.http.get("/v1/jobs").json()["data"]
+    assert {each["id"]: each["status"] for each in statuses} == {first: "canceled", second: "queued", third: "canceled"}

@@ -86,3 +86,23 @@ def test_revoked_key_ends_its_session(
     watched.expected.append("401")
     page.goto(f"{locked.url}/console/models")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def test_admin_pauses_a_core_and_an_owner_and_resumes_them(
+    page: Page, locked: Service, make_key: Callable[..., tuple[str, str]]
+) -> None:
+    _, ops = make_key("submit", "read", "admin", name="ops", owner="ops")
+    _, ann = make_key("submit", "read", name="ann", owner="ann")
+    question = {"question": "Who wrote it?", "context": "Ada wrote it."}
+    locked.http.post("/v1/jobs", headers={"Authorization": f"Bearer {ann}"}, json=question).raise_for_status()
+    sign_in(page, locked, ops)
+    expect(page.locator("#owners")).to_contain_text("ann")
+    for name in ("owner ann", "core a/0"):
+        page.get_by_role("button", name=f"Pause {name}").click()
+        expect(page.locator(".said")).to_contain_text("Paused.")
+        expect(page.locator("#troubles dt", has_text=name)).to_be_visible()
+    expect(page.locator("#cores .badge.is-paused")).to_be_visible()
+    for name in ("owner ann", "core a/0"):
+        page.locator("#troubles").get_by_role("button", name=f"Resume {name}").click()
+        expect(page.locator(".said")).to_contain_text("Resumed.")
+        expect(page.locator("#troubles dt", has_text=name)).to_have_count(0)

@@ -15,6 +15,7 @@ RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx"
 ELSEWHERE = {
     "make": 2,  # sets up everything or serves until Ctrl-C: the run on a fresh machine
     "rollout": 2,  # a second model: tests/integration/test_rollout.py
+    "pauses": 1,  # a core, a version and an owner of some fleet: tests/integration/test_cores.py
     "backup": 2,  # on a data folder of its own: tests/integration/test_backup.py
     "redis-cli": 1,  # a program of Redis: tests/integration/test_serve.py plays it
     "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py

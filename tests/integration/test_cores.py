@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import redis
 
 from corelane.broker.app import make_celery
+from corelane.client import Client
 from corelane.domain.jobs import Item
 from corelane.metrics.signs import Question, judge, read_signs
 from corelane.settings import Settings
@@ -40,6 +42,36 @@ def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
     parts = {"keeper@testhost", "deliveries@testhost", *fleet.states()}
     wait_for(lambda: {sign.part for sign in read_signs(fleet.data / "health")} == parts)
     wait_for(lambda: {answer(fleet, question) for question in Question} == {None})
+
+
+def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> None:
+    fleet.wait_whole()
+    items = [Item(question="Who wrote it?", context=f"Ada wrote it in {year}.") for year in range(1800, 1840)]
+    cores = sorted(fleet.states())
+    with fleet.client() as client, Client(fleet.url, api_key="another") as other, ThreadPoolExecutor() as threads:
+        version = client.submit(items[:1], wait_s=60).model
+        for paused in ([("owner", "public")], [("model", version)], [("core", core) for core in cores]):
+            for kind, name in paused:
+                client.pause(kind, name)
+            try:
+                held = client.submit(items)
+                if paused == [("owner", "public")]:
+                    assert other.submit(items, wait_s=60).counts.succeeded == len(items)
+                if paused[0][0] == "core":
+                    os.kill(fleet.states()[cores[0]]["pid"], signal.SIGKILL)
+                    wait_for(lambda: fleet.states()[cores[0]]["restarts"] > 0)
+                    fleet.wait_whole()
+                waiting = client.get(held.id, wait_s=1)
+                assert (waiting.status, waiting.counts.done) == ("queued", 0)
+                assert " is paused by public since " in str(waiting.waiting_for)
+                asked = threads.submit(client.get, held.id, wait_s=60)
+            finally:
+                for kind, name in paused:
+                    client.resume(kind, name)
+            assert asked.result().counts.succeeded == len(items)
+        lines = [(each.action, each.subject) for each in client.iter_audit(limit=4 + 2 * len(cores))]
+        assert lines[-1] == ("pause", "owner public")
+        assert ("resume", f"model {version}") in lines
 
 
 def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:

@@ -37,6 +37,8 @@ STILL = {
     "corelane_redis_replicas": "tests/failover/test_gate.py",
     "corelane_redis_replica_lag_bytes": "tests/failover/test_gate.py",
     "corelane_waiting_seconds": "tests/api/test_health.py",
+    "corelane_paused_seconds": "tests/api/test_pauses.py",
+    "corelane_paused_tokens": "tests/api/test_pauses.py",
 }
 
 #: Items of each job of a round. Cores claim some thousand tokens ahead, and some must wait beyond these.

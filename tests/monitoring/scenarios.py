@@ -29,6 +29,9 @@ HEALTHY = {
     'corelane_items_total{version="m@1",outcome="failed"}': "0+1x80",
     'corelane_tokens_total{version="m@1"}': "0+90000x80",
     'corelane_backlog_seconds{version="m@1"}': "5x80",
+    'corelane_waiting_tokens{version="m@1"}': "9000x80",
+    'corelane_paused_tokens{version="m@1"}': "0x80",
+    'corelane_paused_seconds{kind="owner"}': "0x80",
     'corelane_http_requests_total{route="/v1/jobs",method="POST",status="202"}': "0+60x80",
     'corelane_http_requests_total{route="/v1/jobs",method="POST",status="429"}': "0+60x80",
     'corelane_promises_total{outcome="kept"}': "0+60x80",
@@ -121,6 +124,17 @@ SCENARIOS = [
         },
         fires("NoProgress"),
     ),
+    Scenario(
+        "all that waits is paused, so that nothing is answered",
+        {
+            'corelane_items_total{version="m@1",outcome="succeeded"}': "0+600x40 24000x100",
+            'corelane_items_total{version="m@1",outcome="failed"}': "0+1x40 40x100",
+            'corelane_tokens_total{version="m@1"}': "0+90000x40 3600000x100",
+            'corelane_paused_tokens{version="m@1"}': "0x40 9000x100",
+            'corelane_paused_seconds{kind="owner"}': "0x40 0+60x100",
+        },
+    ),
+    Scenario("a pause was forgotten", {'corelane_paused_seconds{kind="owner"}': "86000+60x80"}, fires("Paused")),
     Scenario(
         "work waits and nothing was ever answered",
         {name: None for name in HEALTHY if name.startswith(("corelane_items_", "corelane_tokens_"))},

@@ -345,7 +345,7 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     bench.feed()
     claim = claimed(core)
     [outcome] = answered(claim)
-    results = [outcome.results[0], failed_result(1, "c1", "too_large", "too large"), outcome.results[2]]
+    results = [outcome.results[0], failed_result(1, "c1", "worker_lost", "lost"), outcome.results[2]]
     core.commit(claim.lease, [replace(outcome, results=results)])
     bench.steps()
     assert bench.batch(batch).status == "completed"

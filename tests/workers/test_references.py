@@ -443,7 +443,7 @@ def test_failed_input_is_read_again_by_a_retry(fleet: Fleet, s3: str, bucket: Pa
     fleet.read(second)
     fleet.answer(second)
     assert (fleet.job(second)["retry_of"], fleet.job(second)["counts"]["succeeded"]) == (job, 5)
-    with pytest.raises(NothingToRetry, match="lines that are no items"):
+    with pytest.raises(NothingToRetry, match="would fail again"):
         retried(second)
 
 

@@ -10,7 +10,7 @@ from corelane.domain.drain import Sign
 Found = Mapping[str, Any]
 
 #: The signs of a forecast, the worst last.
-WORST = (Sign.IDLE, Sign.DRAINING, Sign.GROWING, Sign.STALLED)
+WORST = (Sign.IDLE, Sign.DRAINING, Sign.PAUSED, Sign.GROWING, Sign.STALLED)
 
 #: Points of a history this near each other are of the same time, in seconds: points of six hours, and those of a week.
 FINE_S, COARSE_S = 10, 300
@@ -73,6 +73,23 @@ def aliases(found: Found) -> dict[str, Any]:
     return {"object": "list", "data": sorted(listed, key=lambda alias: str(alias["alias"]))}
 
 
+def pauses(found: Found) -> dict[str, Any]:
+    """Return what is paused; a version or an owner that is paused in several cells once, as in the first of them."""
+    listed = (pause for page in found.values() for pause in page["data"])
+    return {"object": "list", "data": _by(listed, ("kind", "name"), lambda one, _: dict(one))}
+
+
+def failure_groups(found: Found) -> dict[str, Any]:
+    """Return the failed items of all cells by code, the most first."""
+    groups = _by((group for page in found.values() for group in page["data"]), ("code",), _failures_of_two)
+    is_whole = all(page["is_whole"] for page in found.values())
+    return {"object": "list", "data": sorted(groups, key=lambda group: -int(group["items"])), "is_whole": is_whole}
+
+
+def _failures_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one[name] + other[name] for name in ("items", "jobs")}
+
+
 def ready(found: Found, away: Iterable[str]) -> dict[str, Any]:
     """Return the readiness of all: a question is answered if one cell can; a cell that cannot is a red detail."""
     details: dict[str, Any] = {}
@@ -117,6 +134,11 @@ def overview(found: Found, away: Iterable[str]) -> dict[str, Any]:
         "cores": [core | {"cell": cell} for cell, one in found.items() for core in one["cores"]],
         "models": _by((model for one in seen for model in one["models"]), ("version",), _rates_of_two),
         "troubles": troubles,
+        "paused": pauses({cell: {"data": one["paused"]} for cell, one in found.items()})["data"],
+        "owners": sorted(
+            _by((owner for one in seen for owner in one["owners"]), ("owner",), _work_of_two),
+            key=lambda owner: -int(owner["tokens"]),
+        ),
     }
 
 
@@ -140,6 +162,15 @@ def _lane_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
         "waiting_tokens": one["waiting_tokens"] + other["waiting_tokens"],
         "oldest_wait_s": max(one["oldest_wait_s"], other["oldest_wait_s"]),
         "backlog_s": _largest((one["backlog_s"], other["backlog_s"])),
+    }
+
+
+def _work_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    is_counted = None not in (one["items"], other["items"])
+    return {
+        **{name: one[name] + other[name] for name in ("tokens", "jobs")},
+        "items": one["items"] + other["items"] if is_counted else None,
+        "oldest_wait_s": max(one["oldest_wait_s"], other["oldest_wait_s"]),
     }
 
 

@@ -13,9 +13,11 @@ PLAIN = {
     "models": fleet.models,
     "model": fleet.models,
     "aliases": fleet.aliases,
+    "pauses": fleet.pauses,
     "history": fleet.history,
     "scaling": fleet.scaling,
     "usage": usage,
+    "failure-groups": fleet.failure_groups,
 }
 
 

@@ -27,6 +27,9 @@ TRIP_JOBS, TRIP_SLICES, TRIP_RESULTS, MAX_RESULTS = 20, 50, 1_000, 20_000
 #: What a job without any such result counts for, in results.
 JOB_RESULTS = 50
 
+#: Jobs whose failures are counted by code, and of them at a time.
+MAX_COUNTED_JOBS, COUNTED_AT_ONCE = 2_000, 200
+
 #: After an id as a cursor: the job of that id is read again.
 AGAIN = "!"
 
@@ -45,6 +48,14 @@ class FailedPage:
 
     found: list[tuple[JobRecord, dict[str, Any]]]
     next: FailedCursor | None
+
+
+@dataclass(slots=True)
+class FailureSum:
+    """Failed items with one code of error, and the jobs that they are in."""
+
+    items: int = 0
+    jobs: int = 0
 
 
 async def find_failed_items(
@@ -81,6 +92,28 @@ async def find_failed_items(
         job = jobs.next
         if job is None or not jobs.records:
             return FailedPage(found, None if job is None else FailedCursor(job, 0))
+
+
+async def count_failures(
+    link: CommonLink, owner: str, wanted: JobFilter, cell: str = CELL
+) -> tuple[dict[str, FailureSum], bool]:
+    """Count the failed items of jobs that a filter takes, by code, without reading results; return whether all were.
+
+    The newest ``MAX_COUNTED_JOBS`` or so are looked at.
+    """
+    wanted = wanted.model_copy(update={"has_failed_items": True})
+    sums: dict[str, FailureSum] = {}
+    job, looked = None, 0
+    while True:
+        page = await find_jobs(link, owner, wanted, job, COUNTED_AT_ONCE, cell)
+        for record in page.records:
+            for code, count in record.failures.items():
+                found = sums.setdefault(code, FailureSum())
+                found.items += count
+                found.jobs += 1
+        job, looked = page.next, looked + COUNTED_AT_ONCE
+        if job is None or looked >= MAX_COUNTED_JOBS:
+            return sums, job is None
 
 
 def is_failure(result: dict[str, Any], code: str | None) -> bool:

@@ -1,6 +1,6 @@
 """A job's record: the fields that Redis holds, which callers see as a ``Job``. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from corelane.domain.jobs import Job, JobStatus, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
+from corelane.errors import fails_again
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
@@ -24,6 +25,8 @@ TEXTS = (
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 #: Those of reuse.
 REUSE_NUMBERS = ("reused", "no_reuse")
+#: What precedes a code of error in the name of the field that counts the items which failed with it.
+FAILED = "failed:"
 
 
 #: Microseconds in a second.
@@ -76,6 +79,11 @@ def _time_after(begin_ms: int, ms: int | None) -> str | None:
     return None if ms is None else iso_time(begin_ms + ms)
 
 
+def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
+    """Read how many items failed with each code."""
+    return {name[len(FAILED) :]: int(count) for name, count in values.items() if name.startswith(FAILED)}
+
+
 def _time(ms: int | None) -> str | None:
     return None if ms is None else iso_time(ms)
 
@@ -124,6 +132,8 @@ class JobRecord:
     expires_ms: int | None = None
     promise: PromiseRecord | None = None
     dropped: int = 0
+    #: How many items failed with each code of error. A version that did not count them left none.
+    failures: dict[str, int] = field(default_factory=dict)
     error: dict[str, str] | None = None
     labels: list[str] = field(default_factory=list)
     name: str | None = None
@@ -188,9 +198,15 @@ class JobRecord:
             labels=orjson.loads(values["labels"]) if "labels" in values else [],
             times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
+            failures=_failures(values) if values["failed"] != b"0" else {},
             first_results=first_results,
             **known,
         )
+
+    @property
+    def lasting(self) -> int:
+        """How many of its items failed as they would again, however often they are asked."""
+        return sum(count for code, count in self.failures.items() if fails_again(code))
 
     @property
     def is_unread(self) -> bool:
@@ -242,6 +258,11 @@ class JobRecord:
             shown["input"] = describe_input(self.input_url, self.input, is_final=is_final).model_dump()
         if self.output_url is not None:
             shown["output"] = describe_output(self.output_url, self.output).model_dump()
+        if self.failures:
+            most_first = sorted(self.failures.items(), key=lambda found: (-found[1], found[0]))
+            shown["failures"] = [
+                {"code": code, "count": count, "retryable": not fails_again(code)} for code, count in most_first
+            ]
         return shown | {
             "urls": {
                 "self": home,

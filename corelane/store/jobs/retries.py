@@ -4,11 +4,12 @@ If any item of a job did not succeed, its items stay in Redis as long as the job
 file.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from corelane.domain.dispatch import Row, decode_slice
 from corelane.domain.jobs import JobStatus
-from corelane.errors import ItemsLost
+from corelane.errors import ItemsLost, fails_again
 from corelane.store import keys
 from corelane.store.item_files import decode_line
 from corelane.store.jobs.records import JobRecord
@@ -17,15 +18,22 @@ from corelane.store.link.link import CommonLink, pairs
 
 
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
-    """Yield the indexes of a final job's items that did not succeed, in order and in parts."""
+    """Yield the indexes of a final job's items that did not succeed and may yet, in order and in parts."""
     if record.dropped:
         bits = await link("GET", keys.dropped(record.id))
         yield [index for index in set_bits(bits or b"") if index < record.dropped]
     at = record.dropped
     while at < record.total:
         results = await read_results(link, record, at, PAGE_ITEMS)
-        yield [result["index"] for result in results if result["status"] != JobStatus.SUCCEEDED]
+        yield [result["index"] for result in results if may_succeed(result)]
         at += len(results)
+
+
+def may_succeed(result: Mapping[str, Any]) -> bool:
+    """Return whether the item of a result was not answered and may be, if it is asked again."""
+    if result["status"] == JobStatus.SUCCEEDED:
+        return False
+    return not fails_again((result.get("error") or {}).get("code", ""))
 
 
 def set_bits(bits: bytes) -> Iterator[int]:

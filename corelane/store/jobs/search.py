@@ -88,8 +88,9 @@ async def find_jobs(
     owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
     high = LAST if after is None else after
     low, top = _bounds(wanted, cell)
-    sources = [] if wanted.name is not None else await _sources(link, owners, wanted, low, min(top, high))
-    named = [job for job in await _named(link, owners, wanted) if job < high]
+    is_named = wanted.name is not None or wanted.id
+    sources = [] if is_named else await _sources(link, owners, wanted, low, min(top, high))
+    named = [job for job in await (_owned if wanted.id else _named)(link, owners, wanted) if job < high]
     merge = _Merge(link, sources, named, low, min(top, high))
     chosen: list[str] = []
     looked = 0
@@ -103,11 +104,15 @@ async def find_jobs(
             return JobPage(await read_records(link, chosen), last if has_more else None)
 
 
-async def owners_of_jobs(link: CommonLink) -> list[str]:
-    """Return the owners that have jobs: those of keys, and those who came while keys were not checked."""
+async def known_owners(link: CommonLink) -> list[str]:
+    """Return the owners of keys, and those who came while keys were not checked."""
     found = {key.owner for key in await read_keys(link)} | {PUBLIC}
-    found |= {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)}
-    owners = sorted(found)
+    return sorted(found | {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)})
+
+
+async def owners_of_jobs(link: CommonLink) -> list[str]:
+    """Return the owners that have jobs."""
+    owners = await known_owners(link)
     has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner), keys.terms(owner)) for owner in owners])
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
@@ -185,6 +190,12 @@ async def _named(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> 
         return []
     texts = await link.many([("GET", keys.name(owner, name)) for owner in owners])
     return [Holder.decode(text).subject for text in texts if text is not None]
+
+
+async def _owned(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> list[str]:
+    """Return those of the wanted ids that are jobs of these owners."""
+    found = await link.many([("HGET", keys.job(job), "owner") for job in wanted.id])
+    return [job for job, owner in zip(wanted.id, found, strict=True) if owner is not None and owner.decode() in owners]
 
 
 class _Merge:

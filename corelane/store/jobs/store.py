@@ -16,6 +16,7 @@ from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
+from corelane.domain.pauses import NO_PAUSES, Pauses
 from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
@@ -32,7 +33,7 @@ from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.jobs.tallies import count_jobs
 from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, call, flatten, pairs
+from corelane.store.link.link import CommonLink, call, flatten, pairs, texts
 from corelane.store.link.replicas import ReplicaGate
 
 #: Payloads written before their job is submitted live this long, in seconds.
@@ -84,7 +85,8 @@ class JobStore:
         Where the model is an alias of several versions, the key chooses. Writes nothing.
         """
         asks = time.monotonic() >= self._residuals_due.get(model, 0.0)
-        found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner, residuals=asks)
+        ask = {"model": model, "owner": owner, "residuals": asks}
+        found, owed, unfed, open_jobs, own, paused = await self._link.run("admit", **ask)
         if asks and found:
             self._keep_residuals(model, {version.decode(): texts for version, *_, texts in found})
         speeds = {version.decode(): its_speeds for version, _, its_speeds, *_ in found}
@@ -92,6 +94,7 @@ class JobStore:
         if len(speeds) > 1:
             version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
         idle = {version.decode(): int(cores) for version, _, _, cores, _ in found}
+        pauses = Pauses.decode(texts(paused)) if paused else NO_PAUSES
         return Admission(
             version,
             _accounts(owed),
@@ -102,6 +105,8 @@ class JobStore:
             [Own(*map(int, counts)) for counts in own],
             idle[version] if version else 0,
             self._residuals.get(version or "", NO_RESIDUALS),
+            pauses,
+            pauses.against(version or "", owner),
         )
 
     def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:
@@ -110,8 +115,8 @@ class JobStore:
             self._residuals_due.clear()
             self._residuals.clear()
         self._residuals_due[model] = time.monotonic() + RESIDUALS_S
-        for version, texts in found.items():
-            self._residuals[version] = Residuals.decode(pairs(texts))
+        for version, kept in found.items():
+            self._residuals[version] = Residuals.decode(pairs(kept))
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
         """Return the tokens a second that the fleet answers; ``speeds`` stand for the cores if none is known."""

@@ -8,6 +8,7 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.pauses import NO_PAUSES, Pause, Pauses
 from corelane.domain.request_context import NO_CONTEXT, RequestContext
 from corelane.store.jobs.idempotency import Once
 
@@ -66,3 +67,6 @@ class Admission:
     idle: int = 0
     #: How far off the forecasts for the version were lately.
     residuals: Residuals = NO_RESIDUALS
+    #: What is paused; and what of it holds this job up.
+    pauses: Pauses = NO_PAUSES
+    pause: Pause | None = None

@@ -44,7 +44,7 @@ end
 
 -- admit{model, owner, residuals} → {per version the model may mean: {version, weight, speeds of the living cores that hold it,
 --   how many of them have no work, its residuals if they are asked for}, tokens in the lanes and in files as owner:priority,
---   tokens…, open jobs by priority, of the owner by priority: see own_at}
+--   tokens…, open jobs by priority, of the owner by priority: see own_at; what is paused, and by whom}
 -- The model is a version, else an alias, else a model's name. A version that is closed takes no more jobs.
 define('admit', function(ask)
   local model, found, open, own = ask.model, {}, {}, {}
@@ -66,7 +66,7 @@ define('admit', function(ask)
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
     own[priority + 1] = own_at(ask.owner, priority)
   end
-  return { found, call('HGETALL', keys.OWED), call('HGETALL', keys.UNFED), open, own }
+  return { found, call('HGETALL', keys.OWED), call('HGETALL', keys.UNFED), open, own, call('HGETALL', keys.PAUSED) }
 end, 'no-writes')
 
 -- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with work}

@@ -85,7 +85,16 @@ local function charge(where, place, ref, amount)
   add(keys.OWED, ref.owner .. ':' .. ref.priority, amount)
 end
 
--- Cores that surely hold a version now.
+-- What is paused: `core:NAME`, `model:VERSION`, `owner:NAME`. As a rule that is nothing, and this costs one short command.
+local function read_paused()
+  local paused = {}
+  for _, what in ipairs(call('HKEYS', keys.PAUSED)) do paused[what] = true end
+  return paused
+end
+
+local function is_paused(kind, name) return call('HEXISTS', keys.PAUSED, kind .. ':' .. name) == 1 end
+
+-- Cores that surely hold a version now, and claim for it: a core that is paused is none of them.
 local function holders_of(version) return call('ZRANGEBYSCORE', keys.holders(version), now_ms(), '+inf') end
 
 -- Of these cores those that have claimed nothing that is not answered.

@@ -48,6 +48,15 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
+-- The versions of a core that it may claim for: none if the core is paused.
+local function unpaused(core, versions, paused)
+  local left = {}
+  for _, version in ipairs(versions) do
+    if not (paused['core:' .. core] or paused['model:' .. version]) then left[#left + 1] = version end
+  end
+  return left
+end
+
 -- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache}
 --   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and
 --   what `take_part` returns}
@@ -61,12 +70,14 @@ end
 -- next ref only if half of one as large as the last fits. Without room, and no newcomer there, the bell stays as it is.
 -- A core that reads a document (more than `document` tokens) is laden: it takes no second one, and holds back for nothing.
 -- A core that `helps` takes a part of another core's item where it would claim nothing, and nothing is held up.
+-- A core, a version or an owner that is paused is passed over.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves
 -- a lone question a trip; large ones cost more in a function than a trip does.
 local SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 2048, 32, 8
 define('claim', function(ask)
   local core, room, spare, met, laden, versions = ask.core, ask.room, ask.spare, ask.met, ask.laden, ask.versions
-  local now, tokens, taken, held, last, lease = now_ms(), 0, {}, {}, 0, nil
+  local now, tokens, taken, held, last, lease, paused = now_ms(), 0, {}, {}, 0, nil, read_paused()
+  if next(paused) then versions = unpaused(core, versions, paused) end
   local part = room > 0 and part_of_little(core, versions, room)
   call('HSET', keys.CLAIMED, core, now)
 
@@ -103,17 +114,21 @@ define('claim', function(ask)
   local function take_returned()
     if laden then return false end
     for _, version in ipairs(versions) do
-      local returned = keys.returned(version)
-      while call('EXISTS', returned) == 1 do
-        if not ask.idle then return true end
-        local text = call('LINDEX', returned, 0)
+      local returned, place = keys.returned(version), 0
+      local text = call('LINDEX', returned, place)
+      while text do
         local ref = parse(text)
-        if not ref then
+        if ref and paused['owner:' .. ref.owner] then
+          place = place + 1
+        elseif not ask.idle then
+          return true
+        elseif not ref then
           drop_forged(returned, text)
         else
-          call('LPOP', returned)
+          call('LREM', returned, 1, text)
           if take(text, ref, version) > 0 then return true end
         end
+        text = call('LINDEX', returned, place)
       end
     end
     return false
@@ -208,7 +223,8 @@ define('claim', function(ask)
       local name, before, full = owner .. ':' .. priority, tokens, tokens >= room
       local small = not full or not string.find(met, ',' .. name .. ':small,', 1, true)
       local larger = not full or not string.find(met, ',' .. name .. ',', 1, true)
-      local took = (small or larger) and take_one(owner, priority, small, larger)
+      local may_have = (small or larger) and not paused['owner:' .. owner]
+      local took = may_have and take_one(owner, priority, small, larger)
       if not took then
         skipped = skipped + 1
       elseif took == 'larger' then
@@ -221,7 +237,7 @@ define('claim', function(ask)
   end
 
   local is_held_up = take_returned()
-  if not is_held_up then
+  if not is_held_up and #versions > 0 then
     local from, to, step = 0, 2, 1
     if call('HINCRBY', keys.TURNS, core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
     for priority = from, to, step do take_from(priority) end

@@ -33,10 +33,11 @@ define('beat', function(ask)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
-  if not ask.out then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
+  local paused = is_paused('core', core)
+  if not (ask.out or paused) then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
   keep_speed(core, ask.speed, ask.full)
   for _, version in ipairs(ask.versions) do
-    call('ZADD', keys.holders(version), now + ask.lease_ms, core)
+    if not paused then call('ZADD', keys.holders(version), now + ask.lease_ms, core) end
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
   if ask.worked then usage.note_worked(core, unpack(ask.worked)) end
@@ -77,6 +78,56 @@ define('leave', function(ask)
   call('HDEL', keys.SPEEDS, ask.core)
   call('ZREM', keys.HELPERS, ask.core)
   if ask.gone then fleet.forget_core(ask.core) end
+end, 'allow-oom')
+
+-- Every caller may read marks, but only admins who the owners are.
+local function shown_name(ask) return ask.kind == 'owner' and 'an owner' or ask.kind .. ' ' .. ask.name end
+
+-- pause{kind, name, by, envelope} → {what is told of the pause, 1 if it is new}
+-- Nothing more is claimed on a core, for a version, or of an owner, until `resume`; what is in flight ends. A core lets its
+-- versions go, with all that it holds of them. An owner goes behind all others: see join_shares.
+define('pause', function(ask)
+  local what = ask.kind .. ':' .. ask.name
+  if call('HSETNX', keys.PAUSED, what, cjson.encode({ by = ask.by, at_ms = now_ms() })) == 0 then
+    return { call('HGET', keys.PAUSED, what), 0 }
+  end
+  if ask.kind == 'core' then
+    call('ZREM', keys.HELPERS, ask.name)
+    for _, version in ipairs(call('HKEYS', keys.MODELS)) do
+      if call('ZSCORE', keys.holders(version), ask.name) then let_go(ask.name, version, ask.envelope) end
+    end
+  elseif ask.kind == 'owner' then
+    for priority = 0, 2 do call('ZADD', keys.shares(priority), 'XX', PAUSED_SHARE, ask.name) end
+  end
+  mark('pause', shown_name(ask) .. ' is paused by ' .. ask.by)
+  return { call('HGET', keys.PAUSED, what), 1 }
+end)
+
+-- An owner goes on level with the one served least: it saved nothing up.
+local function resume_owner(owner, envelope)
+  for priority = 0, 2 do
+    if call('ZREM', keys.shares(priority), owner) == 1 then join_shares(owner, priority) end
+    for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
+      local version = string.gsub(name, '^%' .. LINE_MARK, '')
+      if not is_paused('model', version) then ring_some(version, #holders_of(version), envelope) end
+    end
+  end
+end
+
+-- resume{kind, name, envelope} → 1 if it was paused
+-- A core is among the holders again with its next heartbeat; it claims at once.
+define('resume', function(ask)
+  if call('HDEL', keys.PAUSED, ask.kind .. ':' .. ask.name) == 0 then return 0 end
+  call('SET', keys.RESUMED, now_ms())
+  if ask.kind == 'owner' then
+    resume_owner(ask.name, ask.envelope)
+  elseif ask.kind == 'model' then
+    ring_some(ask.name, #holders_of(ask.name), ask.envelope)
+  elseif call('EXISTS', keys.core(ask.name)) == 1 then
+    ring(ask.name, ask.envelope)
+  end
+  mark('pause', shown_name(ask) .. ' goes on')
+  return 1
 end, 'allow-oom')
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0

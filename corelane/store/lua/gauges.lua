@@ -26,38 +26,78 @@ local function oldest_waiting(name, priority, owner, larger)
   return version, oldest
 end
 
--- outstanding{jobs, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it}, tokens
---   claimed by core, speeds by core, {version, priority, age in ms of the oldest job that waits}…, open jobs by priority,
+-- The tokens in an owner's lane or line.
+local function tokens_of(name, priority, owner, larger)
+  local lists, tokens = { keys.lane(name, priority, owner) }, 0
+  if string.sub(name, 1, 1) == LINE_MARK then
+    lists = call('ZRANGE', keys.line(string.sub(name, 2), priority, owner), 0, larger - 1)
+    for i, job in ipairs(lists) do lists[i] = keys.refs(job) end
+  end
+  for _, list in ipairs(lists) do
+    local length = call('LLEN', list)
+    if length > 0 then tokens = tokens + admission.lane_tokens(list, length) end
+  end
+  return tokens
+end
+
+-- The versions that no core holds because those that would are paused.
+local function held_by_paused(paused)
+  local found = {}
+  for what in pairs(paused) do
+    local core = string.match(what, '^core:(.*)$')
+    local versions = core and call('HGET', keys.core(core), 'versions')
+    for _, version in ipairs(versions and cjson.decode(versions) or {}) do
+      if not is_held(version) then found[version] = true end
+    end
+  end
+  return found
+end
+
+-- outstanding{jobs, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it, tokens of
+--   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by core, speeds by core, {version, priority, age in ms of the oldest job that waits, 1 if a pause holds it up}…, open jobs by priority,
 --   open items or -1 with more than `jobs` jobs}
 -- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each.
 define('outstanding', function(ask)
-  local versions, oldest, ages, open, left = {}, {}, {}, {}, {}
-  local function note(version, priority, job)
-    local name = version .. ' ' .. priority
-    if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job } end
+  local versions, oldest, ages, open, left, paused = {}, {}, {}, {}, {}, read_paused()
+  local held_up, goes_on, stopped = {}, {}, held_by_paused(paused)
+  local function hold_up(version, tokens) held_up[version] = (held_up[version] or 0) + tokens end
+  local function note(version, priority, job, is_held_up)
+    is_held_up = is_held_up or paused['model:' .. version]
+    if not is_held_up then goes_on[version] = true end
+    local still = (is_held_up or stopped[version]) and 1 or 0
+    local name = version .. ' ' .. priority .. ' ' .. still
+    if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job, still } end
   end
   for priority = 0, 2 do
     for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, ask.owners - 1)) do
       for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
         local version, job = oldest_waiting(name, priority, owner, ask.larger)
-        note(version, priority, job)
+        local is_held_up = paused['owner:' .. owner]
+        if is_held_up then hold_up(version, tokens_of(name, priority, owner, ask.larger)) end
+        note(version, priority, job, is_held_up)
       end
     end
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
   end
   for _, job in ipairs(jobs.first_fed(ask.jobs)) do
-    local version, status, tokens, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'file_tokens', 'fed_tokens'))
-    if is_open(status) and fed then left[version] = (left[version] or 0) + tonumber(tokens) - tonumber(fed) end
+    local version, status, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'fed_tokens'))
+    if is_open(status) and fed then
+      local _, tokens, owner = jobs.unfed(job)
+      left[version] = (left[version] or 0) + tokens
+      if paused['owner:' .. owner] then hold_up(version, tokens) elseif tokens > 0 then note(version, 0) end
+    end
   end
   for _, version in ipairs(call('HKEYS', keys.MODELS)) do
     local ref = parse(call('LINDEX', keys.returned(version), 0) or '')
-    if ref then note(version, ref.priority, ref.job) end
-    versions[#versions + 1] =
-      { version, call('HGET', keys.WAITING, version) or 0, left[version] or 0, holders_of(version) }
+    if ref and not paused['owner:' .. ref.owner] then note(version, ref.priority, ref.job) end
+    local waiting, unfed = tonumber(call('HGET', keys.WAITING, version) or 0), left[version] or 0
+    local is_whole = next(paused) and not goes_on[version]
+    local still = is_whole and waiting + unfed or held_up[version] or 0
+    versions[#versions + 1] = { version, waiting, unfed, holders_of(version), still, stopped[version] and 1 or 0 }
   end
   for _, found in pairs(oldest) do
     local created = call('HGET', keys.job(found[3]), 'created_ms')
-    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created) } end
+    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created), found[4] } end
   end
   return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open, sum_open_items(ask.jobs) }
 end, 'no-writes')

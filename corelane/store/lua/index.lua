@@ -39,9 +39,15 @@ function index.close(owner, job, status, failed)
   add_terms(owner, job, terms)
 end
 
--- Note how many items of a stretch failed, so that they are found without reading all results of the job.
-function index.note_failures(job, first, failed, is_first)
+-- Note how many items of a stretch failed, so that they are found without reading all results of the job; and of the job,
+-- how many failed with each code.
+function index.note_failures(job, first, failed, is_first, blob)
   call('HSET', keys.failures(job), first, failed)
+  for _, result in ipairs(cjson.decode(blob)) do
+    local error = result.status == 'failed' and result.error
+    local code = error and error ~= cjson.null and string.match(error.code, '^[%w_]+$')
+    if code then call('HINCRBY', keys.job(job), 'failed:' .. code, 1) end
+  end
   if is_first then add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
 end
 
@@ -59,6 +65,15 @@ end
 function index.close_late(owner, job, status)
   if not owner or not call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then return end
   index.close(owner, job, status, call('HGET', keys.job(job), 'failed'))
+end
+
+-- An owner's open jobs: how many, and the first of them, the oldest first.
+function index.open_jobs(owner, most)
+  local from, to, found = '[' .. OPEN .. ' ', '(' .. OPEN .. '!', {}
+  for i, entry in ipairs(call('ZRANGEBYLEX', keys.terms(owner), from, to, 'LIMIT', 0, most)) do
+    found[i] = string.sub(entry, #OPEN + 2)
+  end
+  return call('ZLEXCOUNT', keys.terms(owner), from, to), found
 end
 
 -- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end

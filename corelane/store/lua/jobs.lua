@@ -24,11 +24,11 @@ function jobs.begin_job(job, status, priority, ttl)
   observe_ms(WAIT_SERIES[priority], now - tonumber(created or now))
 end
 
--- The account (OWNER:P) of a job, and its tokens that still stand in its file.
+-- The account (OWNER:P) of a job, its tokens that still stand in its file, and its owner.
 function jobs.unfed(job)
   local key = keys.job(job)
   local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
-  return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
+  return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed), owner
 end
 
 -- The first jobs that are fed from files, wherever those are.
@@ -101,6 +101,9 @@ local function finish(job, status, ttl, commit)
   add(keys.JOB_COUNTS, version, -1)
   call('ZREM', keys.EXPIRING, job)
   call('SREM', keys.open_jobs(priority or '1'), job)
+  -- A pause is no fault of promises and forecasts: what waited through one tells nothing of them.
+  local resumed = (promise or reckoned) and call('GET', keys.RESUMED)
+  if resumed and tonumber(resumed) >= tonumber(created or now) then promise, reckoned = nil, nil end
   count_end(status, priority or '1', promise, now - tonumber(created or now))
   if commit and reckoned then learn_residual(version, reckoned, now - tonumber(created or now)) end
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
@@ -125,7 +128,7 @@ function jobs.answer(job, first, blob, succeeded, failed, ttl, commit)
   if commit then usage.note_items(commit, job, succeeded + failed) end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
-  if failed > 0 then index.note_failures(job, first, failed, lost == failed) end
+  if failed > 0 then index.note_failures(job, first, failed, lost == failed, blob) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl, commit)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then

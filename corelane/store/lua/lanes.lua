@@ -43,12 +43,15 @@ local function ring_some(version, most, envelope)
   end
 end
 
--- An owner whose lanes were empty starts level with the one served least so far, and goes before it once.
+-- An owner whose lanes were empty starts level with the one served least so far, and goes before it once. Owners that are
+-- paused stand behind all others, so that nobody starts level with them.
+local PAUSED_SHARE = 'inf'
 local function join_shares(owner, priority)
   local shares = keys.shares(priority)
   if call('ZSCORE', shares, owner) then return end
-  local least = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
-  call('ZADD', shares, least[2] and least[2] - 1 or 0, owner)
+  local least = call('ZRANGE', shares, 0, 0, 'WITHSCORES')[2]
+  local level = least and least ~= PAUSED_SHARE and least - 1 or 0
+  call('ZADD', shares, is_paused('owner', owner) and PAUSED_SHARE or level, owner)
 end
 
 -- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are level
@@ -105,7 +108,27 @@ local function enqueue(version, refs, envelope, to_front)
     join_shares(head.owner, head.priority)
     if not small then join_line(version, head) end
   end
-  ring_some(version, #refs, envelope)
+  local paused = call('HMGET', keys.PAUSED, 'model:' .. version, 'owner:' .. head.owner)
+  if not (paused[1] or paused[2]) then ring_some(version, #refs, envelope) end
+end
+
+-- Whether work of a version waits that no pause holds up. Owners that are paused stand behind the others.
+local LOOKED_AT_OWNERS = 1000
+local function may_go_on(version, paused)
+  if paused['model:' .. version] then return false end
+  if not next(paused) then return true end
+  for _, text in ipairs(call('LRANGE', keys.returned(version), 0, -1)) do
+    local ref = parse(text)
+    if not (ref and paused['owner:' .. ref.owner]) then return true end
+  end
+  for priority = 0, 2 do
+    for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, LOOKED_AT_OWNERS - 1)) do
+      local lanes = keys.owner_lanes(priority, owner)
+      local has_any = call('SISMEMBER', lanes, version) == 1 or call('SISMEMBER', lanes, LINE_MARK .. version) == 1
+      if has_any and not paused['owner:' .. owner] then return true end
+    end
+  end
+  return false
 end
 
 -- Remove the refs of a larger job that wait when it ends, and their tokens.

@@ -17,9 +17,11 @@ define('tend', function(ask)
   for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
     working[string.match(lease, '^(.*)#%d+$')] = true
   end
+  local paused = read_paused()
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     call('ZREMRANGEBYSCORE', keys.holders(version), '-inf', now - 1)
-    for _, core in ipairs(call('ZRANGE', keys.holders(version), 0, -1)) do
+    local cores = may_go_on(version, paused) and call('ZRANGE', keys.holders(version), 0, -1) or {}
+    for _, core in ipairs(cores) do
       local claimed = tonumber(call('HGET', keys.CLAIMED, core) or 0)
       if not working[core] and not seen[core] and now - claimed > ask.grace_ms then
         seen[core], silent[#silent + 1] = true, core

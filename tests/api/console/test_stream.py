@@ -36,7 +36,7 @@ def following(service: Service, page: str = "overview", **headers: str) -> Itera
 
 def test_only_what_changed_is_sent_again(service: Service) -> None:
     with following(service) as updates:
-        assert set(next(updates)["parts"]) == {"forecast", "facts", "troubles", "cores", "lanes", "rates"}
+        assert set(next(updates)["parts"]) == {"forecast", "facts", "troubles", "cores", "owners", "lanes", "rates"}
         service.bench.submit(2)
         changed: set[str] = set()
         while "lanes" not in changed:

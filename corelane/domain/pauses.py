@@ -1,0 +1,98 @@
+"""Pauses: a core, a version or an owner takes no new work until an operator has it go on. Pure, and the wire format.
+
+Work in flight ends, and new jobs are taken in and wait.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+import orjson
+from pydantic import BaseModel, Field
+
+from corelane.domain.ids import iso_time
+
+
+class PauseKind(StrEnum):
+    """What is paused."""
+
+    CORE = "core"
+    MODEL = "model"
+    OWNER = "owner"
+
+
+class Pause(BaseModel):
+    """One thing that is paused."""
+
+    object: Literal["pause"] = "pause"
+    kind: PauseKind
+    name: str = Field(description="The core, the version, or the owner.")
+    by: str = Field(description="Who paused it: the name of the API key, else the owner who acted.")
+    since: str
+
+    @property
+    def subject(self) -> str:
+        """Return what is paused."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def told(self) -> str:
+        """Return by whom it is paused and since when."""
+        return f"is paused by {self.by} since {self.since[:10]} {self.since[11:16]} UTC"
+
+    @property
+    def words(self) -> str:
+        """Return that, and what to do."""
+        return f"{self.told}; `corelane resume {self.subject}` has it go on"
+
+    @property
+    def text(self) -> str:
+        """Return that in a sentence."""
+        return f"{self.subject} {self.words}"
+
+
+class PauseList(BaseModel):
+    """What is paused."""
+
+    object: Literal["list"] = "list"
+    data: list[Pause]
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """All that is paused at one moment, the longest pause first."""
+
+    all: Sequence[Pause] = ()
+
+    @classmethod
+    def decode(cls, told: Mapping[str, str]) -> "Pauses":
+        """Read what the store has: who paused it and when, by ``KIND:NAME``."""
+        split = ((*what.partition(":"), text) for what, text in told.items())
+        found = [decode_pause(kind, name, text) for kind, _, name, text in split]
+        return cls(sorted(found, key=lambda pause: (pause.since, pause.kind, pause.name)))
+
+    def names(self, kind: PauseKind) -> set[str]:
+        """Return the names of the paused of a kind."""
+        return {pause.name for pause in self.all if pause.kind is kind}
+
+    def of(self, kind: PauseKind, name: str) -> Pause | None:
+        """Return the pause of a core, a version or an owner."""
+        return next((pause for pause in self.all if (pause.kind, pause.name) == (kind, name)), None)
+
+    def against(self, version: str, owner: str) -> Pause | None:
+        """Return the pause that holds up an owner's work for a version, whatever core there is for it."""
+        return self.of(PauseKind.MODEL, version) or self.of(PauseKind.OWNER, owner)
+
+    def shown(self, *, with_owners: bool) -> list[Pause]:
+        """Return them, those of owners only for callers who may know the owners."""
+        return [pause for pause in self.all if with_owners or pause.kind is not PauseKind.OWNER]
+
+
+NO_PAUSES = Pauses()
+
+
+def decode_pause(kind: str, name: str, text: str) -> Pause:
+    """Read what the store has of one pause."""
+    told = orjson.loads(text)
+    return Pause(kind=PauseKind(kind), name=name, by=told["by"], since=iso_time(int(told["at_ms"])))

@@ -1,0 +1,59 @@
+"""Pauses as Redis keeps them: every claim looks there, so they outlive restarts of everything else."""
+
+from corelane.domain.pauses import Pause, PauseKind, Pauses, decode_pause
+from corelane.errors import NotFound
+from corelane.store import keys
+from corelane.store.jobs.search import known_owners
+from corelane.store.link.link import CommonLink, texts
+from corelane.store.scaling import read_stopped
+
+#: Where each kind is listed.
+LISTED = {
+    PauseKind.CORE: "`corelane cores` lists them",
+    PauseKind.MODEL: "`corelane models list` lists the versions",
+    PauseKind.OWNER: "`corelane keys list` names the owners",
+}
+
+
+class PauseStore:
+    """Pauses cores, versions and owners, and has them go on."""
+
+    def __init__(self, link: CommonLink, bell: str) -> None:
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
+        self._link = link
+        self._bell = bell
+
+    async def read(self) -> Pauses:
+        """Return all that is paused."""
+        return await read_pauses(self._link)
+
+    async def pause(self, kind: PauseKind, name: str, by: str) -> tuple[Pause, bool]:
+        """Claim no more on, for or of it; return its pause, and whether it is new. Raise NotFound if it is unknown."""
+        if not await self._is_known(kind, name):
+            raise NotFound(f"there is no {kind} {name[:120]!r} to pause; {LISTED[kind]}")
+        told, is_new = await self._link.run("pause", kind=kind, name=name, by=by, envelope=self._bell)
+        return decode_pause(kind, name, told.decode()), bool(is_new)
+
+    async def resume(self, kind: PauseKind, name: str) -> bool:
+        """Have it go on; return whether it was paused. Raise NotFound if it is unknown."""
+        if await self._link.run("resume", kind=kind, name=name, envelope=self._bell):
+            return True
+        if not await self._is_known(kind, name):
+            raise NotFound(f"there is no {kind} {name[:120]!r}; `corelane paused` lists what is paused")
+        return False
+
+    async def _is_known(self, kind: PauseKind, name: str) -> bool:
+        match kind:
+            case PauseKind.CORE:
+                has_beaten = await self._link("ZSCORE", keys.CORES, name) is not None
+                return has_beaten or name in await read_stopped(self._link)
+            case PauseKind.MODEL:
+                asked = [("HEXISTS", table, name) for table in (keys.MODELS, keys.PLACEMENTS)]
+                return any(await self._link.many(asked))
+            case PauseKind.OWNER:
+                return name in await known_owners(self._link)
+
+
+async def read_pauses(link: CommonLink) -> Pauses:
+    """Return all that is paused."""
+    return Pauses.decode(texts(await link("HGETALL", keys.PAUSED)))

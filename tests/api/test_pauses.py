@@ -1,0 +1,248 @@
+"""Pauses over HTTP, as commands and on the console: who may, what everybody is told, and what the audit has."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from api import overview
+from corelane.cli.app import make_cli
+from corelane.cli.doctor import check_service
+from corelane.client import Client
+from corelane.domain.forecast import Speed
+from corelane.settings import Settings
+from corelane.store import keys
+from tests.api.conftest import Service
+from tests.api.console.conftest import SUMMARY
+from tests.api.office import ANN, BOB, OPS, READER, Office, open_office
+from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+
+#: What a heartbeat of a worker tells beside its state.
+BEAT = {"versions": f'["{VERSION}"]', "models": f'[{{"version": "{VERSION}", "state": "ready"}}]'}
+BEAT |= {"pid": "1", "node": "n", "queue": "q", "cpus": "0", "busy": "0", "items": "0", "reasons": "[]"}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Give a core that was announced once a lease for the whole test."""
+    return settings.model_copy(update={"lease_s": 60})
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    with open_office(settings, raw, bell) as office:
+        office.bench.core("a/0", Speed(1000, 900, 1100))
+        office.bench.upkeep.went_round()
+        office.bench.raw.hset("cl:core:a/0", mapping=BEAT)
+        yield office
+
+
+def job_of(office: Office, who: str, job: str) -> dict[str, Any]:
+    return dict(office.call(who, "GET", f"/v1/jobs/{job}").json())
+
+
+def audited(office: Office) -> list[tuple[str, str, str]]:
+    lines = office.call(OPS, "GET", "/v1/audit").json()["data"]
+    return [(each["owner"], each["action"], each["subject"]) for each in lines]
+
+
+@pytest.mark.parametrize("path", [f"owner/{ANN}", f"model/{VERSION}", "core/a/0"])
+def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(office: Office, path: str) -> None:
+    kind, _, name = path.partition("/")
+    made = office.call(OPS, "PUT", f"/v1/pauses/{path}")
+    assert (made.status_code, made.json()["by"]) == (200, OPS)
+    assert office.call(OPS, "PUT", f"/v1/pauses/{path}").json() == made.json()
+    job = office.submit(ANN)
+    waiting = job_of(office, ANN, job)
+    assert waiting["status"] == "queued"
+    assert f"{kind} {name} is paused by {OPS} since " in waiting["waiting_for"]
+    assert waiting["promise"]["finish_at"] is None
+    seen = office.call(OPS, "GET", "/v1/overview").json()
+    assert seen["forecast"]["sign"] == "paused"
+    assert [(each["kind"], each["name"]) for each in seen["paused"]] == [(kind, name)]
+    [trouble] = seen["troubles"]
+    assert (trouble["part"], OPS in trouble["text"]) == (f"{kind} {name}", True)
+    assert office.api.get("/readyz").status_code == 200
+    metrics = office.api.get("/metrics").text
+    assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in metrics
+    assert re.search(r'^corelane_paused_tokens\{version="tiny@1"\} [1-9]', metrics, re.MULTILINE)
+    assert re.search(rf'^corelane_paused_seconds\{{kind="{kind}"\}} (?!0\.0$)', metrics, re.MULTILINE)
+    assert office.call(OPS, "DELETE", f"/v1/pauses/{path}").status_code == 204
+    assert office.call(OPS, "DELETE", f"/v1/pauses/{path}").status_code == 204
+    office.bench.core("a/0")
+    answer_all(office.bench.core("a/0"))
+    assert job_of(office, ANN, job)["status"] == "succeeded"
+    assert office.call(OPS, "GET", "/v1/overview").json()["troubles"] == []
+    assert audited(office) == [(OPS, "resume", f"{kind} {name}"), (OPS, "pause", f"{kind} {name}")]
+
+
+def test_job_that_runs_says_that_the_rest_of_it_is_paused(office: Office) -> None:
+    job = office.submit(ANN, question=None, context=None, items=[{"question": "who", "context": "ada"}] * 200)
+    core = office.bench.core("a/0")
+    claimed(core)
+    office.call(OPS, "PUT", f"/v1/pauses/owner/{ANN}")
+    assert (job_of(office, ANN, job)["status"], OPS in job_of(office, ANN, job)["waiting_for"]) == ("running", True)
+
+
+def test_admins_alone_pause_and_see_whose_work_waits(office: Office) -> None:
+    office.submit(ANN)
+    for _ in range(2):
+        office.submit(BOB)
+    assert office.call(ANN, "PUT", f"/v1/pauses/owner/{ANN}").status_code == 403
+    assert office.call(OPS, "PUT", "/v1/pauses/owner/nobody").status_code == 404
+    assert office.call(OPS, "PUT", "/v1/pauses/core/b/7").json()["detail"].startswith("there is no core 'b/7'")
+    assert office.call(OPS, "PUT", "/v1/pauses/queue/x").status_code == 422
+    office.call(OPS, "PUT", f"/v1/pauses/owner/{ANN}")
+    office.call(OPS, "PUT", f"/v1/pauses/model/{VERSION}")
+    seen = office.call(OPS, "GET", "/v1/overview").json()
+    assert [(each["owner"], each["items"], each["jobs"]) for each in seen["owners"]] == [(BOB, 2, 2), (ANN, 1, 1)]
+    assert seen["owners"][0]["tokens"] == 2 * seen["owners"][1]["tokens"]
+    shown = office.call(READER, "GET", "/v1/overview")
+    assert (shown.json()["owners"], [each["kind"] for each in shown.json()["paused"]]) == ([], ["model"])
+    assert [each["kind"] for each in office.call(READER, "GET", "/v1/pauses").json()["data"]] == ["model"]
+    assert len(office.call(OPS, "GET", "/v1/pauses").json()["data"]) == 2
+    assert f"owner {ANN}" not in shown.text
+    assert ANN not in office.call(READER, "GET", "/v1/history").text
+
+
+def run(service: Service, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(make_cli(), [*arguments, "--url", service.url])
+    return done.exit_code, done.output
+
+
+def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    service.bench.upkeep.went_round()
+    service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
+    code, printed = run(service, "pause", "core", "a/0")
+    assert (code, printed.startswith("core a/0 is paused by public since ")) == (0, True)
+    assert run(service, "paused")[1].count("a/0") == 1
+    assert "! core a/0: is paused by public since " in run(service, "top")[1]
+    assert "core a/0: is paused" in check_service(service.bench.settings).found
+    with Client(service.url) as client:
+        assert [pause.name for pause in client.pauses()] == ["a/0"]
+        assert client.cores()[0]["paused"]["by"] == "public"
+        assert run(service, "resume", "core", "a/0") == (0, "core a/0 goes on\n")
+        assert client.pause("model", VERSION).name == VERSION
+        client.resume("model", VERSION)
+        assert client.pauses() == []
+    assert run(service, "pause", "owner", "somebody")[0] != 0
+    assert run(service, "pause", "queue", "x")[0] != 0
+
+
+def page(office: Office, who: str, path: str) -> str:
+    return str(office.call(who, "GET", f"/console/{path}").text)
+
+
+def post(office: Office, who: str, path: str, **form: Any) -> Any:
+    headers = {"Authorization": f"Bearer {office.secrets[who]}", "Sec-Fetch-Site": "same-origin"}
+    return office.api.post(f"/console/{path}", headers=headers, data=form)
+
+
+def test_console_shows_admins_whose_work_waits_and_pauses_without_scripts(office: Office) -> None:
+    office.bench.raw.hset(keys.MODELS, VERSION, orjson.dumps(SUMMARY))
+    office.submit(ANN)
+    assert "Whose work waits" not in page(office, READER, "")
+    assert 'action="pauses/pause"' not in page(office, READER, "")
+    assert f'<a href="jobs?owner={ANN}&amp;' in page(office, OPS, "")
+    shown = post(office, OPS, "pauses/pause", kind="owner", name=ANN, back=".")
+    assert (shown.status_code, "Paused. Work in flight ends" in shown.text) == (200, True)
+    assert f"owner {ANN}" in shown.text
+    assert 'action="pauses/resume"' in shown.text
+    assert post(office, READER, "pauses/resume", kind="owner", name=ANN, back=".").status_code == 403
+    assert "Resumed." in post(office, OPS, "pauses/resume", kind="owner", name=ANN, back="models").text
+    post(office, OPS, "pauses/pause", kind="model", name=VERSION, back="models")
+    assert "is paused by ops" in page(office, READER, "models")
+    foreign = {"Authorization": f"Bearer {office.secrets[OPS]}", "Sec-Fetch-Site": "cross-site"}
+    form = {"kind": "model", "name": VERSION, "back": "."}
+    assert office.api.post("/console/pauses/resume", headers=foreign, data=form).status_code == 403
+
+
+def test_jobs_page_of_an_admin_says_that_others_have_jobs(office: Office) -> None:
+    for _ in range(3):
+        office.submit(ANN)
+    shown = page(office, OPS, "jobs")
+    assert "Other owners have 3, 3 of them open" in shown
+    assert "No jobs of yours yet" in shown
+    assert 'href="jobs?owner=%2A"' in shown
+    every = page(office, OPS, "jobs?owner=*")
+    assert every.count(f'<span class="quiet">{ANN}</span>') == 3
+    assert "Other owners" not in every + page(office, ANN, "jobs")
+
+
+def fail_with(office: Office, code: str) -> None:
+    """Have all items that wait fail with a code."""
+    core = office.bench.core("a/0")
+    while office.bench.waiting():
+        claim = claimed(core)
+        outcomes = answered(claim, "failed")
+        for result in (result for outcome in outcomes for result in outcome.results):
+            result["error"] = {"code": code, "detail": "it did not work"}
+        core.commit(claim.lease, outcomes)
+
+
+def test_what_would_fail_again_is_neither_offered_nor_retried(office: Office) -> None:
+    long = office.submit(ANN)
+    fail_with(office, "question_too_long")
+    lost = office.submit(ANN)
+    fail_with(office, "worker_lost")
+    assert job_of(office, ANN, long)["failures"] == [{"code": "question_too_long", "count": 1, "retryable": False}]
+    refused = office.call(ANN, "POST", f"/v1/jobs/{long}/retry")
+    assert refused.json()["code"] == "nothing_to_retry"
+    assert "would fail again (question_too_long)" in refused.json()["detail"]
+    wanted = {"action": "retry", "filter": {"status": ["failed"]}, "dry_run": True}
+    dry = office.call(ANN, "POST", "/v1/jobs/bulk", json=wanted).json()
+    assert ([job["id"] for job in dry["jobs"]], dry["skipped"][0]["code"]) == ([lost], "fails_again")
+    assert "Retry" not in re.sub(r"<a .*?</a>", "", page(office, ANN, f"jobs/{long}").split('id="results"')[0])
+    assert "it would fail again" in page(office, ANN, f"jobs/{long}")
+    assert "Retry 1 item" in page(office, ANN, f"jobs/{lost}")
+    assert "<code>question_too_long</code>" in page(office, ANN, "jobs?status=failed")
+
+
+def test_retry_leaves_out_items_that_would_fail_again(office: Office) -> None:
+    items = [{"id": str(n), "question": "who", "context": "ada"} for n in range(3)]
+    job = office.submit(ANN, question=None, context=None, items=items)
+    core = office.bench.core("a/0")
+    claim = claimed(core)
+    outcomes = answered(claim)
+    for result, code in zip(outcomes[0].results, ("too_many_windows", "worker_lost"), strict=False):
+        result |= {"status": "failed", "error": {"code": code, "detail": "it did not work"}}
+    core.commit(claim.lease, outcomes)
+    made = office.call(ANN, "POST", f"/v1/jobs/{job}/retry").json()
+    assert made["counts"]["total"] == 1
+    [payload] = office.bench.raw.hvals(f"cl:in:{{{made['id']}}}")
+    assert orjson.loads(payload)[0][0] == "1"
+
+
+def test_failed_items_are_counted_by_code(office: Office) -> None:
+    for code in ("question_too_long", "question_too_long", "worker_lost"):
+        office.submit(ANN)
+        fail_with(office, code)
+    found = office.call(ANN, "GET", "/v1/failed-items/codes").json()
+    groups = [(each["code"], each["items"], each["jobs"], each["retryable"]) for each in found["data"]]
+    assert (groups, found["is_whole"]) == (
+        [("question_too_long", 2, 2, False), ("worker_lost", 1, 1, True)],
+        True,
+    )
+    assert office.call(BOB, "GET", "/v1/failed-items/codes").json()["data"] == []
+    assert "question_too_long <b>2</b>" in page(office, ANN, "failed-items")
+
+
+def test_action_on_selected_jobs_touches_no_other_and_nobody_elses(office: Office) -> None:
+    jobs, others = [office.submit(ANN) for _ in range(3)], office.submit(BOB)
+    assert f'name="id" value="{jobs[0]}" form="chosen"' in page(office, ANN, "jobs")
+    chosen = {"of": "selected", "filter": "", "action": "cancel", "id": [jobs[0], jobs[2], others]}
+    counted = post(office, ANN, "jobs/bulk", **chosen).text
+    assert "2 of 2" in counted
+    query = re.search(r'name="filter" value="([^"]*)"', counted)
+    assert query is not None
+    post(office, ANN, "jobs/bulk", action="cancel", filter=query[1].replace("&amp;", "&"), sure="yes")
+    assert [job_of(office, ANN, job)["status"] for job in jobs] == ["canceled", "queued", "canceled"]
+    assert job_of(office, BOB, others)["status"] == "queued"
+    none = post(office, ANN, "jobs/bulk", of="selected", filter="", action="cancel")
+    assert (none.status_code, "No job is selected" in none.text) == (422, True)

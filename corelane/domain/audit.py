@@ -44,7 +44,7 @@ class AuditEntry(BaseModel):
     owner: str = Field(description="The owner that acted.")
     action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
     subject: str = Field(
-        description="To what: a job, a filter of jobs, an owner, a core, a version, an alias, a key, a delivery or secret."
+        description="A job, a filter of jobs, an owner, a core, a version, an alias, a key, a delivery, a secret."
     )
     detail: str
 

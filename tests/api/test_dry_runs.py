@@ -21,7 +21,7 @@ from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
-from tests.corelane.store_bench import VERSION
+from tests.corelane.store_bench import VERSION, announce
 
 #: Keys that processes write by themselves, once a second or so.
 BESIDE = ("cl:process", "cl:metrics", "cl:release", "cl:marks", "cl:owners")
@@ -86,6 +86,20 @@ def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code
     assert refused.json()["detail"] == real.json()["detail"]
     assert code != "not_calibrated" or "corelane calibrate" in real.json()["detail"]
     assert code_of(service.http.post("/v1/jobs", content=b'{"dry_run": true}\n{"question": 1}', headers=LINES), 422)
+
+
+def test_precision_above_every_score_of_the_model_is_refused_with_the_highest(service: Service) -> None:
+    announce(service.bench.settings, "a/0", VERSION, ["default"], {"calibrated": True, "highest_precision": 0.876})
+    for precision, status in ((0.876, 202), (0.88, 422)):
+        asked = ONE | {"options": {"min_precision": precision}}
+        answered = service.http.post("/v1/jobs", json=asked)
+        assert answered.status_code == status
+    assert code_of(answered, 422) == code_of(service.http.post("/v1/jobs", json=asked | {"dry_run": True}), 422)
+    assert code_of(answered, 422) == "precision_out_of_reach"
+    assert "ask for 0.876 at most" in answered.json()["detail"]
+    # A worker from before the highest precision was told.
+    announce(service.bench.settings, "a/0", VERSION, ["default"], {"calibrated": True})
+    assert service.http.post("/v1/jobs", json=asked).status_code == 202
 
 
 def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,21 @@ STEPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The best span of one question, and whether it was right; ``answerable`` says that there is an answer."""
+    """The best span of one question, whether it was right, and its F1; ``answerable`` says that there is an answer."""
 
     margin: float
     log_share: float
     right: bool
+    f1: float
     answerable: bool
+
+
+class Fit(NamedTuple):
+    """What a calibration has of its questions, by the names that it has there."""
+
+    answerable: Curve
+    right: Curve
+    no_answer_threshold: float
 
 
 def check_kinds(observations: Sequence[Observation]) -> None:
@@ -47,14 +57,36 @@ def check_kinds(observations: Sequence[Observation]) -> None:
             )
 
 
-def fit_curves(observations: Sequence[Observation]) -> tuple[Curve, Curve]:
-    """Fit the curves of (answerable, right); raises InvalidInput if one does not rise. Deterministic."""
+def fit(observations: Sequence[Observation]) -> Fit:
+    """Fit curves and threshold; raises InvalidInput if a curve does not rise. Deterministic."""
     known = [each for each in observations if each.answerable]
     margins = np.array([each.margin for each in observations])
     shares = np.array([each.log_share for each in known])
     answerable = np.array([each.answerable for each in observations], dtype=np.float64)
     right = np.array([each.right for each in known], dtype=np.float64)
-    return fit_curve(margins, answerable, "margins"), fit_curve(shares, right, "shares")
+    curves = fit_curve(margins, answerable, "margins"), fit_curve(shares, right, "shares")
+    return Fit(*curves, choose_threshold(observations))
+
+
+def choose_threshold(observations: Sequence[Observation]) -> float:
+    """Return the threshold of the best answers: F1 over all questions and F1 over the answerable ones, added up.
+
+    Null is answered where its logits lead by more. The first figure alone is best for questions of which as many have
+    no answer as in the file, where they were made to look answerable. The second stands for passages that hold the
+    answer, which are most of those that people ask about. The threshold lies midway between two questions.
+    """
+    ranked = sorted(observations, key=lambda each: -each.margin)
+    count = sum(each.answerable for each in ranked)
+    if count == len(ranked):
+        return -ranked[-1].margin
+    # An answer adds its F1 to both means, or takes a question without one from the first.
+    worth, cost = 1 / len(ranked) + 1 / max(1, count), 1 / len(ranked)
+    gains = np.cumsum([0.0] + [worth * each.f1 if each.answerable else -cost for each in ranked])
+    given = int(gains.argmax())
+    if given == 0:
+        return -ranked[0].margin - 1.0
+    around = [each.margin for each in ranked[given - 1 : given + 1]]
+    return -sum(around) / len(around)
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:

@@ -116,20 +116,12 @@ def test_threshold_gives_the_answers_that_are_worth_more_than_a_null_is() -> Non
 def test_questions_in_any_order_are_judged_by_a_fit_of_their_own_mix() -> None:
     """As several development files are joined: first questions that have an answer, then those that have none."""
     rows = draw_observations(400, seed=5)
-    seen = [as_seen(each, str(number // 4)) for number, each in enumerate(rows)]
-    whole, n = fit(rows), len(rows)
-    known = sum(each.answerable for each in rows) / n
-    joined = sorted(rows, key=lambda each: not each.answerable)
-    for some in (seen, [as_seen(each, str(number // 4)) for number, each in enumerate(joined)]):
-        results = held_out(some)
-        chances = [1 - (result.no_answer_score or 0.0) for result in results]
-        assert [result.index for result in results] == list(range(n))
-        assert sum(chances) / n == pytest.approx(known, abs=0.02)
-        assert [result.answers[0].score for result in results] == pytest.approx(
-            [math.exp(whole.answerable.log_chance(b.margin) + whole.right.log_chance(b.log_share)) for _, b in some],
-            abs=0.1,
-        )
-        assert quality([read(question, result) for (question, _), result in zip(some, results, strict=True)]).ece < 0.08
+    for some in (rows, sorted(rows, key=lambda each: not each.answerable)):
+        seen = [as_seen(each, str(number // 4)) for number, each in enumerate(some)]
+        results = held_out(seen)
+        assert [result.index for result in results] == list(range(400))
+        readings = [read(question, result) for (question, _), result in zip(seen, results, strict=True)]
+        assert quality(readings).ece < 0.08
 
 
 def test_log_chance_is_right_far_from_the_middle() -> None:

@@ -30,8 +30,8 @@ from corelane.settings import read_settings
 if TYPE_CHECKING:
     from corelane.artifacts.calibration import Calibration
     from corelane.artifacts.manifest import Artifact
+    from corelane.cli.held_out import Seen
     from corelane.engine.calibrating.fitting import Observation
-    from corelane.quality.held_out import Seen
 
 #: Questions answered between two steps of the progress bar.
 STEP = 64
@@ -73,8 +73,8 @@ def calibrate(
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
     require("all", "numpy", "torch", "tokenizers")
     from corelane.artifacts.calibration import write_calibration
+    from corelane.cli.held_out import observations
     from corelane.engine.calibrating.fitting import check_kinds
-    from corelane.quality.held_out import observations
 
     seen = observe(artifact, questions)
     observed = observations(seen)
@@ -146,7 +146,7 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list["Seen"]
 
 def judge(seen: Sequence["Seen"]) -> Judgement:
     """Return the quality of the calibration on unseen questions; raise InvalidInput as ``held_out`` does."""
-    from corelane.quality.held_out import held_out, observations
+    from corelane.cli.held_out import held_out, observations
 
     results = held_out(seen)
     observed = observations(seen)

@@ -161,8 +161,8 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
     or one-sided, say so and return None. Raises SetupError for a folder that cannot be written.
     """
     from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, write_calibration
+    from corelane.cli.held_out import held_out, observations
     from corelane.engine.calibrating.fitting import check_kinds
-    from corelane.quality.held_out import held_out, observations
 
     seen = observe(artifact, questions)
     observed = observations(seen)
@@ -185,7 +185,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
 def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[Result]:
     """Return what a version answers to a file's questions: cross-validated, if it was calibrated on this file."""
     from corelane.artifacts.calibration import read_calibration
-    from corelane.quality.held_out import held_out
+    from corelane.cli.held_out import held_out
 
     calibration = read_calibration(artifact.path, artifact.manifest.version)
     if calibration is not None and calibration.file_digest == digest_file(file):

@@ -12,7 +12,7 @@ from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
-from corelane.quality.held_out import observation
+from corelane.quality.squad import rightness
 from corelane.tune.questions import Example
 
 #: Tokens a batch without gradients.
@@ -88,7 +88,9 @@ class Judge:
         example, item = self._asked[number]
         windows.sort(key=lambda read: read.window.start)
         best = best_candidates(item.query, item.context, windows, None)
-        return observation(example.context, example.references, best[0] if best else NOTHING)
+        found = best[0] if best else NOTHING
+        right, f1 = rightness(example.context[found.start : found.end], example.references)
+        return Observation(found.margin, found.log_share, right, f1, bool(example.references))
 
 
 def weigh(seen: Sequence[Observation]) -> Verdict:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
+from corelane.cli.held_out import Seen, held_out
 from corelane.domain.jobs import Options
 from corelane.engine.calibrating.fitting import Observation, check_kinds, choose_threshold, fit
 from corelane.engine.question_answering.spans import Candidate, WindowSpans
@@ -24,7 +25,6 @@ from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.quality.comparison import quality, read
-from corelane.quality.held_out import Seen, held_out
 from corelane.quality.squad import Question
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend

@@ -13,6 +13,7 @@ from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
 from corelane.artifacts.manifest import Artifact, find_artifact, read_artifact
 from corelane.cli.app import make_cli
 from corelane.cli.calibrate import observe
+from corelane.cli.held_out import deal, held_out
 from corelane.cli.tuned import ask_here, finish
 from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import open_backend
@@ -20,7 +21,6 @@ from corelane.engine.calibrating.evidence import WitnessRunner
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.quality.comparison import Limits, VersionQuality, quality, read
-from corelane.quality.held_out import deal, held_out
 from corelane.quality.squad import Question, read_questions
 from corelane.settings import Settings
 from tests.artifacts_for_tests import WORDS

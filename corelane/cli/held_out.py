@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from corelane.domain.jobs import Answer, JobStatus, Result
 from corelane.engine.calibrating.fitting import Fit, Observation, fit
 from corelane.engine.question_answering.spans import Candidate
-from corelane.quality.squad import Question, best_over, exact_match, token_f1
+from corelane.quality.squad import Question, rightness
 
 #: Parts of the questions, each scored by a fit of the others.
 FOLDS = 5
@@ -21,16 +21,18 @@ FOLDS = 5
 Seen = tuple[Question, Candidate | None]
 
 
-def observation(context: str, references: Sequence[str], best: Candidate) -> Observation:
-    """Return what there is to learn from a question's best span."""
-    text = context[best.start : best.end]
-    right, f1 = (best_over(measure, text, references) if references else 0.0 for measure in (exact_match, token_f1))
-    return Observation(best.margin, best.log_share, right == 1, f1, bool(references))
-
-
 def observations(seen: Sequence[Seen]) -> list[Observation]:
     """Return what there is to learn from questions; those without a span are left out."""
-    return [observation(asked.context, asked.references, best) for asked, best in seen if best is not None]
+    return [
+        Observation(
+            best.margin,
+            best.log_share,
+            *rightness(asked.context[best.start : best.end], asked.references),
+            answerable=bool(asked.references),
+        )
+        for asked, best in seen
+        if best is not None
+    ]
 
 
 def held_out(seen: Sequence[Seen]) -> list[Result]:

@@ -101,16 +101,15 @@ def test_file_of_which_no_part_can_be_judged_by_the_rest_says_so(contexts: list[
         held_out(seen)
 
 
-def test_threshold_gives_the_answers_that_are_worth_more_than_a_null_is() -> None:
-    """Of two and two an answer adds half to the F1 of the answerable ones and a quarter to that of all."""
-
+def test_threshold_has_the_best_f1_over_all_questions_and_of_equal_ones_gives_most_answers() -> None:
     def at(margin: float, f1: float | None) -> Observation:
         return Observation(margin, 0.0, f1 == 1, f1 or 0.0, f1 is not None)
 
-    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 0.5), at(2, None)]) == -2.5
-    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 0.3), at(2, None)]) == -4.5
-    assert choose_threshold([at(5, None), at(4, 0.1)]) < -5
-    assert choose_threshold([at(5, 1.0), at(-4, 0.2)]) == 4
+    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 0.9), at(2, None)]) == -4.5
+    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 1.0), at(2, None)]) == -2.5
+    assert choose_threshold([at(5, None), at(4, 0.9)]) < -5
+    assert choose_threshold([at(5, None), at(4, 1.0)]) == -4
+    assert choose_threshold([at(5, 1.0), at(-4, 0.0)]) == 4
 
 
 def test_questions_in_any_order_are_judged_by_a_fit_of_their_own_mix() -> None:

@@ -36,19 +36,17 @@ def test_built_in_model_answers_as_it_is_known_to(fleet: Fleet) -> None:
 
 
 def test_first_questions_of_the_readme_get_answers_and_those_without_one_null(fleet: Fleet) -> None:
-    """Asked without any option, in other words than the passage's too, and of one sentence."""
+    """Asked without any option. One in other words than the passage's gets its answer where null may not be given."""
     lines = [orjson.loads(line) for line in FILE.with_name("questions.jsonl").read_bytes().splitlines()]
     asked = [Item(**line) for line in [*lines[:5], *(line for line in lines if line["id"].startswith("none"))]]
-    about_the_sun = asked[4].context
-    asked += [
-        Item(question="What is the stream of charged particles from the Sun called?", context=about_the_sun),
-        Item(question="How tall is it?", context="The Eiffel Tower is 330 metres tall."),
-    ]
+    reworded = Item(question="What is the stream of charged particles from the Sun called?", context=asked[4].context)
+    asked += [Item(question="How tall is it?", context="The Eiffel Tower is 330 metres tall."), reworded]
     with fleet.client() as client:
         results = list(client.iter_results(client.submit(asked, wait_s=30).id))
+        results.append(client.ask(reworded.question, reworded.context, no_answer=False))
     given = [result.answer and result.answer.text for result in results]
     of_the_readme = ["£10,000", "John Alcock", "1919", "King George V", "the solar wind"]
-    assert given == [*of_the_readme, None, None, "solar wind", "330 metres"]
+    assert given == [*of_the_readme, None, None, "330 metres", None, "solar wind"]
 
 
 def test_a_version_worse_than_the_known_one_does_not_pass(fleet: Fleet, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_threshold_gives_the_answers_that_are_worth_it() -> None:
 
 def test_without_unanswerable_questions_every_one_is_answered() -> None:
     verdict = weigh([outcome(5, 1.0), outcome(-4, 0.0)])
-    assert (verdict.f1, verdict.no_answer_accuracy) == (50.0, None)
+    assert (verdict.f1, verdict.no_answer_accuracy, verdict.threshold) == (50.0, None, 4)
 
 
 def test_where_no_answer_is_worth_it_none_is_given() -> None:

@@ -69,20 +69,14 @@ def fit(observations: Sequence[Observation]) -> Fit:
 
 
 def choose_threshold(observations: Sequence[Observation]) -> float:
-    """Return the threshold of the best answers: F1 over all questions and F1 over the answerable ones, added up.
+    """Return the threshold of the best F1 over all questions, as SQuAD v2.0's own evaluation chooses it.
 
-    Null is answered where its logits lead by more. The first figure alone is best for questions of which as many have
-    no answer as in the file, where they were made to look answerable. The second stands for passages that hold the
-    answer, which are most of those that people ask about. The threshold lies midway between two questions.
+    Null is answered where its logits lead by more. Of equally good thresholds it is the one that gives the most
+    answers. It lies midway between two questions.
     """
     ranked = sorted(observations, key=lambda each: -each.margin)
-    count = sum(each.answerable for each in ranked)
-    if count == len(ranked):
-        return -ranked[-1].margin
-    # An answer adds its F1 to both means, or takes a question without one from the first.
-    worth, cost = 1 / len(ranked) + 1 / max(1, count), 1 / len(ranked)
-    gains = np.cumsum([0.0] + [worth * each.f1 if each.answerable else -cost for each in ranked])
-    given = int(gains.argmax())
+    gains = np.cumsum([0.0] + [each.f1 if each.answerable else -1.0 for each in ranked])
+    given = int(np.flatnonzero(gains == gains.max())[-1])
     if given == 0:
         return -ranked[0].margin - 1.0
     around = [each.margin for each in ranked[given - 1 : given + 1]]

@@ -104,8 +104,11 @@ class ModelInfo(BaseModel):
     buckets: list[str]
     bytes: int = Field(0, description="What its compiled files weigh.")
     max_length: int
-    no_answer_threshold: float
+    no_answer_threshold: float = Field(description="Null is answered where its logits lead by more, unless a job says.")
     calibrated: bool = Field(False, description="Whether scores are probabilities, and `min_precision` may be asked.")
+    highest_precision: float | None = Field(
+        None, description="The highest `min_precision` that gives answers; null if it is not calibrated."
+    )
     verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
     created_at: str
 

@@ -3,8 +3,8 @@
 Two logistic curves in a row: the chance that the context answers the question at all, by the best margin, and the
 chance that a span is then the right one, by its share among the spans of its own window. Neither looks beyond a span's
 window, so scores compare between windows, items and documents, and both grow with the margin, so within a window the
-better span has the higher score. The file has a digest of its own and stands in no manifest: it comes and goes without
-making another version.
+better span has the higher score. Beside them stands the threshold at which null is answered. The file has a digest of
+its own and stands in no manifest: it comes and goes without making another version.
 """
 
 import hashlib
@@ -48,6 +48,9 @@ class Calibration(Record):
     dtype: str = Field(description="The number format of the artifact that was asked.")
     answerable: Curve = Field(description="Chance that the context has an answer, by the best margin.")
     right: Curve = Field(description="Chance that a span is right if there is an answer, by its log share.")
+    no_answer_threshold: float | None = Field(
+        None, description="Null is answered where its logits lead by more; the model's own if absent, as it once was."
+    )
     file: str = Field(description="The file it was fitted on.")
     file_digest: str = Field(description="That file's SHA-256.")
     questions: int
@@ -70,8 +73,14 @@ class Calibration(Record):
         """Return the chance that the context holds no answer; 1 where it has no span (a margin of -∞)."""
         return 1.0 - math.exp(self.answerable.log_chance(best_margin))
 
+    @property
+    def highest_precision(self) -> float:
+        """The highest score that a span can have, in steps of 0.001: no higher ``min_precision`` gives an answer."""
+        return math.floor(1000 * math.exp(self.right.log_chance(0.0))) / 1000
+
     def _digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json(exclude={"digest"}).encode()).hexdigest()
+        # Without what is absent: files from before it was known keep their digest.
+        return hashlib.sha256(self.model_dump_json(exclude={"digest"}, exclude_none=True).encode()).hexdigest()
 
 
 def read_calibration(folder: Path, version: str) -> Calibration | None:
@@ -107,7 +116,7 @@ def write_calibration(folder: Path, calibration: Calibration) -> Path:
     path = folder / CALIBRATION_NAME
     aside = folder / f".{CALIBRATION_NAME}.{secrets.token_hex(4)}"
     try:
-        aside.write_text(calibration.signed().model_dump_json(indent=2) + "\n", encoding="utf-8")
+        aside.write_text(calibration.signed().model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
         aside.replace(path)
     except OSError as error:
         raise SetupError(f"{path} cannot be written: {error.strerror or error}") from None

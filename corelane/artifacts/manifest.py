@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.instructions import (
     AUTO_KIND,
     choose_folder,
@@ -204,8 +205,13 @@ class Artifact(Record):
         """Return the path of a file of the artifact."""
         return self.path / name
 
-    def summary(self, *, calibrated: bool) -> dict[str, object]:
-        """Return what the API shows of the version; with ``calibrated`` its scores are probabilities."""
+    def threshold(self, calibration: Calibration | None) -> float:
+        """Return the threshold for giving no answer: the calibration's, else the model's own."""
+        known = None if calibration is None else calibration.no_answer_threshold
+        return self.manifest.no_answer_threshold if known is None else known
+
+    def summary(self, calibration: Calibration | None) -> dict[str, object]:
+        """Return what the API shows of the version, with its calibration if it has one."""
         manifest = self.manifest
         ladder = sorted(manifest.buckets, key=lambda bucket: (bucket.length, bucket.rows))
         return {
@@ -219,8 +225,9 @@ class Artifact(Record):
             "row_us": manifest.row_us,
             "manifest_sha256": self.digest,
             "max_length": manifest.max_length,
-            "no_answer_threshold": manifest.no_answer_threshold,
-            "calibrated": calibrated,
+            "no_answer_threshold": self.threshold(calibration),
+            "calibrated": calibration is not None,
+            "highest_precision": None if calibration is None else calibration.highest_precision,
             "verified": manifest.verified,
             "created_at": manifest.created_at,
         }

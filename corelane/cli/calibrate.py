@@ -1,16 +1,15 @@
-"""``corelane calibrate``: fit what makes a compiled model's scores probabilities, on questions with known answers.
+"""``corelane calibrate``: make a compiled model's scores probabilities and choose when it answers, by known answers.
 
 Runs the model here, on one thread, as a worker would; needs no service. The figures shown are cross-validated: each
-fifth of the file, cut between contexts, is scored with curves fitted on the rest. Workers use the calibration from the
-next time they load the model.
+fifth of the passages is scored by what was fitted on the rest. Workers use the calibration from the next time they load
+the model.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,27 +23,15 @@ from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput, SetupError
-from corelane.quality.squad import (
-    PrecisionPoint,
-    Question,
-    best_over,
-    calibration_error,
-    exact_match,
-    precision_curve,
-    read_questions,
-)
+from corelane.quality.comparison import VersionQuality, quality, read
+from corelane.quality.squad import PrecisionPoint, Question, precision_curve, read_questions
 from corelane.settings import NEURON_PYTHON, read_settings
 
 if TYPE_CHECKING:
     from corelane.artifacts.calibration import Calibration
     from corelane.artifacts.manifest import Artifact
+    from corelane.cli.held_out import Seen
     from corelane.engine.calibrating.fitting import Observation
-
-#: Parts of the file, each scored with curves fitted on the others.
-FOLDS = 5
-
-#: A context, and the best span in it for one question.
-Seen = tuple[str, "Observation"]
 
 #: Questions answered between two steps of the progress bar.
 STEP = 64
@@ -54,34 +41,20 @@ SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class CalibratedSpan:
-    """A question's best span with calibrated scores, and whether it was right, or the question has no answer."""
-
-    score: float
-    no_answer_score: float
-    right: bool
-    answerable: bool
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the answer is likelier to be right than missing."""
-        return self.score >= self.no_answer_score
-
-    @property
-    def response(self) -> tuple[float, float]:
-        """The confidence in the response, and 1 if it is right."""
-        if self.is_given:
-            return self.score, float(self.right)
-        return self.no_answer_score, float(not self.answerable)
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
-    """The cross-validated quality of a calibration: ECE, answers likelier right than missing, effects of precisions."""
+    """The quality of a calibration on questions that it was not fitted on, and the effects of precisions.
 
-    ece: float
-    likelier_right: int
+    ``always_f1`` is over the answerable questions, if every question gets an answer.
+    """
+
+    quality: VersionQuality
+    always_f1: float
     precisions: Sequence[PrecisionPoint]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        precisions = [asdict(each) for each in self.precisions]
+        return asdict(self.quality) | {"always_f1": self.always_f1, "precisions": precisions}
 
 
 def calibrate(
@@ -93,18 +66,20 @@ def calibrate(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a model's scores probabilities: fit its calibration and keep it beside its artifact."""
+    """Make a model's scores probabilities and choose when it answers: fit its calibration, kept beside its artifact."""
     settings = read_settings(data_dir=data)
     questions = read_questions(read_document(file)).questions[:limit]
     name = model or settings.model
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
     require("all", "numpy", "torch", "tokenizers")
     from corelane.artifacts.calibration import write_calibration
+    from corelane.cli.held_out import observations
     from corelane.engine.calibrating.fitting import check_kinds
 
     seen = observe(artifact, questions, settings.neuron_python)
-    check_kinds([observation for _, observation in seen])
-    calibration = calibrate_on(artifact, file, [each for _, each in seen])
+    observed = observations(seen)
+    check_kinds(observed)
+    calibration = calibrate_on(artifact, file, observed)
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)
     judged: Judgement | None = None
     try:
@@ -113,7 +88,7 @@ def calibrate(
         console.print(f"fitted, but too few contexts to cross-validate: {error.detail}", style="yellow")
     version = artifact.manifest.version_id
     if judged is not None and not as_json:
-        console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
+        console.print(report(judged, f"{version}, calibrated on {len(observed):,} questions"))
     try:
         path = write_calibration(artifact.path, calibration)
         # Those for other CPU kinds too: the same scores wherever a question is answered.
@@ -122,36 +97,38 @@ def calibrate(
     except OSError as error:
         raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
     if as_json:
-        result = {"id": version, "path": str(path), "questions": len(seen)}
-        print_line(result | {"judged": None if judged is None else asdict(judged)})
+        result = {
+            "id": version,
+            "path": str(path),
+            "questions": len(observed),
+            "no_answer_threshold": calibration.no_answer_threshold,
+        }
+        print_line(result | {"judged": None if judged is None else judged.as_data()})
     else:
         console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
 
-def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":
+def calibrate_on(artifact: "Artifact", file: Path, observed: Sequence["Observation"]) -> "Calibration":
     """Return the calibration of an artifact, fitted on observations of a file."""
     from corelane.artifacts.calibration import Calibration
-    from corelane.engine.calibrating.fitting import fit_curves
+    from corelane.engine.calibrating.fitting import fit
 
-    answerable, right = fit_curves(observations)
     return Calibration(
         version=artifact.manifest.version,
         dtype=artifact.manifest.dtype,
-        answerable=answerable,
-        right=right,
+        **fit(observed)._asdict(),
         file=file.name,
         file_digest=digest_file(file),
-        questions=len(observations),
+        questions=len(observed),
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
     ).signed()
 
 
-def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
-    """Return the best span of each question, uncalibrated; questions without a span are left out."""
+def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list["Seen"]:
+    """Return each question with its best span, uncalibrated."""
     from compile.model.timing import one_thread
     from corelane.engine.backends.protocol import open_backend
     from corelane.engine.calibrating.evidence import WitnessRunner
-    from corelane.engine.calibrating.fitting import Observation
     from corelane.engine.task import Query
 
     seen: list[Seen] = []
@@ -163,31 +140,34 @@ def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: 
         )
         for at in range(0, len(questions), STEP):
             part = questions[at : at + STEP]
-            for question, best in zip(part, runner.testify([Query(q.question, q.context) for q in part]), strict=True):
-                if best is not None:
-                    known = bool(question.references)
-                    text = question.context[best.start : best.end]
-                    is_right = known and best_over(exact_match, text, question.references) == 1
-                    seen.append((question.context, Observation(best.margin, best.log_share, is_right, known)))
+            seen += zip(part, runner.testify([Query(each.question, each.context) for each in part]), strict=True)
             progress.advance(task, len(part))
         runner.close()
     return seen
 
 
-def judge(seen: Sequence[Seen]) -> Judgement:
-    """Return the quality of the calibration on unseen questions; raise InvalidInput as ``cross_validate`` does."""
-    judged = list(cross_validate(seen))
+def judge(seen: Sequence["Seen"]) -> Judgement:
+    """Return the quality of the calibration on unseen questions; raise InvalidInput as ``held_out`` does."""
+    from corelane.cli.held_out import held_out, observations
+
+    results = held_out(seen)
+    observed = observations(seen)
+    scores = [result.answers[0].score for result in results if result.answers]
     return Judgement(
-        ece=calibration_error([each.response for each in judged]),
-        likelier_right=sum(each.is_given for each in judged),
-        precisions=precision_curve([(each.score, each.right) for each in judged], SHOWN),
+        quality=quality([read(question, result) for (question, _), result in zip(seen, results, strict=True)]),
+        always_f1=100 * sum(each.f1 for each in observed) / sum(each.answerable for each in observed),
+        precisions=precision_curve([(s, each.right) for s, each in zip(scores, observed, strict=True)], SHOWN),
     )
 
 
 def report(judged: Judgement, title: str) -> Table:
     """Return a judgement for readers."""
-    figures = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than missing"
-    caption = f"each fifth scored with curves of the rest · {figures}"
+    found = judged.quality
+    caption = (
+        f"each fifth scored by a fit of the rest · ECE {found.ece:.3f}\n"
+        f"as it answers by default: F1 {found.f1:.1f}, of the answerable questions {found.answerable_f1:.1f} "
+        f"({judged.always_f1:.1f} if all get an answer); {found.no_answer_accuracy:.1f} % of the others get none"
+    )
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")
@@ -195,30 +175,3 @@ def report(judged: Judgement, title: str) -> Table:
         share = "–" if asked.precision is None else f"{asked.precision:.1%}"
         table.add_row(f"{asked.min_precision:g}", f"{asked.answered:,}", f"{asked.coverage:.1%}", share)
     return table
-
-
-def cross_validate(seen: Sequence[Seen]) -> Iterator[CalibratedSpan]:
-    """Yield each observation with its scores by curves that never saw its fifth.
-
-    Raises InvalidInput if the observations outside a fifth are too few to fit curves.
-    """
-    from corelane.engine.calibrating.fitting import fit_curves
-
-    for start, end in cut_folds([context for context, _ in seen], FOLDS):
-        answerable, right = fit_curves([each for _, each in [*seen[:start], *seen[end:]]])
-        for _, each in seen[start:end]:
-            known = answerable.log_chance(each.margin)
-            score = math.exp(known + right.log_chance(each.log_share))
-            yield CalibratedSpan(score, 1 - math.exp(known), each.right, each.answerable)
-
-
-def cut_folds(groups: Sequence[str], folds: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of about equal folds; neighbours of one group stay together."""
-    start = 0
-    for number in range(1, folds + 1):
-        end = max(start, len(groups) * number // folds)
-        while start < end < len(groups) and groups[end] == groups[end - 1]:
-            end += 1
-        if end > start:
-            yield start, end
-        start = end

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.artifacts.manifest import Artifact, artifact_folders, find_artifact, model_name
+from corelane.artifacts.manifest import Artifact, artifact_folders, digest_file, find_artifact, model_name
 from corelane.cli.calibrate import calibrate_on, observe
-from corelane.cli.calibrate import judge as cross_validated
 from corelane.cli.compile import show_progress
 from corelane.cli.evaluate import read_document
 from corelane.cli.evaluate_against import report, show
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
-from corelane.quality.comparison import ECE_RISEN, Limits, check, compare, read
-from corelane.quality.squad import Question, judge, read_questions, summarise
+from corelane.quality.comparison import ECE_RISEN, Limits, check, compare, quality, read
+from corelane.quality.squad import Question, read_questions
 from corelane.settings import Settings
 
 #: The development part of a run, in its folder.
 DEV_NAME = "dev.json"
+
+#: What the figures are, of questions that a version was calibrated on.
+CROSS_VALIDATED = "All figures are cross-validated: each fifth of the passages is judged by a calibration of the rest"
 
 #: Questions answered at a time.
 AT_ONCE = 64
@@ -33,8 +35,9 @@ AT_ONCE = 64
 class Compiled:
     """What came of a trained model: its version, and its figures on the development part.
 
-    ``ece`` is None if it is not calibrated. ``comparison`` is that with the version before as plain data, ``failing``
-    names the limits that were passed; both are empty if there is no such version. ``commands`` roll the version out.
+    The figures and the comparison are cross-validated. ``ece`` is None if the version is not calibrated. ``comparison``
+    is that with the version before as plain data, ``failing`` names the limits that were passed; both are empty if
+    there is no such version. ``commands`` roll the version out.
     """
 
     id: str
@@ -67,17 +70,18 @@ def finish(
     questions = read_questions(read_document(dev)).questions
     before = version_before(name, settings, began_with, against)
     artifact = build(str(model), name, settings)
-    ece = calibrate(artifact, dev, questions, model)
-    results = ask_here(artifact, questions)
-    total = summarise(judge(*pair) for pair in zip(questions, results, strict=True))
+    unseen = calibrate(artifact, dev, questions, model)
+    results = unseen or ask_here(artifact, questions)
+    total = quality([read(*pair) for pair in zip(questions, results, strict=True)])
+    ece = None if unseen is None else total.ece
     version = artifact.manifest.version_id
-    said = "not calibrated" if ece is None else f"calibrated, ECE {ece:.3f} (cross-validated)"
+    said = "not calibrated" if ece is None else f"calibrated, ECE {ece:.3f}. {CROSS_VALIDATED}"
     console.print(f"{version}: EM {total.exact:.2f}, F1 {total.f1:.2f} on {dev}; {said}")
     old = None if before is None else before.manifest.version_id
     comparison: Mapping[str, Any] = {}
     failing: Sequence[str] = ()
     if before is not None and old != version:
-        both = (version, results), (str(old), ask_here(before, questions))
+        both = (version, results), (str(old), answers_of(before, dev, questions))
         comparison, failing = side_by_side(questions, *both, limits, quiet=quiet)
     commands = roll_out(version, old, dev)
     if not quiet and not failing:
@@ -150,21 +154,22 @@ def build(model: str, name: str, settings: Settings) -> Artifact:
         return build(model, settings=settings, name=name, report=step)
 
 
-def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> float | None:
-    """Calibrate a version on the development part, and return its cross-validated ECE.
+def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> list[Result] | None:
+    """Calibrate a version on the development part, and return its cross-validated results there.
 
     The model's folder keeps the calibration too: where it is compiled again, it is calibrated. If the part is too small
     or one-sided, say so and return None. Raises SetupError for a folder that cannot be written.
     """
     from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, write_calibration
+    from corelane.cli.held_out import held_out, observations
     from corelane.engine.calibrating.fitting import check_kinds
 
     seen = observe(artifact, questions)
-    observations = [each for _, each in seen]
+    observed = observations(seen)
     try:
-        check_kinds(observations)
-        calibration = calibrate_on(artifact, file, observations)
-        ece = cross_validated(seen).ece
+        check_kinds(observed)
+        calibration = calibrate_on(artifact, file, observed)
+        results = held_out(seen)
     except InvalidInput as error:
         error_console().print(f"not calibrated: {error.detail}")
         return None
@@ -174,7 +179,19 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
         carry_calibration(artifact.path / CALIBRATION_NAME, model / SHIPPED_NAME)
     except OSError as error:
         raise SetupError(f"{model / SHIPPED_NAME} cannot be written: {error.strerror or error}") from None
-    return ece
+    return results
+
+
+def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[Result]:
+    """Return what a version answers to a file's questions: cross-validated, if it was calibrated on this file."""
+    from corelane.artifacts.calibration import read_calibration
+    from corelane.cli.held_out import held_out
+
+    calibration = read_calibration(artifact.path, artifact.manifest.version)
+    if calibration is not None and calibration.file_digest == digest_file(file):
+        with suppress(InvalidInput):
+            return held_out(observe(artifact, questions))
+    return ask_here(artifact, questions)
 
 
 def ask_here(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:

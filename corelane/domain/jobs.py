@@ -91,14 +91,14 @@ class Options(Wire):
         ge=-1000,
         le=1000,
         description="Null is answered when the null logit exceeds the best answer's logit by more than this; "
-        "the model's own threshold if not given; where scores are calibrated, null is then answered if it is likelier.",
+        "the model's own threshold if not given, which `GET /v1/models` tells.",
     )
     min_precision: float | None = Field(
         None,
         gt=0,
         lt=1,
         description="Only answers whose score is at least this are given, null otherwise: of many answers at least "
-        "this share is right. Needs a model that is calibrated.",
+        "this share is right. Needs a model that is calibrated, and at most its `highest_precision`.",
     )
     offsets: Annotated[tuple[OffsetUnit, ...], Field(max_length=2), at_most(2)] = Field(
         (),
@@ -304,7 +304,7 @@ class Result(BaseModel):
     id: str | None = Field(None, description="The caller's own id.")
     status: JobStatus
     answer: Answer | None = Field(None, description="The best answer; null if there is none in the context.")
-    answers: list[Answer] = Field(default_factory=list, description="The top_k candidates, best first.")
+    answers: list[Answer] = Field(default_factory=list, description="At most top_k candidates, best first.")
     no_answer_score: float | None = Field(
         None, description="Share of the model's belief that there is no answer; calibrated, the probability of it."
     )

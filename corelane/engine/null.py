@@ -38,6 +38,7 @@ SUMMARY: dict[str, object] = {
     "max_length": 0,
     "no_answer_threshold": 0.0,
     "calibrated": False,
+    "highest_precision": None,
     "verified": True,
     "created_at": "1970-01-01T00:00:00Z",
 }

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from corelane.artifacts.calibration import read_calibration
+from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits
@@ -77,11 +77,11 @@ class ServedModel:
     ragged_rows: bool = False
 
     @classmethod
-    def of(cls, artifact: Artifact, *, calibrated: bool, rows_share_kernels: bool = False) -> Self:
+    def of(cls, artifact: Artifact, calibration: Calibration | None, *, rows_share_kernels: bool = False) -> Self:
         """Describe an artifact; ``rows_share_kernels`` as its backend says."""
         manifest = artifact.manifest
         ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
+        summary, flexible = artifact.summary(calibration), manifest.flexible_rows
         passes = warm_ups(ladder, flexible_rows=flexible, rows_share_kernels=rows_share_kernels)
         lengths = flexible and manifest.flexible_lengths
         named = manifest.name, manifest.version_id
@@ -176,13 +176,11 @@ class Runner(SharedItems):
             manifest.max_length,
             cache_tokens=limits.context_cache_tokens,
             max_windows=limits.max_windows,
-            threshold=manifest.no_answer_threshold,
+            threshold=artifact.threshold(calibration),
             calibration=calibration,
         )
         model = backend.load(artifact)
-        served = ServedModel.of(
-            artifact, calibrated=calibration is not None, rows_share_kernels=backend.rows_share_kernels
-        )
+        served = ServedModel.of(artifact, calibration, rows_share_kernels=backend.rows_share_kernels)
         run, unload = partial(backend.run, model), partial(backend.unload, model)
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 

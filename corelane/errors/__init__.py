@@ -19,6 +19,7 @@
     │   ├── HostRefused         the service is not to be reached by that host name
     │   ├── BodyTooSlow         the body stopped coming before its end
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
+    │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
     │   ├── QuestionTooLong     the question leaves no room for context in the model's window
     │   └── TooManyWindows      the passage takes more windows of the model than one item may
     ├── Unauthorized            an API key is needed, or this one is not good (any more)
@@ -152,6 +153,10 @@ class BodyTooSlow(InvalidInput):
 
 class NotCalibrated(InvalidInput):
     code = "not_calibrated"
+
+
+class PrecisionOutOfReach(NotCalibrated):
+    code = "precision_out_of_reach"
 
 
 class QuestionTooLong(InvalidInput):

@@ -135,7 +135,7 @@ def pipeline(
         # Nothing of the artifact is read after it was loaded.
         artifact = _compile(source, read_settings(data_dir=folder), dtype, usual.max_seq_len)
         manifest, backend = artifact.manifest, open_backend("cpu")
-        served = ServedModel.of(artifact, calibrated=False)
+        served = ServedModel.of(artifact, None)
         own = PipelineTask(open_tokenizer(artifact), manifest.tokenizer, manifest.max_length)
         loaded = backend.load(artifact)
     runner = Runner(own, served, lambda batch: backend.run(loaded, batch), unload=lambda: backend.unload(loaded))

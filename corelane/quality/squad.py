@@ -130,6 +130,13 @@ def best_over(measure: Callable[[str, str], float], prediction: str, references:
     return max(measure(prediction, reference) for reference in scorable)
 
 
+def rightness(text: str, references: Sequence[str]) -> tuple[bool, float]:
+    """Return whether a span is exactly right, and its F1; no span is where there is no answer."""
+    if not references:
+        return False, 0.0
+    return best_over(exact_match, text, references) == 1, best_over(token_f1, text, references)
+
+
 def judge(question: Question, result: Result) -> ScoredResult:
     """Score one result, and check the offsets of each of its answers."""
     prediction = result.answer.text if result.answer else ""

@@ -155,10 +155,11 @@ class Fleet:
         ]
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
-    async def is_calibrated(self, version: str) -> bool:
-        """Tell whether a version was announced with scores that are probabilities."""
-        summary = await self._link("HGET", keys.MODELS, version)
-        return summary is not None and bool(orjson.loads(summary).get("calibrated"))
+    async def highest_precision(self, version: str) -> float | None:
+        """Return the highest precision that a version can be asked for; None if its scores are no probabilities."""
+        summary = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
+        # A worker from before it was told names none.
+        return summary.get("highest_precision", 1.0) if summary.get("calibrated") else None
 
     async def compiled_rate(self, version: str) -> float:
         """Return the tokens a second of the cores that hold a version, as its compile measured them; 0 if it did not.

@@ -23,6 +23,7 @@ from corelane.errors import (
     NotCalibrated,
     NotReady,
     Overloaded,
+    PrecisionOutOfReach,
     StoreUnavailable,
     TooLarge,
     UnknownContext,
@@ -197,11 +198,22 @@ class Submitter:
                 raise VersionNotReady(
                     f"{outlook.reason}; load it (`corelane models load {version}`), or ask for another model"
                 )
-        if head.options.min_precision is not None and not await self._fleet.is_calibrated(version):
+        if head.options.min_precision is not None:
+            await self._check_precision(version, head.options.min_precision)
+        return admission
+
+    async def _check_precision(self, version: str, asked: float) -> None:
+        """Raise NotCalibrated if no answer of a version can have this precision."""
+        highest = await self._fleet.highest_precision(version)
+        if highest is None:
             raise NotCalibrated(
                 f"{version} is not calibrated: leave `min_precision` out, or have its operator run `corelane calibrate`"
             )
-        return admission
+        if asked > highest:
+            raise PrecisionOutOfReach(
+                f"no answer of {version} has a score above {highest:g}, so `min_precision` {asked:g} would give none: "
+                f"ask for {highest:g} at most, or have its operator calibrate it on questions like yours"
+            )
 
     async def _replay(self, once: Once, holder: Holder) -> Submitted | None:
         record = await self._store.get(holder.subject, self._settings.inline_results)

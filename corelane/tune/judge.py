@@ -4,29 +4,29 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from compile.model.loading import SourceModel
 from compile.model.reference import Run
 from corelane.engine.buckets import Bucket
+from corelane.engine.calibrating.fitting import Observation, choose_threshold
+from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
-from corelane.quality.squad import best_over, exact_match, token_f1
+from corelane.quality.squad import rightness
 from corelane.tune.questions import Example
 
 #: Tokens a batch without gradients.
 BATCH_TOKENS = 8192
 
-#: The margin of a question for which no span was found; finite, so that it can be written down.
-NO_MARGIN = -1e9
+#: Stands for the span of a question for which none was found; its margin is finite, so that it can be written down.
+NOTHING = Candidate(0, 0, margin=-1e9, log_share=0.0, strength=-1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Figures of one judgement, in percent.
 
-    ``f1`` and ``exact`` are over all questions at the threshold that suits them best; ``answerable_f1`` is over the
+    ``f1`` and ``exact`` are over all questions at the threshold that suits them; ``answerable_f1`` is over the
     answerable ones if every question gets an answer. ``no_answer_accuracy`` is that of the threshold, and None without
     unanswerable questions.
     """
@@ -84,44 +84,27 @@ class Judge:
             parts[-1].append(row)
         return parts
 
-    def _outcome(self, number: int, windows: list[ReadWindow]) -> "Outcome":
+    def _outcome(self, number: int, windows: list[ReadWindow]) -> Observation:
         example, item = self._asked[number]
         windows.sort(key=lambda read: read.window.start)
         best = best_candidates(item.query, item.context, windows, None)
-        text = example.context[best[0].start : best[0].end] if best else ""
-        known = example.references
-        right = (best_over(exact_match, text, known), best_over(token_f1, text, known)) if known else (0.0, 0.0)
-        return Outcome(best[0].margin if best else NO_MARGIN, *right, answerable=bool(known))
+        found = best[0] if best else NOTHING
+        right, f1 = rightness(example.context[found.start : found.end], example.references)
+        return Observation(found.margin, found.log_share, right, f1, bool(example.references))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A question's best span: its margin over the null, and how right it is."""
-
-    margin: float
-    exact: float
-    f1: float
-    answerable: bool
-
-
-def weigh(outcomes: Sequence[Outcome]) -> Verdict:
-    """Return the figures of outcomes at the margin above which answers are best given."""
-    ranked = sorted(outcomes, key=lambda each: -each.margin)
-    answerable = [each for each in ranked if each.answerable]
-    # Given to none, all unanswerable questions are right. Each answer given adds its own F1, or takes one away.
-    gains = np.cumsum([each.f1 if each.answerable else -1.0 for each in ranked])
-    given = int(gains.argmax()) + 1 if len(gains) and gains.max() > 0 else 0
-    if len(answerable) == len(ranked):
-        given = len(ranked)
-    withheld = sum(not each.answerable for each in ranked[given:])
-    missing = len(ranked) - len(answerable)
-    shown = ranked[:given]
+def weigh(seen: Sequence[Observation]) -> Verdict:
+    """Return the figures of best spans at the threshold that suits them."""
+    threshold = choose_threshold(seen)
+    answerable = [each for each in seen if each.answerable]
+    shown = [each for each in answerable if -each.margin <= threshold]
+    withheld = sum(-each.margin > threshold for each in seen if not each.answerable)
+    missing = len(seen) - len(answerable)
     return Verdict(
-        questions=len(ranked),
-        exact=100 * (withheld + sum(each.exact for each in shown if each.answerable)) / max(1, len(ranked)),
-        f1=100 * (withheld + sum(each.f1 for each in shown if each.answerable)) / max(1, len(ranked)),
+        questions=len(seen),
+        exact=100 * (withheld + sum(each.right for each in shown)) / max(1, len(seen)),
+        f1=100 * (withheld + sum(each.f1 for each in shown)) / max(1, len(seen)),
         answerable_f1=100 * sum(each.f1 for each in answerable) / max(1, len(answerable)),
         no_answer_accuracy=100 * withheld / missing if missing else None,
-        # The service gives no answer where the null's logits lead by more than the threshold.
-        threshold=-ranked[given - 1].margin if given else -ranked[0].margin - 1.0,
+        threshold=threshold,
     )

@@ -89,6 +89,20 @@ def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code
     assert code_of(service.http.post("/v1/jobs", content=b'{"dry_run": true}\n{"question": 1}', headers=LINES), 422)
 
 
+def test_precision_above_every_score_of_the_model_is_refused_with_the_highest(service: Service) -> None:
+    announce(service.bench.settings, "a/0", VERSION, ["default"], {"calibrated": True, "highest_precision": 0.876})
+    for precision, status in ((0.876, 202), (0.88, 422)):
+        asked = ONE | {"options": {"min_precision": precision}}
+        answered = service.http.post("/v1/jobs", json=asked)
+        assert answered.status_code == status
+    assert code_of(answered, 422) == code_of(service.http.post("/v1/jobs", json=asked | {"dry_run": True}), 422)
+    assert code_of(answered, 422) == "precision_out_of_reach"
+    assert "ask for 0.876 at most" in answered.json()["detail"]
+    # A worker from before the highest precision was told.
+    announce(service.bench.settings, "a/0", VERSION, ["default"], {"calibrated": True})
+    assert service.http.post("/v1/jobs", json=asked).status_code == 202
+
+
 def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
     teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
     teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))

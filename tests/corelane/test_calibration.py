@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
-from corelane.cli.calibrate import cross_validate
+from corelane.cli.held_out import Seen, held_out
 from corelane.domain.jobs import Options
-from corelane.engine.calibrating.fitting import Observation, check_kinds, fit_curves
-from corelane.engine.question_answering.spans import WindowSpans, gives_answer
+from corelane.engine.calibrating.fitting import Observation, check_kinds, choose_threshold, fit
+from corelane.engine.question_answering.spans import Candidate, WindowSpans, gives_answer
 from corelane.engine.question_answering.task import ReadWindow, compose_result
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
+from corelane.quality.comparison import quality, read
+from corelane.quality.squad import Question
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 
@@ -36,7 +39,15 @@ def draw_observations(count: int, seed: int) -> list[Observation]:
     answerable = rng.random(count) < 1 / (1 + np.exp(1.3 - 0.2 * margins))
     right = answerable & (rng.random(count) < 1 / (1 + np.exp(-2.5 - 2.0 * shares)))
     rows = zip(margins.tolist(), shares.tolist(), right.tolist(), answerable.tolist(), strict=True)
-    return [Observation(*row) for row in rows]
+    return [Observation(margin, share, r, float(r), known) for margin, share, r, known in rows]
+
+
+def as_seen(observed: Observation, context: str) -> Seen:
+    """Return a question that this was observed of."""
+    context += " right"
+    references = () if not observed.answerable else ("right",) if observed.right else ("wrong",)
+    best = Candidate(len(context) - 5, len(context), observed.margin, observed.log_share, observed.margin)
+    return Question("q", "what", context, references), best
 
 
 def calibrated_copy(artifact: Artifact, folder: Path) -> Artifact:
@@ -46,15 +57,15 @@ def calibrated_copy(artifact: Artifact, folder: Path) -> Artifact:
 
 
 def test_fit_finds_the_curves_that_outcomes_were_drawn_by() -> None:
-    answerable, right = fit_curves(draw_observations(20_000, seed=1))
+    answerable, right, _ = fit(draw_observations(20_000, seed=1))
     assert (answerable.intercept, answerable.slope) == pytest.approx((-1.3, 0.2), abs=0.1)
     assert (right.intercept, right.slope) == pytest.approx((2.5, 2.0), abs=0.2)
-    assert fit_curves(draw_observations(20_000, seed=1)) == (answerable, right)
+    assert fit(draw_observations(20_000, seed=1))[:2] == (answerable, right)
 
 
 def test_outcomes_that_a_feature_separates_still_give_a_finite_curve() -> None:
-    rows = [Observation(float(n), -abs(n - 70) / 50, right=n > 60, answerable=n > 40) for n in range(100)]
-    for curve in fit_curves(rows):
+    rows = [Observation(float(n), -abs(n - 70) / 50, n > 60, float(n > 60), n > 40) for n in range(100)]
+    for curve in fit(rows)[:2]:
         assert math.isfinite(curve.intercept)
         assert 0 < curve.slope < 100
 
@@ -76,20 +87,40 @@ def test_file_without_enough_of_a_kind_is_refused(kind: str, keep: Any) -> None:
 
 
 def test_margins_that_mean_the_opposite_are_refused() -> None:
-    upside_down = [
-        Observation(-each.margin, each.log_share, each.right, each.answerable) for each in draw_observations(2_000, 3)
-    ]
+    upside_down = [replace(each, margin=-each.margin) for each in draw_observations(2_000, 3)]
     with pytest.raises(InvalidInput, match="margins do not tell"):
-        fit_curves(upside_down)
+        fit(upside_down)
 
 
 @pytest.mark.parametrize("contexts", [["one"], ["answerable", "not"]])
 def test_file_of_which_no_part_can_be_judged_by_the_rest_says_so(contexts: list[str]) -> None:
     rows = sorted(draw_observations(500, seed=4), key=lambda each: not each.answerable)
-    seen = [(contexts[0] if each.answerable else contexts[-1], each) for each in rows]
-    fit_curves(rows)
+    seen = [as_seen(each, contexts[0] if each.answerable else contexts[-1]) for each in rows]
+    fit(rows)
     with pytest.raises(InvalidInput, match="all outcomes are equal"):
-        list(cross_validate(seen))
+        held_out(seen)
+
+
+def test_threshold_has_the_best_f1_over_all_questions_and_of_equal_ones_gives_most_answers() -> None:
+    def at(margin: float, f1: float | None) -> Observation:
+        return Observation(margin, 0.0, f1 == 1, f1 or 0.0, f1 is not None)
+
+    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 0.9), at(2, None)]) == -4.5
+    assert choose_threshold([at(5, 1.0), at(4, None), at(3, 1.0), at(2, None)]) == -2.5
+    assert choose_threshold([at(5, None), at(4, 0.9)]) < -5
+    assert choose_threshold([at(5, None), at(4, 1.0)]) == -4
+    assert choose_threshold([at(5, 1.0), at(-4, 0.0)]) == 4
+
+
+def test_questions_in_any_order_are_judged_by_a_fit_of_their_own_mix() -> None:
+    """As several development files are joined: first questions that have an answer, then those that have none."""
+    rows = draw_observations(400, seed=5)
+    for some in (rows, sorted(rows, key=lambda each: not each.answerable)):
+        seen = [as_seen(each, str(number // 4)) for number, each in enumerate(some)]
+        results = held_out(seen)
+        assert [result.index for result in results] == list(range(400))
+        readings = [read(question, result) for (question, _), result in zip(seen, results, strict=True)]
+        assert quality(readings).ece < 0.08
 
 
 def test_log_chance_is_right_far_from_the_middle() -> None:
@@ -155,22 +186,58 @@ def test_precision_asked_of_a_calibrated_model_gives_only_answers_that_sure(
 
 
 @pytest.mark.parametrize(
-    ("options", "likelier", "is_given"),
+    ("options", "threshold", "is_given"),
     [
-        (Options(), None, True),
-        (Options(), True, True),
-        (Options(), False, False),
-        (Options(no_answer=False), False, True),
-        (Options(no_answer_threshold=-3.0), True, False),
-        (Options(no_answer_threshold=3.0), False, True),
-        (Options(min_precision=0.4), False, True),
-        (Options(min_precision=0.6), True, False),
+        (Options(), -1.0, True),
+        (Options(), -1.1, False),
+        (Options(no_answer=False), -1.1, True),
+        (Options(no_answer_threshold=-3.0), 0.0, False),
+        (Options(no_answer_threshold=3.0), -1.1, True),
+        (Options(min_precision=0.4), -1.1, True),
+        (Options(min_precision=0.6), 0.0, False),
     ],
 )
-def test_what_the_job_asks_for_decides_before_the_models_own_rule(
-    options: Options, likelier: bool | None, is_given: bool
+def test_what_the_job_asks_for_decides_before_the_models_own_threshold(
+    options: Options, threshold: float, is_given: bool
 ) -> None:
-    assert gives_answer(options, 1.0, 0.5, 0.0, likelier) == is_given
+    assert gives_answer(options, 1.0, 0.5, threshold) == is_given
+
+
+def test_threshold_of_a_calibration_goes_before_the_models_own(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    artifact = calibrated_copy(tiny_artifact, tmp_path / "copy")
+    query = Query("who", "ada wrote")
+    # A file from before thresholds were in it has none, and the digest of its time.
+    assert b"no_answer_threshold" not in artifact.file(CALIBRATION_NAME).read_bytes()
+    for known, is_given in ((None, True), (-1000.0, False), (1000.0, True)):
+        calibration = CALIBRATION.model_copy(update={"version": artifact.manifest.version})
+        write_calibration(artifact.path, calibration.model_copy(update={"no_answer_threshold": known}))
+        runner = Runner.open(FixedBackend(), artifact)
+        assert (runner.answer([query])[0]["answer"] is not None) == is_given
+        shown = known if known is not None else artifact.manifest.no_answer_threshold
+        assert runner.summary["no_answer_threshold"] == shown
+
+
+def test_no_score_is_above_the_highest_precision(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    runner = Runner.open(FixedBackend(), calibrated_copy(tiny_artifact, tmp_path / "copy"))
+    highest = runner.summary["highest_precision"]
+    assert highest == 0.924
+    assert math.exp(CALIBRATION.log_score(1000.0, 0.0)) == pytest.approx(highest, abs=0.001)
+    assert Runner.open(FixedBackend(), tiny_artifact).summary["highest_precision"] is None
+
+
+@pytest.mark.parametrize("calibration", [None, CALIBRATION])
+def test_candidates_that_are_worth_nothing_are_left_out_after_the_best(calibration: Calibration | None) -> None:
+    def found(*margins: float) -> list[float]:
+        places = np.arange(3, 3 + len(margins))
+        mass = float(np.logaddexp.reduce(margins))
+        spans = WindowSpans(places, places, np.array(margins, dtype=np.float32), mass)
+        read_one = ReadWindow(Window(0, TOKENS, TOKENS + 4), 3, spans)
+        return [each["score"] for each in answer([read_one], calibration, top_k=4)["answers"]]
+
+    scores = found(9.0, 8.0, -20.0, -21.0)
+    assert len(scores) == 2
+    assert min(scores) > 0
+    assert found(-600.0, -601.0) == [0.0]
 
 
 @st.composite

@@ -10,14 +10,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
-from corelane.artifacts.manifest import Artifact, read_artifact
+from corelane.artifacts.manifest import Artifact, find_artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.cli.calibrate import CalibratedSpan, cut_folds
+from corelane.cli.calibrate import observe
+from corelane.cli.held_out import deal, held_out
+from corelane.cli.tuned import ask_here, finish
 from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.calibrating.evidence import WitnessRunner
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
+from corelane.quality.comparison import Limits, VersionQuality, quality, read
+from corelane.quality.squad import Question, read_questions
+from corelane.settings import Settings
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")
@@ -105,8 +110,10 @@ def test_what_was_fitted_is_told_to_programs(home: Path, squad: dict[str, Any], 
     assert (told["id"].partition("@")[0], told["questions"]) == ("tiny-qa", 240)
     assert (told["path"], set(told["judged"])) == (
         str(home / CALIBRATION_NAME),
-        {"ece", "likelier_right", "precisions"},
+        {*VersionQuality.__slots__, "always_f1", "precisions"},
     )
+    kept = orjson.loads((home / CALIBRATION_NAME).read_bytes())
+    assert told["no_answer_threshold"] == kept["no_answer_threshold"]
     assert [each["min_precision"] for each in told["judged"]["precisions"]] == [0.5, 0.6, 0.7, 0.8, 0.9]
 
 
@@ -139,14 +146,39 @@ def test_model_that_is_not_compiled_is_named(home: Path, squad: dict[str, Any], 
     assert "no artifact of other" in done.stderr
 
 
-def test_folds_are_cut_between_contexts() -> None:
-    groups = ["a"] * 3 + ["b"] * 4 + ["c"] * 3
-    bounds = list(cut_folds(groups, 5))
-    assert bounds == [(0, 3), (3, 7), (7, 10)]
-    assert list(cut_folds(["a"], 5)) == [(0, 1)]
+def test_folds_hold_whole_passages_and_the_same_mix() -> None:
+    questions = [Question(str(n), "q", str(n // 4), ("a",) if n < 120 else ()) for n in range(240)]
+    folds = deal([(question, None) for question in questions])
+    assert sorted(place for fold in folds for place in fold) == list(range(240))
+    passages = [{questions[place].context for place in fold} for fold in folds]
+    assert not set.intersection(*passages)
+    assert [sum(len(questions[place].references) for place in fold) for fold in folds] == [24] * 5
+    assert deal([(questions[0], None)] * 2) == [[0, 1]]
 
 
-def test_response_is_the_likelier_of_answer_and_null() -> None:
-    assert CalibratedSpan(0.6, 0.3, right=True, answerable=True).response == (0.6, 1)
-    assert CalibratedSpan(0.3, 0.6, right=True, answerable=True).response == (0.6, 0)
-    assert CalibratedSpan(0.3, 0.6, right=False, answerable=False).response == (0.6, 1)
+def test_tuned_version_passes_on_the_figure_that_is_printed(
+    home: Path, tiny_model: Path, squad: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it was calibrated on cannot be the judge of its calibration, not that of the version before either."""
+    write(tmp_path / "dev.json", squad)
+    assert run(str(tmp_path / "dev.json")).exit_code == 0
+    before = read_artifact(home)
+    model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    (model / "corelane.json").write_text('{"no_answer_threshold": 0.5}')
+    settings = Settings(data_dir=tmp_path)
+    loose = Limits(exact_drop=100, f1_drop=100, operating_drop=100, ece_rise=1)
+    found = finish(model, tmp_path, "tiny-qa", settings, str(tiny_model), None, loose, quiet=False)
+    assert (found.against, found.id != found.against) == (before.manifest.version_id, True)
+    new, old = (found.comparison["comparison"][side]["ece"] for side in ("new", "old"))
+    assert found.ece == new
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert f"ECE {new:.3f}. All figures are cross-validated" in said
+    questions = read_questions(squad).questions
+    after = find_artifact(settings.artifact_root, found.id, "cpu")
+    for artifact, ece in ((after, new), (before, old)):
+        of_itself = quality([read(*pair) for pair in zip(questions, ask_here(artifact, questions), strict=True)]).ece
+        unseen = quality(
+            [read(*pair) for pair in zip(questions, held_out(observe(artifact, questions)), strict=True)]
+        ).ece
+        assert ece == pytest.approx(unseen)
+        assert ece != pytest.approx(of_itself, abs=0.001)

@@ -26,6 +26,7 @@ def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         dtype=artifact.manifest.dtype,
         answerable=Curve(intercept=-1.3, slope=0.5),
         right=Curve(intercept=2.6, slope=2.0),
+        no_answer_threshold=-2.0,
         file="made.json",
         file_digest="0" * 64,
         questions=800,
@@ -39,7 +40,7 @@ def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_model_says_that_it_is_calibrated(calibrated: Fleet) -> None:
     [model] = calibrated.api.get("/v1/models").json()["data"]
-    assert model["calibrated"] is True
+    assert (model["calibrated"], model["highest_precision"], model["no_answer_threshold"]) == (True, 0.93, -2.0)
 
 
 def test_precision_decides_which_answers_are_given(calibrated: Fleet) -> None:
@@ -52,9 +53,10 @@ def test_precision_decides_which_answers_are_given(calibrated: Fleet) -> None:
             assert result.answers == [best]
 
 
-def test_null_is_answered_where_it_is_likelier(calibrated: Fleet) -> None:
+def test_null_is_answered_by_the_threshold_of_the_calibration(calibrated: Fleet) -> None:
     with calibrated.client() as client:
         result = client.ask("When was the tower completed?", OTHER)
+        assert client.ask("When was the tower completed?", PASSAGE).answer is not None
     assert result.answer is None
     assert result.no_answer_score is not None
     assert result.answers[0].score < result.no_answer_score

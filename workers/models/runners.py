@@ -87,8 +87,7 @@ class Loader:
         if self.target == "null":
             return dict(NullRunner(version).summary)
         artifact = self._find(version)
-        calibration = read_calibration(artifact.path, artifact.manifest.version)
-        return artifact.summary(calibrated=calibration is not None)
+        return artifact.summary(read_calibration(artifact.path, artifact.manifest.version))
 
     def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:
         """Return a runner, healthy and warm in every bucket; a failed load leaves nothing behind.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,21 @@ STEPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The best span of one question, and whether it was right; ``answerable`` says that there is an answer."""
+    """The best span of one question, whether it was right, and its F1; ``answerable`` says that there is an answer."""
 
     margin: float
     log_share: float
     right: bool
+    f1: float
     answerable: bool
+
+
+class Fit(NamedTuple):
+    """What a calibration has of its questions, by the names that it has there."""
+
+    answerable: Curve
+    right: Curve
+    no_answer_threshold: float
 
 
 def check_kinds(observations: Sequence[Observation]) -> None:
@@ -47,14 +57,30 @@ def check_kinds(observations: Sequence[Observation]) -> None:
             )
 
 
-def fit_curves(observations: Sequence[Observation]) -> tuple[Curve, Curve]:
-    """Fit the curves of (answerable, right); raises InvalidInput if one does not rise. Deterministic."""
+def fit(observations: Sequence[Observation]) -> Fit:
+    """Fit curves and threshold; raises InvalidInput if a curve does not rise. Deterministic."""
     known = [each for each in observations if each.answerable]
     margins = np.array([each.margin for each in observations])
     shares = np.array([each.log_share for each in known])
     answerable = np.array([each.answerable for each in observations], dtype=np.float64)
     right = np.array([each.right for each in known], dtype=np.float64)
-    return fit_curve(margins, answerable, "margins"), fit_curve(shares, right, "shares")
+    curves = fit_curve(margins, answerable, "margins"), fit_curve(shares, right, "shares")
+    return Fit(*curves, choose_threshold(observations))
+
+
+def choose_threshold(observations: Sequence[Observation]) -> float:
+    """Return the threshold of the best F1 over all questions, as SQuAD v2.0's own evaluation chooses it.
+
+    Null is answered where its logits lead by more. Of equally good thresholds it is the one that gives the most
+    answers. It lies midway between two questions.
+    """
+    ranked = sorted(observations, key=lambda each: -each.margin)
+    gains = np.cumsum([0.0] + [each.f1 if each.answerable else -1.0 for each in ranked])
+    given = int(np.flatnonzero(gains == gains.max())[-1])
+    if given == 0:
+        return -ranked[0].margin - 1.0
+    around = [each.margin for each in ranked[given - 1 : given + 1]]
+    return -sum(around) / len(around)
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:

@@ -294,20 +294,12 @@ def _rank(offer: tuple[Candidate, SpanSource]) -> tuple[float, int, int]:
     return -candidate.strength, candidate.start, candidate.end
 
 
-def gives_answer(
-    options: Options, margin: float, score: float, default_threshold: float, likelier: bool | None
-) -> bool:
-    """Return whether the best candidate is given as the answer.
-
-    The job's own options decide; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
-    than the null; else the model's own threshold.
-    """
+def gives_answer(options: Options, margin: float, score: float, default_threshold: float) -> bool:
+    """Return whether the best candidate is given as the answer: by the job's own options, else by the threshold."""
     if not options.no_answer:
         return True
     if options.min_precision is not None:
         return score >= options.min_precision
-    if options.no_answer_threshold is None and likelier is not None:
-        return likelier
     threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
     return -margin <= threshold
 

@@ -74,6 +74,9 @@ NO_PLACES = np.zeros((0, 2), dtype=np.int32)
 NO_CONTEXT = Context(np.zeros(0, dtype=np.int32), NO_PLACES)
 
 
+#: Decimals of a score in a result.
+SCORE_DIGITS = 6
+
 #: The reason for refusing ``min_precision`` where scores are no probabilities.
 NO_PROBABILITIES = (
     "this version is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the model with "
@@ -97,7 +100,7 @@ class QuestionAnsweringTask:
     ) -> None:
         """Keep contexts of up to ``cache_tokens`` in all; refuse a query of more than ``max_windows``.
 
-        ``threshold`` is the model's own for giving no answer.
+        ``threshold`` is the one for giving no answer where a query names none.
         """
         self.work = Work()
         self.makes_parts = True
@@ -346,20 +349,21 @@ def compose_result(
     best = best_candidates(query, context, windows, calibration)
     best = best if words is None else in_whole_words(words, query.context, best)
     shares, null_share = _weigh(best, windows, calibration)
+    # The best one may be asked for whatever it is worth. Of the others those whose score is 0 are worth nothing.
+    best = best[: 1 + sum(round(share, SCORE_DIGITS) > 0 for share in shares[1:])]
     answers: list[Result] = [
-        {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, 6)}
-        for c, share in zip(best, shares, strict=True)
+        {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, SCORE_DIGITS)}
+        for c, share in zip(best, shares, strict=False)
     ]
     if options.offsets:
         for answer, offsets in zip(answers, convert_offsets(query.context, best, options.offsets), strict=True):
             answer["offsets"] = offsets
-    likelier = None if calibration is None or not best else shares[0] >= null_share
-    has_answer = bool(best) and gives_answer(options, best[0].margin, shares[0], default_threshold, likelier)
+    has_answer = bool(best) and gives_answer(options, best[0].margin, shares[0], default_threshold)
     return {
         "status": str(JobStatus.SUCCEEDED),
         "answer": answers[0] if has_answer else None,
         "answers": answers,
-        "no_answer_score": round(null_share, 6),
+        "no_answer_score": round(null_share, SCORE_DIGITS),
         "windows": len(windows),
         "error": None,
     }

@@ -270,14 +270,15 @@ class BulkRun:
         state: "BulkState",
         items: Iterator[Item],
     ) -> Generator[ModelResult, None, None]:
-        """Yield the results of items; report at once if the service is away at the start, but be patient later."""
+        """Yield the results of items; report at once if the service is away when a run begins, but be patient later."""
         from corelane.client.bulk import NamedRun, answer_all
 
         first = next(items, None)
         if first is None:
             return
-        with connect(self.client.base_url, self.api_key, on_wait=WaitNotice(self.console, quiet=True)) as hasty:
-            hasty.models()
+        if not run.is_resumed:
+            with connect(self.client.base_url, self.api_key, on_wait=WaitNotice(self.console, quiet=True)) as hasty:
+                hasty.models()
         # All jobs of a run can be found, and canceled, by its name.
         parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
         yield from answer_all(

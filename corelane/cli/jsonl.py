@@ -17,11 +17,11 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.contexts import is_context_id, no_context
-from corelane.domain.jobs import Item, JobStatus, ModelResult
+from corelane.domain.jobs import Item, JobStatus, ModelResult, as_text
 from corelane.domain.unanswered import failed_result
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
-from corelane.errors.sentences import place_of, sentence
+from corelane.errors.sentences import first_fault
 
 #: The beginning of every line of an output.
 LINE_HEAD = b'{"index":'
@@ -91,14 +91,10 @@ def read_line(raw: NumberedLine) -> QuestionLine:
         return problem(f" is not JSON: {error.msg} (column {error.colno})")
     if not isinstance(value, dict):
         return problem(" is not a JSON object")
-    if type(value.get("id")) is int:
-        value["id"] = str(value["id"])
     try:
         item = Item.model_validate(with_few_unknown(Item, value))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        at = place_of(first)
-        return problem(f": {at + ': ' if at else ''}{sentence(first)}", value.get("id"))
+        return problem(f": {first_fault(error)}", as_text(value.get("id")))
     if item.context_id is not None and not is_context_id(item.context_id):
         return problem(f": {no_context(item.context_id)}", item.id)
     return QuestionLine(raw.index, item.id, item)

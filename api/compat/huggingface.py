@@ -41,7 +41,7 @@ class HfParameters(Wire):
     max_question_len: int | None = Field(
         None, ge=1, strict=True, description="Tokens of a question that are read; all of them if null."
     )
-    align_to_words: bool = Field(True, strict=True, description="Whether answers are widened to whole words.")
+    align_to_words: bool = Field(False, strict=True, description="Whether answers are widened to whole words.")
     truncation: Literal["windows", "error"] = Field(
         "windows", description="`error` fails a context that is longer than one window; the pipeline has no such thing."
     )

@@ -116,11 +116,9 @@ class Options(Wire):
             )
         return value
 
-    @property
-    def most_windows(self) -> int | None:
-        """The most windows that an item may have, as far as its job says."""
-        return 1 if self.truncation == "error" else self.max_windows
 
+#: Options that workers of the version before do not know. They are stored where they are used.
+ADDED_OPTIONS = frozenset({"truncation", "max_windows", "max_seq_len", "max_question_len", "align_to_words"})
 
 #: What to say of an option that stands beside `options`, under whatever name.
 IN_OPTIONS = MappingProxyType(

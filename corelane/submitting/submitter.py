@@ -330,7 +330,7 @@ def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> Pro
     """
     own = admission.own[rank]
     waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
-    if paused := admission.pauses.names(PauseKind.OWNER) - {owner}:
+    if admission.pauses.all and (paused := admission.pauses.names(PauseKind.OWNER) - {owner}):
         waiting = {account: tokens for account, tokens in waiting.items() if account[0] not in paused}
     ahead = tokens_ahead(waiting, owner, rank, size, own)
     position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)

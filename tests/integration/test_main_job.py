@@ -33,20 +33,18 @@ def test_question_is_answered_in_the_same_call_if_it_waits(fleet: Fleet) -> None
     assert result["answers"] == [result["answer"]]
 
 
-def test_ordinary_passage_has_as_many_answers_as_asked_for(fleet: Fleet) -> None:
-    question, context = "When was the Eiffel Tower completed?", PASSAGE + " Gustave Eiffel's company built it."
+def test_passage_has_as_many_answers_as_are_asked_for_and_worth_something(fleet: Fleet) -> None:
+    question, context = "When was the tower painted?", "The tower was painted in 1889, in 1968 and again in 2001."
     with fleet.client() as client:
         answers = client.ask(question, context, top_k=3).answers
-    assert answers[0].text == "March 1889"
-    assert len(answers) == 3
+    assert {each.text for each in answers} == {"1889", "1968", "2001"}
     assert all(context[each.start : each.end] == each.text for each in answers)
     in_order = sorted(answers, key=lambda each: each.start)
     assert all(one.end <= other.start for one, other in pairwise(in_order))
 
     payload = {"inputs": {"question": question, "context": context}, "parameters": {"top_k": 3}}
     found = fleet.api.post("/v1/hf/question-answering", json=payload).json()
-    assert [each["answer"] for each in found][:1] == ["March 1889"]
-    assert len(found) == 3
+    assert [each["answer"] for each in found] == [each.text for each in answers]
     short = {"inputs": {"question": "Who?", "context": "Ada"}, "parameters": {"top_k": 2}}
     [only] = fleet.api.post("/v1/hf/question-answering", json=short).json()
     assert only["answer"] == "Ada"

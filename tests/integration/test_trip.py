@@ -39,9 +39,10 @@ JSON = {"content-type": "application/json"}
 #: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the parts of documents that a
 #: core reads for others (workers/core/parts.py). What passes take, by which windows share one, is a matter of its own
 #: beside whose turn it is (corelane/engine/passes.py). What is looked at of a body before it is validated stands with
-#: the models of requests (corelane/domain/wire.py), and a passage belongs to its owner (corelane/engine/task.py).
-LIMITS = {"submit": 18, "drain": 19, "webhook": 12}
-ALL = 39
+#: the models of requests (corelane/domain/wire.py), and a passage belongs to its owner (corelane/engine/task.py). A
+#: request's own forms stand beside those of the job that it makes (corelane/domain/job_requests.py).
+LIMITS = {"submit": 19, "drain": 19, "webhook": 12}
+ALL = 40
 
 #: How often a trip beside other work is traced: what that work enters is not entered every time.
 TIMES = 5

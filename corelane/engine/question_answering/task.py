@@ -154,7 +154,7 @@ class QuestionAnsweringTask:
         if document is None or len(document.queries) != 1:
             return []
         [(key, query)] = document.queries.items()
-        if query.options.most_windows is not None:
+        if query.options.truncation == "error" or query.options.max_windows is not None:
             # It may fail, which only all of its text tells, and then nothing of it is to be read.
             return []
         if (known := self._known.get(key)) is None:
@@ -221,8 +221,10 @@ class QuestionAnsweringTask:
 
     def _cut(self, query: Query, question: NDArray[np.int32], context: Context) -> TokenizedQuery | Result:
         options, most, bound = query.options, self._max_windows, "setting"
-        if options.most_windows is not None and options.most_windows <= most:
-            most, bound = options.most_windows, "truncation" if options.truncation == "error" else "max_windows"
+        if options.truncation == "error":
+            most, bound = 1, "truncation"
+        elif options.max_windows is not None and options.max_windows <= most:
+            most, bound = options.max_windows, "max_windows"
         try:
             windows = cut_windows(
                 len(question),

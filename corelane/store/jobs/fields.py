@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.contexts import digest_in
-from corelane.domain.jobs import Item
+from corelane.domain.jobs import ADDED_OPTIONS, Item, Options
 from corelane.store.jobs.records import PromiseRecord
 from corelane.store.jobs.submission import Submission
 
@@ -19,7 +19,7 @@ def job_fields(
     fields = {
         "owner": submission.owner,
         "priority": head.priority.rank,
-        "options": orjson.dumps(vars(head.options)),
+        "options": orjson.dumps(_stored(head.options)),
         "metadata": orjson.dumps(head.metadata),
     }
     optional = {
@@ -51,3 +51,12 @@ def job_fields(
 def _ids(items: Sequence[Item]) -> bytes:
     """Return the callers' own ids of items as they are stored."""
     return orjson.dumps([item.id for item in items])
+
+
+def _stored(options: Options) -> dict[str, Any]:
+    """Return options as they are stored: workers of the version before refuse those that they do not know."""
+    return {
+        name: value
+        for name, value in vars(options).items()
+        if name not in ADDED_OPTIONS or value != Options.model_fields[name].default
+    }

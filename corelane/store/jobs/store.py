@@ -106,7 +106,7 @@ class JobStore:
             idle[version] if version else 0,
             self._residuals.get(version or "", NO_RESIDUALS),
             pauses,
-            pauses.against(version or "", owner),
+            pauses.against(version or "", owner) if paused else None,
         )
 
     def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:

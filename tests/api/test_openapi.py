@@ -80,6 +80,16 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
     }
 
 
+def test_every_route_with_a_body_says_that_it_may_be_unreadable(document: dict[str, Any]) -> None:
+    silent = [
+        (method, path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation and "400" not in operation["responses"]
+    ]
+    assert silent == []
+
+
 def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert len(body["examples"]) >= 2

@@ -41,10 +41,11 @@ def until(condition: Callable[[], Any], seconds: float = SOON_S) -> Any:
         try:
             if found := condition():
                 return found
-        except redis.RedisError:
-            pass
+            seen = repr(found)
+        except redis.RedisError as error:
+            seen = repr(error)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} did not come true")
+            raise TimeoutError(f"{condition} did not come true; last seen: {seen}")
         time.sleep(0.02)
 
 
@@ -297,7 +298,9 @@ class Replicated:
 
     def _is_in_step(self, node: RedisNode) -> bool:
         view = node.replication()
-        return view.get("master_link_status") == "up" and view["master_port"] == self.primary.port
+        if view.get("master_link_status") == "up" and view["master_port"] == self.primary.port:
+            return True
+        raise redis.RedisError(f"not in step with {self.primary.port}: {view}")
 
     def _sees_all(self, sentinel: SentinelNode) -> bool:
         with sentinel.client() as client:

@@ -14,8 +14,8 @@ from tests.integration.conftest import Fleet
 TEXT = "The lighthouse of Port Ellery was built in 1871.\nIts last keeper was Maud Carrow."
 
 
-@pytest.mark.parametrize("sample", ["English", "Emoji 🛰️", "中文"])
-def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str) -> None:
+@pytest.mark.parametrize(("sample", "candidates"), [("English", 0), ("Emoji 🛰️", 0), ("中文", 3)])
+def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str, candidates: int) -> None:
     page.goto(f"{fleet.url}/console/ask")
     page.get_by_role("link", name=sample).click()
     expect(page.locator(".samples .is-chosen")).to_have_text(sample)
@@ -27,7 +27,8 @@ def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str) 
     expect(best).to_be_visible()
     assert page.locator(".answer-text").inner_text() == best.inner_text()
     assert page.locator(".passage").text_content() == passage
-    expect(page.locator("table.candidates tbody tr")).to_have_count(3)
+    # Beside an answer that leaves the others nothing there is no table.
+    expect(page.locator("table.candidates tbody tr")).to_have_count(candidates)
 
 
 def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Fleet) -> None:

@@ -282,9 +282,15 @@ class Replicated:
     def promote(self) -> RedisNode:
         """Have the Sentinels make a replica the primary, dead or alive as the old one is; return it once all say so."""
         old = self.primary
-        with self.sentinels[0].client() as client:
-            until(lambda: client.execute_command("SENTINEL", "FAILOVER", PRIMARY))
-        until(lambda: {self._named(each) for each in self.sentinels}.isdisjoint({old.port}))
+
+        def is_replaced() -> bool:
+            # Asked again while nothing is under way: a Sentinel gives up where the chosen replica is late.
+            if self._named(self.sentinels[0]) == old.port:
+                with self.sentinels[0].client() as client:
+                    client.execute_command("SENTINEL", "FAILOVER", PRIMARY)
+            return {self._named(each) for each in self.sentinels}.isdisjoint({old.port})
+
+        until(is_replaced)
         port = self._named(self.sentinels[0])
         [self.primary] = [node for node in self.nodes if node.port == port]
         until(lambda: {self._named(each) for each in self.sentinels} == {port})

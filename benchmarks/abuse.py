@@ -390,7 +390,7 @@ async def run(url: str, only: list[str], share: float, *, behind_nginx: bool) ->
             at_a_time = made if name in HELD else AT_A_TIME
             figures[name] = await measure(target, process, abuse, made, at_a_time)
             print(json.dumps({name: figures[name]}), flush=True)
-    # A service that still works on what callers left behind may not answer: the figures are kept all the same.
+    # The service may still be busy with what callers left behind. Its figures are kept without this answer.
     with suppress(httpx2.TimeoutException):
         async with httpx2.AsyncClient(base_url=url) as client:
             await client.delete(f"/v1/jobs/{target.job}")

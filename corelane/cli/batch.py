@@ -195,7 +195,7 @@ class BulkRun:
         kept = OutputState()
         if self.output is not None and not self.overwrite:
             kept = self.format.read_output(sink)
-        run = open_run(self.output, self._asks(), kept.lines, anew=self.overwrite)
+        run = open_run(self.output, self._asks(), kept.lines, overwrite=self.overwrite)
         again = skip_answered(raw_lines, kept, run.lines)
         if self.output is not None:
             sink.truncate(kept.size_bytes)

@@ -88,7 +88,7 @@ def following(
         look()
         lines, pace = meter.describe()
         if meter.done == said[0]:
-            say(f"{lines} answered, none lately; `corelane cores` shows the cores' states")
+            say(f"{lines} answered, no new ones; `corelane cores` shows the cores' states")
         elif not has_bar:
             say(f"{lines} answered, {pace}")
         said[0] = meter.done

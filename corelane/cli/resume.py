@@ -66,14 +66,14 @@ class RunFile:
         temporary.replace(self.path)
 
 
-def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, anew: bool = False) -> RunFile:
+def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, overwrite: bool = False) -> RunFile:
     """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
     ``asks`` is what every line is asked with; raises InvalidInput if the output was begun with something else.
     """
     asked = orjson.loads(orjson.dumps(dict(asks)))
     path = None if output is None else output.with_name(output.name + SUFFIX)
-    if path is not None and not anew:
+    if path is not None and not overwrite:
         # One of an earlier version is read as none.
         with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
             run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)

@@ -367,7 +367,8 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
     if end == signal.SIGINT:
         assert process.returncode == 130
         *_, first, open_jobs, to_resume, _, to_stop = said.decode().splitlines()
-        assert first == f"stopped: {len(read(output))} lines answered"
+        # The signal may come between a line that is written and its count.
+        assert first in [f"stopped: {len(read(output)) - late} lines answered" for late in (0, 1)]
         assert open_jobs == "  3 jobs go on at the service and are charged: 1,500 lines not answered yet"
         assert to_resume == "  to resume: run the same command again, without --overwrite"
         stop = f"corelane jobs cancel --label {service.bodies[0]['labels'][0]} --url {service.url}"
@@ -655,4 +656,4 @@ def test_a_run_in_which_nothing_is_answered_says_so(
     monkeypatch.setattr(waiting_module, "REPORT_S", 0.05)
     service.polls_until_final = 5
     _, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
-    assert "lines answered, none lately; `corelane cores` shows the cores' states" in said
+    assert "lines answered, no new ones; `corelane cores` shows the cores' states" in said

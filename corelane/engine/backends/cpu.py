@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -106,19 +106,24 @@ class CpuBackend:
             raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
 
 
+def run_module(module: Any, batch: Batch) -> Logits:
+    """Run one forward pass of a module of TorchScript."""
+    with torch.inference_mode():
+        start, end = module(
+            torch.from_numpy(batch.input_ids),
+            torch.from_numpy(batch.attention_mask),
+            torch.from_numpy(batch.token_type_ids),
+        )
+    return Logits(start.float().numpy(), end.float().numpy())
+
+
 def open_trace(path: Path) -> Pass:
     """Load a file of TorchScript and pack its weights; errors are torch's own."""
     with torchscript_warnings_silenced():
         module = settle(torch.jit.load(path, map_location="cpu").eval())
 
     def forward(batch: Batch) -> Logits:
-        with torch.inference_mode():
-            start, end = module(
-                torch.from_numpy(batch.input_ids),
-                torch.from_numpy(batch.attention_mask),
-                torch.from_numpy(batch.token_type_ids),
-            )
-        return Logits(start.float().numpy(), end.float().numpy())
+        return run_module(module, batch)
 
     return forward
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 
-from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.cpu import run_module, torchscript_warnings_silenced
 from corelane.engine.backends.neuron.packages import import_package
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
@@ -38,13 +38,7 @@ class LocalModules:
 
     def run(self, module: Any, batch: Batch) -> Logits:
         """Run one forward pass."""
-        with torch.inference_mode():
-            start, end = module(
-                torch.from_numpy(batch.input_ids),
-                torch.from_numpy(batch.attention_mask),
-                torch.from_numpy(batch.token_type_ids),
-            )
-        return Logits(start.float().numpy(), end.float().numpy())
+        return run_module(module, batch)
 
     def drop(self, modules: dict[Bucket, Any]) -> None:
         """Forget the modules, which frees their device memory."""

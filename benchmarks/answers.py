@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.runs import QUICK, is_quick, keep, service  # noqa: E402
-from corelane.cli.evaluate import read_set, score  # noqa: E402
-from corelane.cli.evaluate_files import figures, show_files  # noqa: E402
 from corelane.client import Client  # noqa: E402
-from corelane.quality.squad import Question, QuestionSet, summarise  # noqa: E402
+from corelane.domain.squad import Question, QuestionSet, summarise  # noqa: E402
+from corelane.plugins.tune.cli.evaluate import read_set, score  # noqa: E402
+from corelane.plugins.tune.cli.evaluate_files import figures, show_files  # noqa: E402
 
 DATA = HERE.parent.parent / "shared" / "data"
 EXAMPLES = HERE.parent / "examples" / "squad.json"

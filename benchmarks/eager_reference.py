@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.questions import read_arguments
 from benchmarks.runs import is_quick
-from corelane.quality.squad import Question, best_over, exact_match, token_f1
+from corelane.domain.squad import Question, best_over, exact_match, token_f1
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent / "models" / "qa-minilm"

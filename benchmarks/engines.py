@@ -27,6 +27,7 @@ from compile.torch.cpu import cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
 from corelane.artifacts.manifest import MANIFEST_NAME, read_artifact
 from corelane.domain.jobs import Options
+from corelane.domain.squad import Question, best_over, token_f1
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, open_backend
@@ -36,7 +37,6 @@ from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
-from corelane.quality.squad import Question, best_over, token_f1
 
 HERE = Path(__file__).parent
 DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-dev-v1.1.json.gz"

@@ -23,10 +23,10 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.runs import QUICK, keep  # noqa: E402
 from compile.model.reference import runner_of  # noqa: E402
-from corelane.tune.judge import Judge, Verdict  # noqa: E402
-from corelane.tune.network import load_trainee, save_start  # noqa: E402
-from corelane.tune.questions import Example, read_examples, squad_layout  # noqa: E402
-from corelane.tune.run import Plan, tune  # noqa: E402
+from corelane.plugins.tune.training.evaluator import Judge, Verdict  # noqa: E402
+from corelane.plugins.tune.training.examples import Example, read_examples, squad_layout  # noqa: E402
+from corelane.plugins.tune.training.network import load_trainee, save_start  # noqa: E402
+from corelane.plugins.tune.training.run import Plan, tune  # noqa: E402
 
 MODELS = HERE.parent / "models"
 FILE = HERE.parent.parent / "shared" / "data" / "tsqa-human.json.gz"

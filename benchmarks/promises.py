@@ -29,7 +29,7 @@ from benchmarks.connections import Connection
 from benchmarks.options import parser_of
 from benchmarks.questions import item, questions_of
 from benchmarks.runs import is_quick, keep
-from corelane.quality.squad import Question
+from corelane.domain.squad import Question
 
 JOBS, QUICK_JOBS = 1000, 6
 

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 from benchmarks.runs import QUICK, is_quick
-from corelane.cli.evaluate import read_document
-from corelane.quality.squad import Question, read_questions
+from corelane.domain.squad import Question, read_document, read_questions
 
 ROOT = Path(__file__).parent.parent
 

@@ -32,8 +32,8 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, 
 from corelane.client import Client
 from corelane.client.bulk import answer_all
 from corelane.domain.jobs import Item, Options
+from corelane.domain.squad import Question
 from corelane.errors import CorelaneError
-from corelane.quality.squad import Question
 from corelane.settings import Settings
 
 HERE = Path(__file__).parent

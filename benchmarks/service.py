@@ -27,8 +27,8 @@ from corelane.artifacts.manifest import find_artifact, model_name
 from corelane.client import Client
 from corelane.client.bulk import answer_all
 from corelane.domain.jobs import Item, Options, Result
+from corelane.domain.squad import Question, judge, summarise
 from corelane.engine.cores import cpu_slots, pin
-from corelane.quality.squad import Question, judge, summarise
 from corelane.settings import Settings, read_settings
 
 HERE = Path(__file__).parent

@@ -27,8 +27,8 @@ from benchmarks.runs import is_quick, keep
 from corelane.bench.machine import read_machine
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
+from corelane.domain.squad import Question
 from corelane.engine.cores import cpu_slots
-from corelane.quality.squad import Question
 
 #: Questions of the small jobs, and how many of each are measured.
 SMALL, JOBS = (5, 20, 64), 10

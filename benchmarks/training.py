@@ -20,11 +20,11 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.runs import QUICK, keep  # noqa: E402
 from corelane.engine.cores import keep_memory  # noqa: E402
-from corelane.tune.loop import run_step  # noqa: E402
-from corelane.tune.masters import Masters, Recipe  # noqa: E402
-from corelane.tune.network import Precision, Trainee, load_trainee, save_start  # noqa: E402
-from corelane.tune.questions import read_examples  # noqa: E402
-from corelane.tune.rows import Material, Reading, Row  # noqa: E402
+from corelane.plugins.tune.training.dataset import Material, Reading, Row  # noqa: E402
+from corelane.plugins.tune.training.examples import read_examples  # noqa: E402
+from corelane.plugins.tune.training.loop import run_step  # noqa: E402
+from corelane.plugins.tune.training.network import Precision, Trainee, load_trainee, save_start  # noqa: E402
+from corelane.plugins.tune.training.weights import Masters, Recipe  # noqa: E402
 
 MODEL, MODELS = "qa-minilm", HERE.parent / "models"
 FILE = HERE.parent / "examples" / "squad.json"

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -43,6 +43,10 @@ class Plugin:
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add its commands to the command line."""
+
+    def exports(self) -> Mapping[str, str]:
+        """Return the names that the package ``corelane`` has by this plugin, each with the module that has it."""
+        return {}
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
         """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""

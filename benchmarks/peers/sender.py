@@ -12,7 +12,7 @@ import orjson
 from corelane.bench.http import JSON_TYPE, Connections
 from corelane.bench.senders import HttpSender, Manner, Reply, Target, now
 from corelane.bench.workload import Given
-from corelane.quality.squad import Question
+from corelane.domain.squad import Question
 
 #: Option of a target: all addresses of a peer that listens on several.
 URLS = "urls"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from corelane.bench.schema import AnswerCheck
 from corelane.bench.senders import Reply
 from corelane.bench.workload import Given, Questions
-from corelane.quality.squad import best_over, exact_match, token_f1
+from corelane.domain.squad import best_over, exact_match, token_f1
 
 
 @dataclass(frozen=True, slots=True)

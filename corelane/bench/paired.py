@@ -21,7 +21,7 @@ from corelane.bench.schema import AnswerCheck, Pairing, Point, Request, Run
 from corelane.bench.senders import Manner, Reply, Sender, make_sender
 from corelane.bench.session import OnTick, described
 from corelane.bench.workload import Questions
-from corelane.quality.squad import Question
+from corelane.domain.squad import Question
 
 Side = Literal["A", "B"]
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from corelane.bench.http import Broken, Connections, Response
 from corelane.bench.schema import Hearing, Outcome, Way
 from corelane.bench.workload import Given
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
-from corelane.quality.squad import Question
 
 #: Statuses by which a service says that it has too much to do.
 REFUSALS = (429, 503)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from corelane.bench.workload import DOC_STRIDE, Questions
 from corelane.domain.dispatch import estimate_tokens
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
-from corelane.quality.squad import Question
 
 #: How many questions are made where nothing else is said.
 COUNT = 200

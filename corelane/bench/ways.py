@@ -15,8 +15,8 @@ from corelane.bench.callbacks import Callbacks
 from corelane.bench.http import JSON_TYPE, Response
 from corelane.bench.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
 from corelane.bench.workload import Given
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
-from corelane.quality.squad import Question
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
 LONGEST_WAIT_S = 55

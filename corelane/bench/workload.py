@@ -19,8 +19,8 @@ import orjson
 from corelane.bench.schema import Spread, Workload
 from corelane.bench.spreads import spread
 from corelane.domain.dispatch import estimate, measure
+from corelane.domain.squad import Question, read_questions
 from corelane.errors import InvalidInput, SetupError
-from corelane.quality.squad import Question, read_questions
 
 GZIP_MAGIC = b"\x1f\x8b"
 

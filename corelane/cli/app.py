@@ -8,13 +8,11 @@ from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
 from corelane.cli.cache import cache
-from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
-from corelane.cli.evaluate import evaluate
 from corelane.cli.files import files
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
@@ -29,7 +27,6 @@ from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
-from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
@@ -48,13 +45,12 @@ def make_cli() -> typer.Typer:
     cli.command()(serve)
     cli.command()(ask)
     cli.command()(batch)
-    cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
+    for command in (verify, doctor, cores, pause, resume, cells, top, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

@@ -25,13 +25,12 @@ from corelane.artifacts.manifest import (
     model_name,
 )
 from corelane.cli.errors import exit_on_error, require
-from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
+from corelane.domain.squad import best_over, read_document, read_questions, token_f1
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
-from corelane.quality.squad import best_over, read_questions, token_f1
 from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:

@@ -77,8 +77,8 @@ def measure(
 def questions_of(mix: Path | None) -> "Questions":
     """Return the questions of a file, or some of even lengths where none is given."""
     from corelane.bench.workload import Questions, read_file
+    from corelane.domain.squad import Question
     from corelane.planning.mix import default_questions
-    from corelane.quality.squad import Question
 
     if mix is not None:
         return read_file(mix)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from corelane.bench.senders import Reply
 from corelane.bench.ways import CorelaneSender
-from corelane.quality.squad import Question
+from corelane.domain.squad import Question
 
 NAME = f"{__name__}:Noting"
 

@@ -9,8 +9,8 @@ from corelane.bench.batch_work import ANSWER, Standing, make_document, places_of
 from corelane.bench.beside import BatchTimes, BesidePlan, check_batch, describe, thin
 from corelane.bench.schema import Request
 from corelane.bench.workload import Given, Questions
+from corelane.domain.squad import Question
 from corelane.errors import SetupError
-from corelane.quality.squad import Question
 from tests.bench.queues import request
 
 PLAN = BesidePlan(rate_per_s=10, warmup_s=1.0)

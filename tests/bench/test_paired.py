@@ -9,7 +9,7 @@ from corelane.bench.paired import MARK, ORDER, SENDER, BothSides, both, run_of, 
 from corelane.bench.plan import Plan
 from corelane.bench.schema import AnswerCheck, Load, Request
 from corelane.bench.senders import Manner, Reply, Target, make_sender
-from corelane.quality.squad import Question
+from corelane.domain.squad import Question
 from tests.bench.reports_for_tests import run_of as simulated
 from tests.bench.test_figures import generator_that_kept_up, request
 

@@ -10,8 +10,8 @@ from corelane.bench.schema import AnswerCheck
 from corelane.bench.senders import Reply
 from corelane.bench.synthetic import make_questions, parse_lengths
 from corelane.bench.workload import Given, Questions, read_file
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
-from corelane.quality.squad import Question
 
 SQUAD = {
     "data": [

@@ -1,0 +1,170 @@
+"""The training loop: batches in, gradients, weights, checkpoints; the best average of the weights comes out.
+
+A run that ends at any moment goes on from its last checkpoint to the same weights, bit for bit, on the same machine:
+batches follow from the seed, a step's random numbers from its number, and all else is in the checkpoint.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compile.model.reference import runner_of
+from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint, write_tensors
+from corelane.plugins.tune.training.dataset import Filled, Material, Row, passes
+from corelane.plugins.tune.training.evaluator import Judge
+from corelane.plugins.tune.training.loss import log_shares, marginal_loss, readable
+from corelane.plugins.tune.training.network import Trainee, arguments
+from corelane.plugins.tune.training.progress import Progress, Say
+from corelane.plugins.tune.training.weights import Masters, Recipe
+
+#: Files and folders of a run.
+CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
+
+#: Apart from the marginal loss, what a batch's logits are judged by: rows, start and end logits, and the tokens that an
+#: answer may have. Returns the whole loss.
+Objective = Callable[[list[Row], Filled, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long a run learns, and when it looks up.
+
+    ``judged`` is how often an epoch the development part is judged; after ``patience`` judgements without a better one
+    the run ends. ``checkpoint_s`` is the time between checkpoints.
+    """
+
+    epochs: int
+    judged: int
+    patience: int
+    checkpoint_s: float
+    seed: int
+    recipe: Recipe
+
+
+@dataclass
+class Record:
+    """Where a run is: steps done, the best judgement, judgements since, and the time taken."""
+
+    step: int = 0
+    best: float | None = None
+    best_figures: dict[str, Any] = field(default_factory=dict)
+    since_best: int = 0
+    elapsed_s: float = 0.0
+
+
+class Training:
+    """One run at work: the network, what it reads, what judges it, and its folder."""
+
+    def __init__(
+        self,
+        trainee: Trainee,
+        material: Material,
+        judge: Judge,
+        course: Course,
+        folder: Path,
+        objective: Objective | None = None,
+    ) -> None:
+        """``objective`` is the loss; the marginal loss if not given."""
+        self._trainee = trainee
+        self._material = material
+        self._judge = judge
+        self._course = course
+        self._folder = folder
+        self._objective = objective
+        self._masters = Masters(trainee.weights, course.recipe, trainee.start)
+        self._record = Record()
+
+    def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> Record | None:
+        """Train, or go on where the folder's last checkpoint is; None if ``stopped`` says so, after a checkpoint.
+
+        The best average of the weights is kept in the folder.
+        """
+        sizes = [len(self._material.epoch(epoch)) for epoch in range(self._course.epochs)]
+        record = self._record
+        if (kept := last_checkpoint(self._folder / CHECKPOINTS)) is not None:
+            self._masters.restore(kept[0])
+            record = self._record = Record(**kept[1])
+            say(f"going on after step {record.step:,} of {sum(sizes):,}")
+        marks, saved = judged_after(sizes, self._course.judged), time.monotonic()
+        with closing(Progress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
+            for epoch, rows in batches(self._material, sizes, record.step):
+                if record.since_best >= self._course.patience:
+                    break
+                self._step(epoch, rows, sum(sizes), progress)
+                if record.step in marks:
+                    self._look_up(progress)
+                ends = stopped()
+                if record.step in marks or ends or time.monotonic() - saved >= self._course.checkpoint_s:
+                    record.elapsed_s = progress.elapsed_s
+                    write_checkpoint(self._folder / CHECKPOINTS, record.step, self._masters.state(), vars(record))
+                    saved = time.monotonic()
+                if ends:
+                    return None
+        return record
+
+    def _step(self, epoch: int, rows: list[Row], steps: int, progress: Progress) -> None:
+        record = self._record
+        # A step's random numbers follow from its number: a resumed run draws the same.
+        torch.manual_seed((self._course.seed << 32) + record.step)
+        loss = run_step(self._trainee, self._material, rows, self._objective)
+        norm = self._masters.step(record.step, steps)
+        record.step += 1
+        progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
+
+    def _look_up(self, progress: Progress) -> None:
+        """Judge the average of the weights, and keep it if it is the best."""
+        record, masters, module = self._record, self._masters, self._trainee.module
+        masters.show(masters.average)
+        module.eval()
+        verdict = self._judge.judge(runner_of(module, self._trainee.device))
+        module.train()
+        masters.show(masters.flat)
+        is_best = record.best is None or verdict.score > record.best
+        record.since_best = 0 if is_best else record.since_best + 1
+        if is_best:
+            record.best, record.best_figures = verdict.score, verdict.as_data() | {"step": record.step}
+            write_tensors(self._folder / BEST, masters.averaged(), record.best_figures)
+        progress.judged(record.step, verdict.as_data(), is_best)
+
+
+def run_step(trainee: Trainee, material: Material, rows: list[Row], objective: Objective | None) -> float:
+    """Add the gradients of a batch to the network, and return its loss. A CPU takes it in several passes."""
+    parts = [rows] if trainee.device == "cuda" else passes(rows)
+    return sum(run_pass(trainee, part, material.fill(part), objective, len(part) / len(rows)) for part in parts)
+
+
+def run_pass(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objective | None, share: float) -> float:
+    """Add the gradients of a part of a batch, ``share`` of its rows, and return its part of the loss."""
+    batch = filled.batch
+    starts, ends = trainee.module(*arguments(trainee, batch.input_ids, batch.attention_mask, batch.token_type_ids))
+    allowed = readable(starts.shape[1], *arguments(trainee, filled.context_at, filled.last))
+    if objective is None:
+        loss = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
+    else:
+        loss = objective(rows, filled, starts, ends, allowed)
+    loss = loss * share
+    loss.backward()
+    return float(loss.detach())
+
+
+def batches(material: Material, sizes: list[int], done: int) -> Iterator[tuple[int, list[Row]]]:
+    """Yield the batches after those that are done, each with its epoch."""
+    for epoch, size in enumerate(sizes):
+        if done < size:
+            yield from ((epoch, rows) for rows in material.epoch(epoch)[done:])
+        done = max(0, done - size)
+
+
+def judged_after(sizes: list[int], times: int) -> set[int]:
+    """Return the steps after which the development part is judged: ``times`` in each epoch, at its end too."""
+    found, before = set(), 0
+    for size in sizes:
+        found |= {before + max(1, size * number // times) for number in range(1, times + 1)}
+        before += size
+    return found

@@ -1,0 +1,176 @@
+"""SQuAD's scores, against known values and the official script's own words."""
+
+import json
+import re
+import string
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.domain.jobs import Result
+from corelane.domain.squad import (
+    Question,
+    best_over,
+    exact_match,
+    judge,
+    normalise,
+    read_questions,
+    summarise,
+    token_f1,
+)
+from corelane.errors import InvalidInput
+
+#: Made for these tests, with every field that the published files have.
+FILES = Path(__file__).parent / "squad"
+
+WORDS = st.lists(st.sampled_from(["the", "a", "Ada", "ada", "wrote", "It.", "1,000", "—", "'s", "an"])).map(" ".join)
+
+
+def official_normalise(text: str) -> str:
+    lowered = "".join(char for char in text.lower() if char not in set(string.punctuation))
+    return " ".join(re.sub(re.compile(r"\b(a|an|the)\b", re.UNICODE), " ", lowered).split())
+
+
+def official_f1(gold: str, predicted: str) -> float:
+    gold_tokens, predicted_tokens = official_normalise(gold).split(), official_normalise(predicted).split()
+    same = sum((Counter(gold_tokens) & Counter(predicted_tokens)).values())
+    if not gold_tokens or not predicted_tokens:
+        return int(gold_tokens == predicted_tokens)
+    if same == 0:
+        return 0
+    precision, recall = same / len(predicted_tokens), same / len(gold_tokens)
+    return 2 * precision * recall / (precision + recall)
+
+
+def result_of(text: str | None, start: int = 0, **changes: object) -> Result:
+    answer = None if text is None else {"text": text, "start": start, "end": start + len(text), "score": 0.5}
+    answers = [answer] if answer else []
+    return Result.model_validate({"index": 0, "status": "succeeded", "answer": answer, "answers": answers} | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Cat", "cat"),
+        ("  an  apple, a day! ", "apple day"),
+        ("theatre another", "theatre another"),
+        ("U.S.", "us"),
+        ("a-the-b", "atheb"),
+        ("the\tcat\n", "cat"),
+        ("«Ça»", "«ça»"),
+        ("The", ""),
+    ],
+)
+def test_normalise_matches_known_values(text: str, expected: str) -> None:
+    assert normalise(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ("the cat sat", "cat sat down", 0.8),
+        ("October 1973", "1973", 2 / 3),
+        ("Paris", "London", 0.0),
+        ("Paris", "paris!", 1.0),
+        ("", "", 1.0),
+        ("", "Paris", 0.0),
+        ("the", "", 1.0),
+        ("no no yes", "no", 0.5),
+    ],
+)
+def test_f1_matches_known_values(prediction: str, reference: str, expected: float) -> None:
+    assert token_f1(prediction, reference) == pytest.approx(expected)
+
+
+@given(st.one_of(st.text(), WORDS))
+def test_normalise_agrees_with_the_official_script(text: str) -> None:
+    assert normalise(text) == official_normalise(text)
+
+
+@given(st.one_of(st.text(), WORDS), st.one_of(st.text(), WORDS))
+def test_f1_agrees_with_the_official_script_and_is_symmetric(one: str, other: str) -> None:
+    assert token_f1(one, other) == pytest.approx(official_f1(other, one))
+    assert token_f1(one, other) == token_f1(other, one)
+    assert exact_match(one, other) <= token_f1(one, other) <= 1
+
+
+def test_the_best_reference_counts() -> None:
+    assert best_over(exact_match, "1973", ["October 1973", "1973"]) == 1
+    assert best_over(token_f1, "in 1973", ["October", "1973"]) == pytest.approx(2 / 3)
+
+
+def test_references_that_say_nothing_are_passed_over() -> None:
+    assert best_over(exact_match, "", ["the", "cat"]) == 0
+    assert best_over(exact_match, "", ["the"]) == 1
+
+
+def test_an_unanswerable_question_is_right_without_an_answer() -> None:
+    question = Question("q", "?", "Ada wrote it.", ())
+    assert judge(question, result_of(None)).exact == 1
+    assert judge(question, result_of("Ada")).exact == 0
+
+
+def test_an_answer_that_is_not_at_its_offsets_is_found_among_all_candidates() -> None:
+    question = Question("q", "?", "𝒳 Ada wrote it.", ("Ada",))
+    assert judge(question, result_of("Ada", 2)).offsets_wrong == 0
+    astray = {"text": "wrote", "start": 7, "end": 12, "score": 0.1}
+    outcome = judge(question, result_of("Ada", 2, answers=[astray]))
+    assert (outcome.offsets_given, outcome.offsets_wrong) == (2, 1)
+
+
+def test_a_failed_item_scores_nothing_and_says_why() -> None:
+    result = result_of(None, status="failed", error={"code": "worker_lost", "detail": "lost"})
+    outcome = judge(Question("q", "?", "c", ()), result)
+    assert (outcome.exact, outcome.f1, outcome.failure) == (0, 0, "lost")
+
+
+def test_a_summary_is_a_mean_in_percent() -> None:
+    question = Question("q", "?", "Ada wrote it.", ("Ada",))
+    scores = summarise([judge(question, result_of("Ada")), judge(question, result_of(None))])
+    assert (scores.questions, scores.exact, scores.f1) == (2, 50, 50)
+    assert summarise([]).questions == 0
+
+
+def test_squad_files_are_read_with_or_without_unanswerable_questions() -> None:
+    qas = [{"id": 1, "question": "q", "answers": [{"text": "x", "answer_start": 0}]}]
+    first = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": qas}]}]})
+    assert first.questions == [Question("1", "q", "x y", ("x",))]
+    assert not first.may_be_unanswerable
+    marked = [{"id": "2", "question": "q", "answers": [], "is_impossible": True}]
+    second = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": marked}]}]})
+    assert second.may_be_unanswerable
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"data": []}, {"data": [1]}, {"data": [{"id": "x"}]}, {"data": [{"paragraphs": 3}]}]
+)
+def test_other_files_are_refused(document: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_questions(document)
+    assert not re.search("Error|'[a-z]+' object|indices", str(caught.value))
+
+
+def test_what_a_file_lacks_is_named() -> None:
+    with pytest.raises(InvalidInput, match="neither SQuAD's layout nor XQuAD's: something in it has no 'data'"):
+        read_questions({"date": []})
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be_unanswerable", "without_answer", "languages"),
+    [
+        ("v1.1", False, set(), {None}),
+        ("v2.0", True, {"6f0c1a7e0012", "6f0c1a7e0013"}, {None}),
+        ("xquad", False, set(), {"en", "de", "ru", "zh"}),
+    ],
+)
+def test_whole_files_of_every_layout_are_read(
+    name: str, may_be_unanswerable: bool, without_answer: set[str], languages: set[str | None]
+) -> None:
+    asked = read_questions(json.loads((FILES / f"{name}.json").read_text(encoding="utf-8")))
+    assert (len(asked.questions), asked.may_be_unanswerable) == (4, may_be_unanswerable)
+    assert {question.id for question in asked.questions if not question.references} == without_answer
+    assert {question.language for question in asked.questions} == languages
+    assert all(text in question.context for question in asked.questions for text in question.references)

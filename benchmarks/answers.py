@@ -56,7 +56,7 @@ def main() -> None:
         scored = {name: score(client, asked, "default", {})[1] for name, asked in sets.items()}
         always = score(client, sets[names[-1 if is_quick() else 1].name], "default", {"no_answer": False})[1]
     show_files([(name, {}, outcomes) for name, outcomes in scored.items()], as_json=False)
-    answerable = summarise([each for each in always if each.question.references])
+    answerable = summarise([each for each in always if each.question.gold])
     print(f"the answerable ones of v2.0, always answering: EM {answerable.exact:.1f}, F1 {answerable.f1:.1f}")
     found: dict[str, Any] = {name: figures(outcomes) for name, outcomes in scored.items()}
     found["always answering v2.0"] = {"exact": answerable.exact, "f1": answerable.f1}
@@ -65,14 +65,14 @@ def main() -> None:
 
 def pairs(questions: Sequence[Question]) -> list[Question]:
     """Return each answerable question with its passage, and with the next passage if that has none of its answers."""
-    asked = [each for each in questions if each.references]
+    asked = [each for each in questions if each.gold]
     contexts = list(dict.fromkeys(each.context for each in asked))
     after = dict(zip(contexts, [*contexts[1:], contexts[0]], strict=True))
     found = []
     for each in asked:
         other = after[each.context]
         found.append(each)
-        if not any(answer.casefold() in other.casefold() for answer in each.references):
+        if not any(answer.casefold() in other.casefold() for answer in each.gold):
             found.append(Question(f"{each.id}-next", each.question, other, ()))
     return found
 

@@ -65,8 +65,8 @@ def main() -> int:
     with torch.inference_mode():
         for question in questions:
             answer = best_answer(model.eval(), tokenizer, question)
-            exact += best_over(exact_match, answer, question.references)
-            f1 += best_over(token_f1, answer, question.references)
+            exact += best_over(exact_match, answer, question.gold)
+            f1 += best_over(token_f1, answer, question.gold)
     count = len(questions)
     rate = count / (time.perf_counter() - began)
     print(json.dumps({"questions": count, "exact": 100 * exact / count, "f1": 100 * f1 / count, "per_s": rate}))

@@ -346,4 +346,4 @@ def answer(run: Run, batches: Sequence[tuple[Sequence[Row], Batch]], questions: 
 
 def f1_of(questions: Sequence[Question], answers: Sequence[str]) -> list[float]:
     """Return the F1 of each answer, 0 to 1."""
-    return [best_over(token_f1, given, question.references) for question, given in zip(questions, answers, strict=True)]
+    return [best_over(token_f1, given, question.gold) for question, given in zip(questions, answers, strict=True)]

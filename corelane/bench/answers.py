@@ -69,7 +69,7 @@ class Check:
 
     def _score(self, place: int, text: str) -> tuple[float, float]:
         if (place, text) not in self._scores:
-            references = self._questions.asked[place].references
+            references = self._questions.asked[place].gold
             scores = best_over(exact_match, text, references), best_over(token_f1, text, references)
             self._scores[place, text] = scores
         return self._scores[place, text]

@@ -78,7 +78,7 @@ def choose_threshold(observations: Sequence[Observation]) -> float:
     gains = np.cumsum([0.0] + [each.f1 if each.answerable else -1.0 for each in ranked])
     given = int(np.flatnonzero(gains == gains.max())[-1])
     if given == 0:
-        return -ranked[0].margin - 1.0
+        return -max((each.margin for each in ranked), default=0.0) - 1.0
     around = [each.margin for each in ranked[given - 1 : given + 1]]
     return -sum(around) / len(around)
 

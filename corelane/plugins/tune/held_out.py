@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 
 from corelane.domain.jobs import Answer, JobStatus, Result
-from corelane.domain.squad import Question, rightness
+from corelane.domain.squad import Question
 from corelane.engine.question_answering.spans import Candidate
+from corelane.plugins.tune.evaluation import rightness
 from corelane.plugins.tune.fitting import Fit, Observation, fit
 
 #: Parts of the questions, each scored by a fit of the others.
@@ -27,8 +28,8 @@ def observations(seen: Sequence[Seen]) -> list[Observation]:
         Observation(
             best.margin,
             best.log_share,
-            *rightness(asked.context[best.start : best.end], asked.references),
-            answerable=bool(asked.references),
+            *rightness(asked.context[best.start : best.end], asked.gold),
+            answerable=bool(asked.gold),
         )
         for asked, best in seen
         if best is not None
@@ -44,7 +45,7 @@ def held_out(seen: Sequence[Seen]) -> list[Result]:
     for fold in deal(seen):
         held = set(fold)
         fitted = fit(observations([each for place, each in enumerate(seen) if place not in held]))
-        results |= {place: _result(place, *seen[place], fitted) for place in fold}
+        results |= {place: result_of(place, *seen[place], fitted) for place in fold}
     return [results[place] for place in range(len(seen))]
 
 
@@ -60,10 +61,11 @@ def deal(seen: Sequence[Seen]) -> list[list[int]]:
 def _mix(seen: Sequence[Seen]) -> tuple[float, float]:
     """Return the shares of questions that have an answer, and that were answered right."""
     right = sum(each.right for each in observations(seen))
-    return sum(bool(question.references) for question, _ in seen) / len(seen), right / len(seen)
+    return sum(bool(question.gold) for question, _ in seen) / len(seen), right / len(seen)
 
 
-def _result(place: int, question: Question, best: Candidate | None, fitted: Fit) -> Result:
+def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> Result:
+    """Return what a model answers to a question with this calibration."""
     if best is None:
         return Result(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)
     known = fitted.answerable.log_chance(best.margin)

@@ -23,7 +23,7 @@ from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
-from corelane.plugins.tune.comparison import quality, read
+from corelane.plugins.tune.evaluation import evaluate
 from corelane.plugins.tune.fitting import Observation, check_kinds, choose_threshold, fit
 from corelane.plugins.tune.held_out import Seen, held_out
 from tests.artifacts_for_tests import CALIBRATION
@@ -45,9 +45,9 @@ def draw_observations(count: int, seed: int) -> list[Observation]:
 def as_seen(observed: Observation, context: str) -> Seen:
     """Return a question that this was observed of."""
     context += " right"
-    references = () if not observed.answerable else ("right",) if observed.right else ("wrong",)
+    gold = () if not observed.answerable else ("right",) if observed.right else ("wrong",)
     best = Candidate(len(context) - 5, len(context), observed.margin, observed.log_share, observed.margin)
-    return Question("q", "what", context, references), best
+    return Question("q", "what", context, gold), best
 
 
 def calibrated_copy(artifact: Artifact, folder: Path) -> Artifact:
@@ -119,8 +119,7 @@ def test_questions_in_any_order_are_judged_by_a_fit_of_their_own_mix() -> None:
         seen = [as_seen(each, str(number // 4)) for number, each in enumerate(some)]
         results = held_out(seen)
         assert [result.index for result in results] == list(range(400))
-        readings = [read(question, result) for (question, _), result in zip(seen, results, strict=True)]
-        assert quality(readings).ece < 0.08
+        assert evaluate([question for question, _ in seen], results).ece < 0.08
 
 
 def test_log_chance_is_right_far_from_the_middle() -> None:

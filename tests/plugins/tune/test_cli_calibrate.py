@@ -17,10 +17,10 @@ from corelane.domain.squad import Question, read_questions
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
-from corelane.plugins.tune.candidates import WitnessRunner
-from corelane.plugins.tune.cli.calibrate import observe
-from corelane.plugins.tune.cli.tuned import ask_here, finish
-from corelane.plugins.tune.comparison import Limits, VersionQuality, quality, read
+from corelane.plugins.tune.asking import answer, observe
+from corelane.plugins.tune.cli.tuned import finish
+from corelane.plugins.tune.comparison import Limits
+from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.held_out import deal, held_out
 from corelane.settings import Settings
 from tests.artifacts_for_tests import WORDS
@@ -45,10 +45,9 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def squad(tiny_artifact: Artifact) -> dict[str, Any]:
     """Write a file in which large margins mean answerable and large shares mean right, with some noise."""
-    runner = WitnessRunner.open(open_backend("cpu"), tiny_artifact)
-    queries = [Query(question, context) for context in contexts() for question in QUESTIONS]
-    seen = [best for best in runner.testify(queries) if best is not None]
-    assert len(seen) == len(queries)
+    questions = [Question("q", question, context, ()) for context in contexts() for question in QUESTIONS]
+    seen = [best for _, best in observe(tiny_artifact, questions) if best is not None]
+    assert len(seen) == len(questions)
     margin = sorted(best.margin for best in seen)[len(seen) // 3]
     shares = sorted(best.log_share for best in seen if best.margin > margin)
     share = shares[len(shares) // 2]
@@ -110,7 +109,7 @@ def test_what_was_fitted_is_told_to_programs(home: Path, squad: dict[str, Any], 
     assert (told["id"].partition("@")[0], told["questions"]) == ("tiny-qa", 240)
     assert (told["path"], set(told["judged"])) == (
         str(home / CALIBRATION_NAME),
-        {*VersionQuality.__slots__, "always_f1", "precisions"},
+        {"precisions", *Metrics.__dataclass_fields__},
     )
     kept = orjson.loads((home / CALIBRATION_NAME).read_bytes())
     assert told["no_answer_threshold"] == kept["no_answer_threshold"]
@@ -152,7 +151,7 @@ def test_folds_hold_whole_passages_and_the_same_mix() -> None:
     assert sorted(place for fold in folds for place in fold) == list(range(240))
     passages = [{questions[place].context for place in fold} for fold in folds]
     assert not set.intersection(*passages)
-    assert [sum(len(questions[place].references) for place in fold) for fold in folds] == [24] * 5
+    assert [sum(len(questions[place].gold) for place in fold) for fold in folds] == [24] * 5
     assert deal([(questions[0], None)] * 2) == [[0, 1]]
 
 
@@ -166,7 +165,7 @@ def test_tuned_version_passes_on_the_figure_that_is_printed(
     model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
     (model / "corelane.json").write_text('{"no_answer_threshold": 0.5}')
     settings = Settings(data_dir=tmp_path)
-    loose = Limits(exact_drop=100, f1_drop=100, operating_drop=100, ece_rise=1)
+    loose = Limits(max_em_drop=100, max_f1_drop=100, max_point_drop=100, max_ece_rise=1)
     found = finish(model, tmp_path, "tiny-qa", settings, str(tiny_model), None, loose, quiet=False)
     assert (found.against, found.id != found.against) == (before.manifest.version_id, True)
     new, old = (found.comparison["comparison"][side]["ece"] for side in ("new", "old"))
@@ -176,9 +175,7 @@ def test_tuned_version_passes_on_the_figure_that_is_printed(
     questions = read_questions(squad).questions
     after = find_artifact(settings.artifact_root, found.id, "cpu")
     for artifact, ece in ((after, new), (before, old)):
-        of_itself = quality([read(*pair) for pair in zip(questions, ask_here(artifact, questions), strict=True)]).ece
-        unseen = quality(
-            [read(*pair) for pair in zip(questions, held_out(observe(artifact, questions)), strict=True)]
-        ).ece
+        of_itself = evaluate(questions, answer(artifact, questions)).ece
+        unseen = evaluate(questions, held_out(observe(artifact, questions))).ece
         assert ece == pytest.approx(unseen)
         assert ece != pytest.approx(of_itself, abs=0.001)

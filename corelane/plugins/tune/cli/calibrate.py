@@ -13,47 +13,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts.manifest import artifact_folders, digest_file, find_artifact, model_name
+from corelane.artifacts.calibration import Calibration, write_calibration
+from corelane.artifacts.manifest import Artifact, artifact_folders, digest_file, find_artifact, model_name
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.domain.squad import PrecisionPoint, Question, precision_curve, read_document, read_questions
-from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.tune.comparison import VersionQuality, quality, read
-from corelane.settings import NEURON_PYTHON, read_settings
+from corelane.domain.squad import read_set
+from corelane.errors import InvalidInput
+from corelane.plugins.tune.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
+from corelane.settings import read_settings
 
 if TYPE_CHECKING:
-    from corelane.artifacts.calibration import Calibration
-    from corelane.artifacts.manifest import Artifact
     from corelane.plugins.tune.fitting import Observation
     from corelane.plugins.tune.held_out import Seen
-
-#: Questions answered between two steps of the progress bar.
-STEP = 64
 
 #: Values of ``min_precision`` whose effect is shown.
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """The quality of a calibration on questions that it was not fitted on, and the effects of precisions.
+class UnseenMetrics:
+    """How good a calibration is on questions that it was not fitted on, and the effects of precisions there."""
 
-    ``always_f1`` is over the answerable questions, if every question gets an answer.
-    """
-
-    quality: VersionQuality
-    always_f1: float
+    metrics: Metrics
     precisions: Sequence[PrecisionPoint]
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures as plain data."""
-        precisions = [asdict(each) for each in self.precisions]
-        return asdict(self.quality) | {"always_f1": self.always_f1, "precisions": precisions}
+        return asdict(self.metrics) | {"precisions": [asdict(each) for each in self.precisions]}
 
 
 def calibrate(
@@ -67,34 +57,26 @@ def calibrate(
 ) -> None:
     """Make a model's scores probabilities and choose when it answers: fit its calibration, kept beside its artifact."""
     settings = read_settings(data_dir=data)
-    questions = read_questions(read_document(file)).questions[:limit]
+    questions = read_set(file, limit).questions
     name = model or settings.model
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
     require("all", "numpy", "torch", "tokenizers")
-    from corelane.artifacts.calibration import write_calibration
-    from corelane.plugins.tune.fitting import check_kinds
+    from corelane.plugins.tune.asking import observe
     from corelane.plugins.tune.held_out import observations
 
     seen = observe(artifact, questions, settings.neuron_python)
     observed = observations(seen)
-    check_kinds(observed)
     calibration = calibrate_on(artifact, file, observed)
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)
-    judged: Judgement | None = None
+    unseen: UnseenMetrics | None = None
     try:
-        judged = judge(seen)
+        unseen = measure_unseen(seen)
     except InvalidInput as error:
         console.print(f"fitted, but too few contexts to cross-validate: {error.detail}", style="yellow")
     version = artifact.manifest.version_id
-    if judged is not None and not as_json:
-        console.print(report(judged, f"{version}, calibrated on {len(observed):,} questions"))
-    try:
-        path = write_calibration(artifact.path, calibration)
-        # Those for other CPU kinds too: the same scores wherever a question is answered.
-        for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
-            write_calibration(folder, calibration)
-    except OSError as error:
-        raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
+    if unseen is not None and not as_json:
+        console.print(table_of(unseen, f"{version}, calibrated on {len(observed):,} questions"))
+    path = keep(artifact, calibration)
     if as_json:
         result = {
             "id": version,
@@ -102,16 +84,16 @@ def calibrate(
             "questions": len(observed),
             "no_answer_threshold": calibration.no_answer_threshold,
         }
-        print_line(result | {"judged": None if judged is None else judged.as_data()})
+        print_line(result | {"judged": None if unseen is None else unseen.as_data()})
     else:
         console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
 
-def calibrate_on(artifact: "Artifact", file: Path, observed: Sequence["Observation"]) -> "Calibration":
-    """Return the calibration of an artifact, fitted on observations of a file."""
-    from corelane.artifacts.calibration import Calibration
-    from corelane.plugins.tune.fitting import fit
+def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation"]) -> Calibration:
+    """Return the calibration of an artifact, fitted on observations of a file; raise InvalidInput for too few."""
+    from corelane.plugins.tune.fitting import check_kinds, fit
 
+    check_kinds(observed)
     return Calibration(
         version=artifact.manifest.version,
         dtype=artifact.manifest.dtype,
@@ -123,54 +105,38 @@ def calibrate_on(artifact: "Artifact", file: Path, observed: Sequence["Observati
     ).signed()
 
 
-def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list["Seen"]:
-    """Return each question with its best span, uncalibrated."""
-    from compile.model.timing import one_thread
-    from corelane.engine.backends.protocol import open_backend
-    from corelane.engine.task import Query
-    from corelane.plugins.tune.candidates import WitnessRunner
+def keep(artifact: Artifact, calibration: Calibration) -> Path:
+    """Write a calibration beside an artifact and those for other CPU kinds; return the path of the first.
 
-    seen: list[Seen] = []
-    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with one_thread(), Progress(*bar, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("asking", total=len(questions))
-        runner = WitnessRunner.open(
-            open_backend(artifact.manifest.target, neuron_python=neuron_python), artifact, calibrated=False
-        )
-        for at in range(0, len(questions), STEP):
-            part = questions[at : at + STEP]
-            seen += zip(part, runner.testify([Query(each.question, each.context) for each in part]), strict=True)
-            progress.advance(task, len(part))
-        runner.close()
-    return seen
+    With the same calibration scores are the same wherever a question is answered. Raises SetupError.
+    """
+    for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
+        write_calibration(folder, calibration)
+    return write_calibration(artifact.path, calibration)
 
 
-def judge(seen: Sequence["Seen"]) -> Judgement:
-    """Return the quality of the calibration on unseen questions; raise InvalidInput as ``held_out`` does."""
+def measure_unseen(seen: Sequence["Seen"]) -> UnseenMetrics:
+    """Return how good a calibration is on unseen questions; raise InvalidInput as ``held_out`` does."""
     from corelane.plugins.tune.held_out import held_out, observations
 
     results = held_out(seen)
-    observed = observations(seen)
     scores = [result.answers[0].score for result in results if result.answers]
-    return Judgement(
-        quality=quality([read(question, result) for (question, _), result in zip(seen, results, strict=True)]),
-        always_f1=100 * sum(each.f1 for each in observed) / sum(each.answerable for each in observed),
-        precisions=precision_curve([(s, each.right) for s, each in zip(scores, observed, strict=True)], SHOWN),
-    )
+    pairs = [(score, each.right) for score, each in zip(scores, observations(seen), strict=True)]
+    return UnseenMetrics(evaluate([question for question, _ in seen], results), precision_curve(pairs, SHOWN))
 
 
-def report(judged: Judgement, title: str) -> Table:
-    """Return a judgement for readers."""
-    found = judged.quality
+def table_of(unseen: UnseenMetrics, title: str) -> Table:
+    """Return the figures for readers."""
+    found = unseen.metrics
     caption = (
         f"each fifth scored by a fit of the rest · ECE {found.ece:.3f}\n"
         f"as it answers by default: F1 {found.f1:.1f}, of the answerable questions {found.answerable_f1:.1f} "
-        f"({judged.always_f1:.1f} if all get an answer); {found.no_answer_accuracy:.1f} % of the others get none"
+        f"({found.always_f1:.1f} if all get an answer); {found.no_answer_accuracy:.1f} % of the others get none"
     )
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")
-    for asked in judged.precisions:
-        share = "–" if asked.precision is None else f"{asked.precision:.1%}"
-        table.add_row(f"{asked.min_precision:g}", f"{asked.answered:,}", f"{asked.coverage:.1%}", share)
+    for point in unseen.precisions:
+        share = "–" if point.precision is None else f"{point.precision:.1%}"
+        table.add_row(f"{point.min_precision:g}", f"{point.answered:,}", f"{point.coverage:.1%}", share)
     return table

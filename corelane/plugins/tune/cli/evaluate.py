@@ -12,7 +12,7 @@ With ``--against`` a second version answers the same questions, and limits decid
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,20 +28,12 @@ from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption,
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
 from corelane.domain.jobs import Result
-from corelane.domain.squad import (
-    QuestionSet,
-    ScoredResult,
-    calibration_error,
-    judge,
-    precision,
-    read_document,
-    read_questions,
-    summarise,
-)
+from corelane.domain.squad import QuestionSet, read_set
 from corelane.errors import CorelaneError, InvalidInput
-from corelane.plugins.tune.cli.evaluate_against import gate, gate_limits, warn_if_same
+from corelane.plugins.tune.cli.evaluate_against import show_comparison
 from corelane.plugins.tune.cli.evaluate_files import show_files
-from corelane.plugins.tune.comparison import Limits
+from corelane.plugins.tune.comparison import Limits, compare_versions
+from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
 from corelane.plugins.tune.saved import read_answers, save_answers
 
 if TYPE_CHECKING:
@@ -50,7 +42,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     client: Annotated["Client", Made(partial(connect, patience_s=60.0))],
-    limits: Annotated[Limits, Made(gate_limits)],
+    limits: Annotated[Limits, Made(Limits)],
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE.json[.gz]…", help="Questions in SQuAD's or XQuAD's layout.")
     ],
@@ -72,55 +64,63 @@ def evaluate(
     if len(files) > 1:
         if against is not None or save is not None:
             raise InvalidInput("--against and --save take the answers of one file: give one")
-        scored = [score(client, asked, model, options)[:2] for asked in sets]
-        show_files([(file.name, *each) for file, each in zip(files, scored, strict=True)], as_json=as_json)
-        for report, outcomes in scored:
-            _complain(report, outcomes)
+        found = [ask_and_score(client, asked, model, options)[:2] for asked in sets]
+        show_files([(file.name, *each) for file, each in zip(files, found, strict=True)], as_json=as_json)
+        for report, scored in found:
+            _complain(report, scored)
         return
     [asked], [file] = sets, files
     options = {"no_answer": asked.may_be_unanswerable} | options
     kept = None
     if against is not None and Path(against).is_file():
         kept = read_answers(Path(against), asked.questions, options)
-    report, outcomes, results = score(client, asked, model, options)
+    report, scored, results = ask_and_score(client, asked, model, options)
     version = version_of(client, model)
     if save is not None:
         save_answers(save, asked.questions, results, version, options)
+    if against is None and as_json:
+        print_line(report)
+    elif against is None:
+        Console().print(_table(file.name, report))
+    _complain(report, scored)
     if against is None:
-        if as_json:
-            print_line(report)
-        else:
-            Console().print(_table(file.name, report))
-        _complain(report, outcomes)
         return
-    _complain(report, outcomes)
     if kept is None:
         old = (version_of(client, against), list(_ask(client, asked, against, options)))
     else:
         old = (f"{kept[0]} ({Path(against).name})", kept[1])
-    warn_if_same(version, old[0])
-    gate(asked.questions, (version, results), old, limits, as_json=as_json)
+    pass_gate(asked, (version, results), old, limits, as_json=as_json)
 
 
-def read_set(path: Path, limit: int | None = None) -> QuestionSet:
-    """Return a file's questions, the first ``limit`` if given; raise InvalidInput that names the file."""
-    document = read_document(path)
-    try:
-        asked = read_questions(document)
-    except InvalidInput as error:
-        raise InvalidInput(f"{path.name}: {error.detail}") from None
-    return QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
+def pass_gate(
+    asked: QuestionSet,
+    new: tuple[str, Sequence[Result]],
+    old: tuple[str, Sequence[Result]],
+    limits: Limits,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the comparison of two named versions; raise CorelaneError if a limit is passed."""
+    if new[0] == old[0]:
+        error_console().print(f"both are {new[0]}: this shows only how steady it is", style="yellow")
+    report = compare_versions(asked.questions, new, old, limits)
+    if as_json:
+        print_line(report.as_data())
+    else:
+        show_comparison(report)
+    if report.failing:
+        raise CorelaneError(f"{report.new} does not pass against {report.old}: {'; '.join(report.failing)}")
 
 
-def score(
+def ask_and_score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
-) -> tuple[dict[str, Any], list[ScoredResult], list[Result]]:
+) -> tuple[dict[str, Any], list[Scored], list[Result]]:
     """Ask, with ``no_answer`` as the set says unless the options do; return the report, scores and results in order."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
     elapsed_s = time.monotonic() - started
-    outcomes = [judge(*pair) for pair in zip(asked.questions, results, strict=True)]
-    return make_report(asked, outcomes, elapsed_s), outcomes, results
+    scored = score_all(asked.questions, results)
+    return make_report(asked, scored, elapsed_s), scored, results
 
 
 def version_of(client: "Client", model: str) -> str:
@@ -143,32 +143,24 @@ def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, An
             progress.advance(task)
 
 
-def make_report(asked: QuestionSet, outcomes: list[ScoredResult], elapsed_s: float) -> dict[str, Any]:
+def make_report(asked: QuestionSet, scored: list[Scored], elapsed_s: float) -> dict[str, Any]:
     """Return all measurements as plain data."""
-    answerable = [each for each in outcomes if each.question.references]
-    unanswerable = [each for each in outcomes if not each.question.references]
-    languages = sorted({each.question.language for each in outcomes if each.question.language})
-    total = summarise(outcomes)
+    answerable, unanswerable = split(scored)
+    languages = sorted({each.question.language for each in scored if each.question.language})
+    total = measure(scored)
     return {
         **asdict(total),
         "no_answer": asked.may_be_unanswerable,
-        "answerable": asdict(summarise(answerable)),
-        "unanswerable": {"questions": len(unanswerable), "accuracy": summarise(unanswerable).exact},
-        "answered": sum(each.answered for each in outcomes) / len(outcomes),
-        "precision": precision(outcomes),
-        "ece": calibration_error(_confidences(outcomes)),
+        "answerable": asdict(means(answerable)),
+        "unanswerable": {"questions": len(unanswerable), "accuracy": means(unanswerable).exact},
         "languages": {
-            language: asdict(summarise(each for each in outcomes if each.question.language == language))
+            language: asdict(means([each for each in scored if each.question.language == language]))
             for language in languages
         },
         "elapsed_s": elapsed_s,
-        "questions_per_s": len(outcomes) / elapsed_s if elapsed_s > 0 else 0.0,
+        "questions_per_s": len(scored) / elapsed_s if elapsed_s > 0 else 0.0,
         "offsets_right": 1 - total.offsets_wrong / total.offsets_given if total.offsets_given else 1.0,
     }
-
-
-def _confidences(outcomes: list[ScoredResult]) -> list[tuple[float, float]]:
-    return [(each.confidence, each.exact) for each in outcomes if each.confidence is not None]
 
 
 def _table(title: str, report: dict[str, Any]) -> Table:
@@ -196,13 +188,13 @@ def _caption(report: dict[str, Any]) -> str:
     return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given}\nECE {report['ece']:.3f}"
 
 
-def _complain(report: dict[str, Any], outcomes: list[ScoredResult]) -> None:
+def _complain(report: dict[str, Any], scored: list[Scored]) -> None:
     """Print the first failure; raise CorelaneError if an answer differs from the text at its offsets."""
-    failed = next((each for each in outcomes if each.failure is not None), None)
+    failed = next((each for each in scored if each.failure is not None), None)
     if failed is not None:
         text = f"{report['failed']} failed; first, question {failed.question.id}: {failed.failure}"
         error_console().print(text, style="yellow")
-    wrong = next((each.question.id for each in outcomes if each.offsets_wrong), None)
+    wrong = next((each.question.id for each in scored if each.offsets_wrong), None)
     if wrong is not None:
         raise CorelaneError(
             f"{report['offsets_wrong']} answers differ from the text at their offsets; the first is of question {wrong}"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corelane.cli.output import print_line
-from corelane.domain.squad import ScoredResult, calibration_error, precision_curve, summarise
+from corelane.plugins.tune.evaluation import Scored, measure, precision_curve
 
 #: The scores that coverage is given for.
 LEAST_SCORES = (0.8, 0.9)
@@ -24,14 +24,14 @@ CAPTION = (
 )
 
 #: A file's name, its report and its scores.
-ScoredFile = tuple[str, dict[str, Any], list[ScoredResult]]
+ScoredFile = tuple[str, dict[str, Any], list[Scored]]
 
 
 def show_files(files: Sequence[ScoredFile], *, as_json: bool) -> None:
     """Print a row for each file and one for all, or the same as one JSON object."""
-    total = figures([each for _, _, outcomes in files for each in outcomes])
+    total = figures([each for _, _, scored in files for each in scored])
     if as_json:
-        rows = [{"file": name} | report | figures(outcomes) for name, report, outcomes in files]
+        rows = [{"file": name} | report | figures(scored) for name, report, scored in files]
         print_line({"files": rows, "all": total})
         return
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False, caption=CAPTION, caption_justify="left")
@@ -39,30 +39,28 @@ def show_files(files: Sequence[ScoredFile], *, as_json: bool) -> None:
     scores = [f"≥ {least:g}" for least in LEAST_SCORES]
     for heading in ("questions", "EM", "F1", "F1 if any", "none", "ECE", *scores):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, _, outcomes in files:
-        table.add_row(name.removesuffix(".gz").removesuffix(".json"), *cells(figures(outcomes)))
+    for name, _, scored in files:
+        table.add_row(name.removesuffix(".gz").removesuffix(".json"), *cells(figures(scored)))
     table.add_section()
     table.add_row("all", *cells(total))
     Console().print(table)
 
 
-def figures(outcomes: Sequence[ScoredResult]) -> dict[str, Any]:
+def figures(scored: Sequence[Scored]) -> dict[str, Any]:
     """Return what a row says of some results; None where a figure has no questions."""
-    answerable = [each for each in outcomes if each.question.references]
-    unanswerable = [each for each in outcomes if not each.question.references]
-    total = summarise(outcomes)
+    found = measure(scored)
     # A question without an answer has none at any score.
     scores = [
         (each.confidence if each.answered and each.confidence is not None else -1.0, each.exact == 1.0)
-        for each in outcomes
+        for each in scored
     ]
     return {
-        "questions": total.questions,
-        "exact": total.exact,
-        "f1": total.f1,
-        "answerable_f1": summarise(answerable).f1 if answerable else None,
-        "unanswerable_accuracy": summarise(unanswerable).exact if unanswerable else None,
-        "ece": calibration_error([(each.confidence, each.exact) for each in outcomes if each.confidence is not None]),
+        "questions": found.questions,
+        "exact": found.exact,
+        "f1": found.f1,
+        "answerable_f1": found.answerable_f1,
+        "unanswerable_accuracy": found.no_answer_accuracy,
+        "ece": found.ece,
         "coverage": [
             {"min_precision": point.min_precision, "coverage": point.coverage, "precision": point.precision}
             for point in precision_curve(scores, LEAST_SCORES)

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.artifacts.manifest import Artifact, artifact_folders, digest_file, find_artifact, model_name
+from compile.build import build as compile_model
+from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, read_calibration
+from corelane.artifacts.manifest import Artifact, digest_file, find_artifact, model_name
 from corelane.cli.compile import show_progress
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result
-from corelane.domain.squad import Question, read_document, read_questions
+from corelane.domain.squad import Question, read_set
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
-from corelane.plugins.tune.cli.calibrate import calibrate_on, observe
-from corelane.plugins.tune.cli.evaluate_against import report, show
-from corelane.plugins.tune.comparison import ECE_RISEN, Limits, check, compare, quality, read
+from corelane.plugins.tune.asking import answer, observe
+from corelane.plugins.tune.cli.calibrate import calibrate_on, keep
+from corelane.plugins.tune.cli.evaluate_against import show_comparison
+from corelane.plugins.tune.comparison import ECE_RISEN, Limits, compare_versions
+from corelane.plugins.tune.evaluation import evaluate
+from corelane.plugins.tune.held_out import held_out, observations
 from corelane.settings import Settings
 
 #: The development part of a run, in its folder.
@@ -25,9 +30,6 @@ DEV_NAME = "dev.json"
 
 #: What the figures are, of questions that a version was calibrated on.
 CROSS_VALIDATED = "All figures are cross-validated: each fifth of the passages is judged by a calibration of the rest"
-
-#: Questions answered at a time.
-AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,12 @@ def finish(
     """
     console = error_console()
     dev = run / DEV_NAME
-    questions = read_questions(read_document(dev)).questions
+    questions = read_set(dev).questions
     before = version_before(name, settings, began_with, against)
     artifact = build(str(model), name, settings)
     unseen = calibrate(artifact, dev, questions, model)
-    results = unseen or ask_here(artifact, questions)
-    total = quality([read(*pair) for pair in zip(questions, results, strict=True)])
+    results = unseen or answer(artifact, questions)
+    total = evaluate(questions, results)
     ece = None if unseen is None else total.ece
     version = artifact.manifest.version_id
     said = "not calibrated" if ece is None else f"calibrated, ECE {ece:.3f}. {CROSS_VALIDATED}"
@@ -80,8 +82,11 @@ def finish(
     comparison: Mapping[str, Any] = {}
     failing: Sequence[str] = ()
     if before is not None and old != version:
-        both = (version, results), (str(old), answers_of(before, dev, questions))
-        comparison, failing = side_by_side(questions, *both, limits, quiet=quiet)
+        known = (str(old), answers_of(before, dev, questions))
+        report = compare_versions(questions, (version, results), known, limits)
+        comparison, failing = report.as_data(), report.failing
+        if not quiet:
+            show_comparison(report)
     commands = roll_out(version, old, dev)
     if not quiet and not failing:
         console.print("\nto roll it out:", *(f"  {line}" for line in commands), sep="\n")
@@ -97,24 +102,6 @@ def refusal(found: Compiled) -> str:
             "--set-aside), or allow the rise (--max-ece-rise 1)"
         )
     return said
-
-
-def side_by_side(
-    questions: Sequence[Question],
-    new: tuple[str, Sequence[Result]],
-    old: tuple[str, Sequence[Result]],
-    limits: Limits,
-    *,
-    quiet: bool,
-) -> tuple[Mapping[str, Any], Sequence[str]]:
-    """Compare two named versions, print that unless ``quiet``, and return it with the limits that were passed."""
-    sides = [[read(*pair) for pair in zip(questions, results, strict=True)] for _, results in (new, old)]
-    found = compare(*sides)
-    checks = check(found, limits)
-    if not quiet:
-        show(new[0], old[0], found, checks, sides)
-    failing = [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in checks if not each.holds]
-    return report(new[0], old[0], found, checks, sides), failing
 
 
 def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
@@ -147,10 +134,8 @@ def version_before(name: str, settings: Settings, began_with: str, against: str 
 
 def build(model: str, name: str, settings: Settings) -> Artifact:
     """Compile a model for this machine's CPU, with a progress bar."""
-    from compile.build import build
-
     with show_progress() as step:
-        return build(model, settings=settings, name=name, report=step)
+        return compile_model(model, settings=settings, name=name, report=step)
 
 
 def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> list[Result] | None:
@@ -159,21 +144,14 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
     The model's folder keeps the calibration too: where it is compiled again, it is calibrated. If the part is too small
     or one-sided, say so and return None. Raises SetupError for a folder that cannot be written.
     """
-    from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, write_calibration
-    from corelane.plugins.tune.fitting import check_kinds
-    from corelane.plugins.tune.held_out import held_out, observations
-
     seen = observe(artifact, questions)
-    observed = observations(seen)
     try:
-        check_kinds(observed)
-        calibration = calibrate_on(artifact, file, observed)
+        calibration = calibrate_on(artifact, file, observations(seen))
         results = held_out(seen)
     except InvalidInput as error:
         error_console().print(f"not calibrated: {error.detail}")
         return None
-    for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
-        write_calibration(folder, calibration)
+    keep(artifact, calibration)
     try:
         carry_calibration(artifact.path / CALIBRATION_NAME, model / SHIPPED_NAME)
     except OSError as error:
@@ -183,27 +161,8 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
 
 def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[Result]:
     """Return what a version answers to a file's questions: cross-validated, if it was calibrated on this file."""
-    from corelane.artifacts.calibration import read_calibration
-    from corelane.plugins.tune.held_out import held_out
-
     calibration = read_calibration(artifact.path, artifact.manifest.version)
     if calibration is not None and calibration.file_digest == digest_file(file):
         with suppress(InvalidInput):
             return held_out(observe(artifact, questions))
-    return ask_here(artifact, questions)
-
-
-def ask_here(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
-    """Ask a version every question, in this process."""
-    from compile.model.timing import one_thread
-    from corelane.engine.backends.protocol import open_backend
-    from corelane.engine.runner import Runner
-    from corelane.engine.task import Query
-
-    results: list[dict[str, Any]] = []
-    with one_thread():
-        runner = Runner.open(open_backend(artifact.manifest.target), artifact)
-        for at in range(0, len(questions), AT_ONCE):
-            results += runner.answer([Query(each.question, each.context) for each in questions[at : at + AT_ONCE]])
-        runner.close()
-    return [Result.model_validate(each | {"index": number}) for number, each in enumerate(results)]
+    return answer(artifact, questions)

@@ -92,7 +92,7 @@ class Reading:
     fixed: bool = False
 
 
-class Material:
+class Dataset:
     """The examples of all files in tokens, with the share of each file that an epoch reads."""
 
     def __init__(
@@ -199,7 +199,7 @@ class Material:
         best, most = None, -1
         for at in rng.integers(len(known), size=LOOKED_AT):
             other = self.items[known[int(at)]].example
-            if other.context == item.example.context or any(text in other.context for text in item.example.references):
+            if other.context == item.example.context or any(text in other.context for text in item.example.gold):
                 continue
             shared = len(asked & set(self.items[known[int(at)]].context.ids.tolist()))
             if shared > most:

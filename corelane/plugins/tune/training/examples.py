@@ -4,9 +4,7 @@ An answer is a literal span: ``context[start:end] == text``. A file in which tha
 fault is named with its line, up to a limit.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +12,8 @@ from typing import Any
 
 import orjson
 
-from corelane.errors import InvalidInput, SetupError
-
-GZIP_MAGIC = b"\x1f\x8b"
+from corelane.domain.squad import entries, read_unzipped, what_is_wrong
+from corelane.errors import InvalidInput
 
 #: Faults that a refusal lists; it counts the others.
 MOST_LISTED = 20
@@ -39,7 +36,7 @@ class Example:
     title: str = ""
 
     @property
-    def references(self) -> tuple[str, ...]:
+    def gold(self) -> tuple[str, ...]:
         """The texts of the answers."""
         return tuple(self.context[start:end] for start, end in self.answers)
 
@@ -59,28 +56,31 @@ Entry = tuple[str, Mapping[str, Any]]
 
 def read_examples(path: Path) -> list[Example]:
     """Return the examples of a file; raise InvalidInput listing what is wrong, SetupError if it cannot be read."""
-    content = _read(path)
+    content = read_unzipped(path)
     document = _parse(content)
-    entries = list(_lines(content) if document is None else _articles(document, path))
-    found: list[Example] = []
+    try:
+        found = list(_lines(content) if document is None else entries(document))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"{path} is not in SQuAD's layout: {what_is_wrong(error)}") from None
+    examples: list[Example] = []
     faults: list[tuple[str, str]] = []
-    for place, entry in entries:
+    for place, entry in found:
         try:
-            found.append(make_example(entry, f"{path.name}#{len(found)}"))
+            examples.append(make_example(entry, f"{path.name}#{len(examples)}"))
         except Faulty as fault:
             faults.append((place if document is None else _place_of(content, place, entry), str(fault)))
     if faults:
-        raise InvalidInput(complaint(path.name, faults, len(entries)))
-    if not found:
+        raise InvalidInput(complaint(path.name, faults, len(found)))
+    if not examples:
         raise InvalidInput(f"{path} has no questions")
-    return found
+    return examples
 
 
-def complaint(name: str, faults: Sequence[tuple[str, str]], entries: int) -> str:
+def complaint(name: str, faults: Sequence[tuple[str, str]], questions: int) -> str:
     """Return the refusal of a file: each fault on a line of its own, up to a limit."""
     listed = "".join(f"\n  {place}: {fault}" for place, fault in faults[:MOST_LISTED])
     more = f"\n  and {len(faults) - MOST_LISTED:,} more" if len(faults) > MOST_LISTED else ""
-    return f"{len(faults):,} of the {entries:,} questions of {name} cannot be learnt from:{listed}{more}"
+    return f"{len(faults):,} of the {questions:,} questions of {name} cannot be learnt from:{listed}{more}"
 
 
 def make_example(entry: Mapping[str, Any], id: str) -> Example:
@@ -141,14 +141,6 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…")
 
 
-def _read(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
-    except (OSError, EOFError, zlib.error) as error:
-        raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
 def _parse(content: bytes) -> Mapping[str, Any] | None:
     """Return a document in SQuAD's layout; None if the content is lines."""
     try:
@@ -168,20 +160,6 @@ def _lines(content: bytes) -> Iterator[Entry]:
             entry = None
         # A line that is no object has no fields, and is refused for that.
         yield f"line {number}", entry if isinstance(entry, dict) else {}
-
-
-def _articles(document: Mapping[str, Any], path: Path) -> Iterator[Entry]:
-    try:
-        for at_article, article in enumerate(document["data"]):
-            if "paragraphs" not in article:
-                yield f"data[{at_article}]", article
-                continue
-            for at_paragraph, paragraph in enumerate(article["paragraphs"]):
-                shared = {"context": paragraph["context"], "title": article.get("title")}
-                for at, entry in enumerate(paragraph["qas"]):
-                    yield f"data[{at_article}].paragraphs[{at_paragraph}].qas[{at}]", {**entry, **shared}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"{path} is not in SQuAD's layout: {error!r}") from None
 
 
 def _place_of(content: bytes, place: str, entry: Mapping[str, Any]) -> str:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from compile.model.reference import runner_of
 from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint, write_tensors
-from corelane.plugins.tune.training.dataset import Filled, Material, Row, passes
-from corelane.plugins.tune.training.evaluator import Judge
+from corelane.plugins.tune.training.dataset import Dataset, Filled, Row, passes
+from corelane.plugins.tune.training.evaluator import Evaluator
 from corelane.plugins.tune.training.loss import log_shares, marginal_loss, readable
-from corelane.plugins.tune.training.network import Trainee, arguments
+from corelane.plugins.tune.training.network import TrainableModel, arguments
 from corelane.plugins.tune.training.progress import Progress, Say
-from corelane.plugins.tune.training.weights import Masters, Recipe
+from corelane.plugins.tune.training.weights import Fp32Weights, Recipe
 
 #: Files and folders of a run.
 CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
@@ -32,7 +32,7 @@ Objective = Callable[[list[Row], Filled, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Schedule:
     """How long a run learns, and when it looks up.
 
     ``judged`` is how often an epoch the development part is judged; after ``patience`` judgements without a better one
@@ -63,21 +63,21 @@ class Training:
 
     def __init__(
         self,
-        trainee: Trainee,
-        material: Material,
-        judge: Judge,
-        course: Course,
+        model: TrainableModel,
+        dataset: Dataset,
+        evaluator: Evaluator,
+        schedule: Schedule,
         folder: Path,
         objective: Objective | None = None,
     ) -> None:
         """``objective`` is the loss; the marginal loss if not given."""
-        self._trainee = trainee
-        self._material = material
-        self._judge = judge
-        self._course = course
+        self._model = model
+        self._dataset = dataset
+        self._evaluator = evaluator
+        self._schedule = schedule
         self._folder = folder
         self._objective = objective
-        self._masters = Masters(trainee.weights, course.recipe, trainee.start)
+        self._weights = Fp32Weights(model.weights, schedule.recipe, model.start)
         self._record = Record()
 
     def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> Record | None:
@@ -85,24 +85,24 @@ class Training:
 
         The best average of the weights is kept in the folder.
         """
-        sizes = [len(self._material.epoch(epoch)) for epoch in range(self._course.epochs)]
+        sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._schedule.epochs)]
         record = self._record
         if (kept := last_checkpoint(self._folder / CHECKPOINTS)) is not None:
-            self._masters.restore(kept[0])
+            self._weights.restore(kept[0])
             record = self._record = Record(**kept[1])
             say(f"going on after step {record.step:,} of {sum(sizes):,}")
-        marks, saved = judged_after(sizes, self._course.judged), time.monotonic()
+        marks, saved = judged_after(sizes, self._schedule.judged), time.monotonic()
         with closing(Progress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
-            for epoch, rows in batches(self._material, sizes, record.step):
-                if record.since_best >= self._course.patience:
+            for epoch, rows in batches(self._dataset, sizes, record.step):
+                if record.since_best >= self._schedule.patience:
                     break
                 self._step(epoch, rows, sum(sizes), progress)
                 if record.step in marks:
                     self._look_up(progress)
                 ends = stopped()
-                if record.step in marks or ends or time.monotonic() - saved >= self._course.checkpoint_s:
+                if record.step in marks or ends or time.monotonic() - saved >= self._schedule.checkpoint_s:
                     record.elapsed_s = progress.elapsed_s
-                    write_checkpoint(self._folder / CHECKPOINTS, record.step, self._masters.state(), vars(record))
+                    write_checkpoint(self._folder / CHECKPOINTS, record.step, self._weights.state(), vars(record))
                     saved = time.monotonic()
                 if ends:
                     return None
@@ -111,39 +111,41 @@ class Training:
     def _step(self, epoch: int, rows: list[Row], steps: int, progress: Progress) -> None:
         record = self._record
         # A step's random numbers follow from its number: a resumed run draws the same.
-        torch.manual_seed((self._course.seed << 32) + record.step)
-        loss = run_step(self._trainee, self._material, rows, self._objective)
-        norm = self._masters.step(record.step, steps)
+        torch.manual_seed((self._schedule.seed << 32) + record.step)
+        loss = run_step(self._model, self._dataset, rows, self._objective)
+        norm = self._weights.step(record.step, steps)
         record.step += 1
         progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
 
     def _look_up(self, progress: Progress) -> None:
-        """Judge the average of the weights, and keep it if it is the best."""
-        record, masters, module = self._record, self._masters, self._trainee.module
-        masters.show(masters.average)
+        """Evaluate the average of the weights, and keep it if it is the best."""
+        record, weights, module = self._record, self._weights, self._model.module
+        weights.show(weights.average)
         module.eval()
-        verdict = self._judge.judge(runner_of(module, self._trainee.device))
+        scores = self._evaluator.evaluate(runner_of(module, self._model.device))
         module.train()
-        masters.show(masters.flat)
-        is_best = record.best is None or verdict.score > record.best
+        weights.show(weights.flat)
+        is_best = record.best is None or scores.score > record.best
         record.since_best = 0 if is_best else record.since_best + 1
         if is_best:
-            record.best, record.best_figures = verdict.score, verdict.as_data() | {"step": record.step}
-            write_tensors(self._folder / BEST, masters.averaged(), record.best_figures)
-        progress.judged(record.step, verdict.as_data(), is_best)
+            record.best, record.best_figures = scores.score, scores.as_data() | {"step": record.step}
+            write_tensors(self._folder / BEST, weights.averaged(), record.best_figures)
+        progress.judged(record.step, scores.as_data(), is_best)
 
 
-def run_step(trainee: Trainee, material: Material, rows: list[Row], objective: Objective | None) -> float:
+def run_step(model: TrainableModel, dataset: Dataset, rows: list[Row], objective: Objective | None) -> float:
     """Add the gradients of a batch to the network, and return its loss. A CPU takes it in several passes."""
-    parts = [rows] if trainee.device == "cuda" else passes(rows)
-    return sum(run_pass(trainee, part, material.fill(part), objective, len(part) / len(rows)) for part in parts)
+    parts = [rows] if model.device == "cuda" else passes(rows)
+    return sum(run_pass(model, part, dataset.fill(part), objective, len(part) / len(rows)) for part in parts)
 
 
-def run_pass(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objective | None, share: float) -> float:
+def run_pass(
+    model: TrainableModel, rows: list[Row], filled: Filled, objective: Objective | None, share: float
+) -> float:
     """Add the gradients of a part of a batch, ``share`` of its rows, and return its part of the loss."""
     batch = filled.batch
-    starts, ends = trainee.module(*arguments(trainee, batch.input_ids, batch.attention_mask, batch.token_type_ids))
-    allowed = readable(starts.shape[1], *arguments(trainee, filled.context_at, filled.last))
+    starts, ends = model.module(*arguments(model, batch.input_ids, batch.attention_mask, batch.token_type_ids))
+    allowed = readable(starts.shape[1], *arguments(model, filled.context_at, filled.last))
     if objective is None:
         loss = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
     else:
@@ -153,11 +155,11 @@ def run_pass(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objec
     return float(loss.detach())
 
 
-def batches(material: Material, sizes: list[int], done: int) -> Iterator[tuple[int, list[Row]]]:
+def batches(dataset: Dataset, sizes: list[int], done: int) -> Iterator[tuple[int, list[Row]]]:
     """Yield the batches after those that are done, each with its epoch."""
     for epoch, size in enumerate(sizes):
         if done < size:
-            yield from ((epoch, rows) for rows in material.epoch(epoch)[done:])
+            yield from ((epoch, rows) for rows in dataset.epoch(epoch)[done:])
         done = max(0, done - size)
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -17,18 +17,17 @@ from compile.model.source import CONFIG_NAME, SERVING_NAME, SMALL_FILES, find_so
 from compile.torch.head import HEADS
 from corelane.artifacts.instructions import FAST_BY, instruction_sets
 from corelane.errors import ModelRefused
-
-Precision = Literal["auto", "bf16", "fp32"]
+from corelane.plugins.tune.training.plan import Precision
 
 #: Weights of the answering head: a model that was not trained to answer questions starts with random ones.
 HEAD = tuple(f"{name}." for name in HEADS)
 
 
 @dataclass(frozen=True, slots=True)
-class Trainee:
+class TrainableModel:
     """A network under training, and the tensors that learn, by name; ``start`` holds these in fp32."""
 
-    model: SourceModel
+    source: SourceModel
     module: Any
     device: str
     weights: dict[str, nn.Parameter]
@@ -81,7 +80,7 @@ def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold:
     new.rename(folder)
 
 
-def load_trainee(folder: Path, precision: Precision, dropout: float, frozen: bool) -> Trainee:
+def load_trainable(folder: Path, precision: Precision, dropout: float, frozen: bool) -> TrainableModel:
     """Load a network for training. ``frozen`` keeps the embeddings of words as they are."""
     with quiet_transformers():
         model = load_model(find_source(str(folder), folder.parent))
@@ -94,7 +93,7 @@ def load_trainee(folder: Path, precision: Precision, dropout: float, frozen: boo
     start = {name: each.detach().clone() for name, each in model.network.named_parameters() if each.requires_grad}
     module = wrap(model).to(device, choose_dtype(precision, device)).train()
     weights = {name: each for name, each in model.network.named_parameters() if each.requires_grad}
-    return Trainee(model, module, device, weights, start)
+    return TrainableModel(model, module, device, weights, start)
 
 
 def set_dropout(network: nn.Module, share: float) -> None:
@@ -117,6 +116,6 @@ def choose_dtype(precision: Precision, device: str) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
-def arguments(trainee: Trainee, *arrays: Any) -> tuple[Tensor, ...]:
+def arguments(model: TrainableModel, *arrays: Any) -> tuple[Tensor, ...]:
     """Return arrays as tensors on the network's device."""
-    return tuple(torch.from_numpy(array).to(trainee.device) for array in arrays)
+    return tuple(torch.from_numpy(array).to(model.device) for array in arrays)

@@ -7,25 +7,25 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.source import find_source
-from corelane.artifacts.manifest import digest_file
 from corelane.engine.cores import keep_memory
 from corelane.errors import SetupError
 from corelane.plugins.tune.training.checkpoints import read_tensors
-from corelane.plugins.tune.training.dataset import Material, Reading, bounded
-from corelane.plugins.tune.training.evaluator import Judge
+from corelane.plugins.tune.training.dataset import Dataset, Reading, bounded
+from corelane.plugins.tune.training.evaluator import Evaluator
 from corelane.plugins.tune.training.examples import Example, Split, read_examples, split_examples, squad_layout
-from corelane.plugins.tune.training.loop import BEST, Course, Training
-from corelane.plugins.tune.training.network import Precision, Trainee, load_trainee, save, save_start
+from corelane.plugins.tune.training.loop import BEST, Schedule, Training
+from corelane.plugins.tune.training.network import TrainableModel, load_trainable, save, save_start
+from corelane.plugins.tune.training.plan import Plan
 from corelane.plugins.tune.training.progress import Say, duration
-from corelane.plugins.tune.training.teachers import Lesson, consult, follow
+from corelane.plugins.tune.training.teachers import consult, follow
 from corelane.plugins.tune.training.weights import Recipe
 
 #: Files and folders of a run beside those of its loop.
@@ -33,43 +33,6 @@ RUN, LOCK, START, MODEL, DEV = "run.json", "lock", "start", "model", "dev.json"
 
 #: Dtypes that a model can be saved in.
 SAVED = {"fp32": torch.float32, "fp16": torch.float16}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run learns, and how. Two runs with the same plan on the same machine end with the same weights."""
-
-    model: str
-    files: tuple[Path, ...]
-    shares: tuple[float, ...]
-    dev: tuple[Path, ...] = ()
-    set_aside: tuple[str, ...] = ()
-    dev_share: float = 0.05
-    limit: int | None = None
-    epochs: int = 3
-    learning_rate: float = 5e-5
-    warm_up: float = 0.06
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    average: float = 0.999
-    dropout: float = 0.1
-    frozen: bool = False
-    batch_tokens: int = 8192
-    max_length: int = 384
-    negatives: float = 0.0
-    judged: int = 2
-    patience: int = 6
-    seed: int = 0
-    precision: Precision = "auto"
-    threads: int = 0
-    saved_as: Literal["fp32", "fp16"] = "fp32"
-    lesson: Lesson | None = None
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the plan as plain data, with the digests of its files: a changed file is another run."""
-        files, dev = ([[path.name, digest_file(path)] for path in each] for each in (self.files, self.dev))
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return data | {"files": files, "dev": dev}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +70,20 @@ def _follow(
 ) -> Finished | None:
     keep_memory()
     torch.set_num_threads(plan.threads)
-    trainee = load_trainee(folder / START, plan.precision, plan.dropout, plan.frozen)
-    material = Material(
-        split.train, plan.shares, trainee.model.tokenizer, trainee.model.spec, reading_of(plan, trainee)
-    )
-    judge = Judge(split.dev, trainee.model, material.reading.max_length)
-    say(introduce(split, material, judge, trainee))
+    model = load_trainable(folder / START, plan.precision, plan.dropout, plan.frozen)
+    dataset = Dataset(split.train, plan.shares, model.source.tokenizer, model.source.spec, reading_of(plan, model))
+    evaluator = Evaluator(split.dev, model.source, dataset.reading.max_length)
+    say(introduce(split, dataset, evaluator, model))
     write_dev(split.dev, folder / DEV)
     objective = None
-    if plan.lesson is not None:
-        table = consult(plan.lesson, trainee, material, plan.epochs, folder, models_dir, say, stopped)
+    if plan.soft_targets is not None:
+        table = consult(plan.soft_targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
         if table is None:
             return None
-        objective = follow(table, plan.lesson)
-    record = Training(trainee, material, judge, course_of(plan, checkpoint_s), folder, objective).follow(say, stopped)
+        objective = follow(table, plan.soft_targets)
+    record = Training(model, dataset, evaluator, schedule_of(plan, checkpoint_s), folder, objective).follow(
+        say, stopped
+    )
     if record is None:
         return None
     save_best(folder, plan)
@@ -150,8 +113,8 @@ def alone(folder: Path) -> Iterator[None]:
 def read_split(plan: Plan) -> Split:
     """Read and check every file of a plan, and set the development part aside."""
     files = [read_examples(path)[: plan.limit] for path in plan.files]
-    dev = [each for path in plan.dev for each in read_examples(path)]
-    return split_examples(files, dev, plan.set_aside, plan.dev_share)
+    dev = [each for path in plan.dev or () for each in read_examples(path)]
+    return split_examples(files, dev, plan.set_aside or (), plan.dev_share)
 
 
 def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
@@ -180,30 +143,30 @@ def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
     return replace(plan, threads=known["threads"])
 
 
-def reading_of(plan: Plan, trainee: Trainee) -> Reading:
+def reading_of(plan: Plan, model: TrainableModel) -> Reading:
     """Return how the plan's examples become rows of this network."""
-    fixed = plan.lesson is not None
+    fixed = plan.soft_targets is not None
     reading = Reading(plan.max_length, plan.batch_tokens, plan.negatives, plan.seed, fixed)
-    return bounded(reading, trainee.model.max_positions)
+    return bounded(reading, model.source.max_positions)
 
 
-def course_of(plan: Plan, checkpoint_s: float) -> Course:
+def schedule_of(plan: Plan, checkpoint_s: float) -> Schedule:
     """Return how long the plan's run is."""
     recipe = Recipe(plan.learning_rate, plan.warm_up, plan.weight_decay, plan.clip, plan.average)
-    return Course(plan.epochs, plan.judged, plan.patience, checkpoint_s, plan.seed, recipe)
+    return Schedule(plan.epochs, plan.judged, plan.patience, checkpoint_s, plan.seed, recipe)
 
 
-def introduce(split: Split, material: Material, judge: Judge, trainee: Trainee) -> str:
+def introduce(split: Split, dataset: Dataset, evaluator: Evaluator, model: TrainableModel) -> str:
     """Return a sentence on what is about to be learnt."""
     asked = sum(map(len, split.train))
     unanswerable = sum(not each.answers for file in split.train for each in file)
-    dtype = str(next(trainee.module.parameters()).dtype).removeprefix("torch.")
-    where = "a GPU" if trainee.device == "cuda" else f"{torch.get_num_threads()} threads"
-    left_out = asked - len(material.items)
+    dtype = str(next(model.module.parameters()).dtype).removeprefix("torch.")
+    where = "a GPU" if model.device == "cuda" else f"{torch.get_num_threads()} threads"
+    left_out = asked - len(dataset.items)
     return (
-        f"{asked:,} questions to learn from, {unanswerable:,} of them unanswerable; {len(judge):,} to judge by; "
+        f"{asked:,} questions to learn from, {unanswerable:,} of them unanswerable; {len(evaluator):,} to judge by; "
         f"{split.dropped:,} dropped that share an article or passage with these, {left_out:,} too long; "
-        f"{trainee.model.weights / 1e6:.1f} M weights, {dtype} on {where}"
+        f"{model.source.weights / 1e6:.1f} M weights, {dtype} on {where}"
     )
 
 
@@ -222,18 +185,3 @@ def save_best(folder: Path, plan: Plan) -> None:
                 if name in weights:
                     weight.copy_(weights[name])
         save(network, folder / START, folder / MODEL, SAVED[plan.saved_as], figures["threshold"])
-
-
-def shares_of(files: Sequence[str]) -> tuple[tuple[Path, ...], tuple[float, ...]]:
-    """Return the paths and shares of files given as ``FILE`` or ``FILE=SHARE``."""
-    paths, shares = [], []
-    for each in files:
-        path, _, share = each.rpartition("=") if "=" in each and not Path(each).exists() else (each, "", "1")
-        try:
-            shares.append(float(share))
-        except ValueError:
-            raise SetupError(f"{each!r}: a share is a number, as in {path}=0.5") from None
-        if not 0 < shares[-1] <= 100:
-            raise SetupError(f"{each!r}: a share is above 0 and at most 100")
-        paths.append(Path(path))
-    return tuple(paths), tuple(shares)

@@ -5,7 +5,6 @@ logits are a file of the run: a run that was killed asks only those that have no
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,24 +16,15 @@ from compile.model.reference import runner_of, wrap
 from compile.model.source import Source, find_source
 from corelane.errors import ModelRefused
 from corelane.plugins.tune.training.checkpoints import read_tensors, write_tensors
-from corelane.plugins.tune.training.dataset import PASS_TOKENS, Filled, Material, Row, split_sorted
+from corelane.plugins.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
 from corelane.plugins.tune.training.loop import Objective
 from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss
-from corelane.plugins.tune.training.network import Trainee
+from corelane.plugins.tune.training.network import TrainableModel
+from corelane.plugins.tune.training.plan import SoftTargets
 from corelane.plugins.tune.training.progress import Say
 
 #: Rows read between two looks at whether the run was stopped.
 ROWS_AT_ONCE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """How a student follows its teachers: their names and weights, the temperature, and their part of the loss."""
-
-    teachers: tuple[str, ...]
-    weights: tuple[float, ...]
-    temperature: float
-    part: float
 
 
 class Table:
@@ -58,22 +48,22 @@ class Table:
         return starts.to(like.device), ends.to(like.device)
 
 
-def follow(table: Table, lesson: Lesson) -> Objective:
+def follow(table: Table, targets: SoftTargets) -> Objective:
     """Return the loss of a student: its distance to the teachers beside the marginal loss."""
 
     def objective(rows: list[Row], filled: Filled, starts: Tensor, ends: Tensor, allowed: Tensor) -> Tensor:
         wanted = table.of(rows, starts)
-        gaps = [distance(*pair, allowed, lesson.temperature) for pair in zip((starts, ends), wanted, strict=True)]
+        gaps = [distance(*pair, allowed, targets.temperature) for pair in zip((starts, ends), wanted, strict=True)]
         own = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
-        return lesson.part * (gaps[0] + gaps[1]) + (1 - lesson.part) * own
+        return targets.part * (gaps[0] + gaps[1]) + (1 - targets.part) * own
 
     return objective
 
 
 def consult(
-    lesson: Lesson,
-    trainee: Trainee,
-    material: Material,
+    targets: SoftTargets,
+    model: TrainableModel,
+    dataset: Dataset,
     epochs: int,
     folder: Path,
     models_dir: Path,
@@ -84,21 +74,21 @@ def consult(
 
     Raises ModelRefused for a teacher that reads other tokens than the student.
     """
-    distinct = {row for epoch in range(epochs) for rows in material.epoch(epoch) for row in rows}
+    distinct = {row for epoch in range(epochs) for rows in dataset.epoch(epoch) for row in rows}
     rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
     size = sum(row.length for row in rows)
     means = torch.zeros(2, size)
-    for number, (name, weight) in enumerate(zip(lesson.teachers, lesson.weights, strict=True)):
+    for number, (name, weight) in enumerate(zip(targets.teachers, targets.weights, strict=True)):
         source = find_source(name, models_dir)
         path = folder / f"teacher-{number}.safetensors"
         logits = _kept(path, source, size)
         if logits is None:
-            say(f"teacher {number + 1} of {len(lesson.teachers)}, {source.label}, reads {size:,} tokens")
-            logits = _ask(source, trainee, material, rows, stopped)
+            say(f"teacher {number + 1} of {len(targets.teachers)}, {source.label}, reads {size:,} tokens")
+            logits = _ask(source, model, dataset, rows, stopped)
             if logits is None:
                 return None
             write_tensors(path, {"logits": logits}, {"digest": source.digest})
-        means += logits.float() * (weight / sum(lesson.weights))
+        means += logits.float() * (weight / sum(targets.weights))
     return Table(rows, means[0], means[1])
 
 
@@ -113,21 +103,21 @@ def _kept(path: Path, source: Source, size: int) -> Tensor | None:
 
 
 def _ask(
-    source: Source, trainee: Trainee, material: Material, rows: Sequence[Row], stopped: Callable[[], bool]
+    source: Source, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
     """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
     with quiet_transformers():
         teacher = load_model(source)
-    if teacher.tokenizer.to_str() != trainee.model.tokenizer.to_str() or teacher.spec != trainee.model.spec:
+    if teacher.tokenizer.to_str() != model.source.tokenizer.to_str() or teacher.spec != model.source.spec:
         raise ModelRefused(f"{source.label} reads other tokens than the student: a teacher needs the same tokenizer")
-    module = wrap(teacher).to(trainee.device, next(trainee.module.parameters()).dtype).eval()
-    run = runner_of(module, trainee.device)
+    module = wrap(teacher).to(model.device, next(model.module.parameters()).dtype).eval()
+    run = runner_of(module, model.device)
     found: list[Tensor] = []
     for at in range(0, len(rows), ROWS_AT_ONCE):
         if stopped():
             return None
         for batch in split_sorted(rows[at : at + ROWS_AT_ONCE], PASS_TOKENS):
-            logits = run(material.fill(batch).batch)
+            logits = run(dataset.fill(batch).batch)
             for number, row in enumerate(batch):
                 pair = torch.from_numpy(logits.start[number]), torch.from_numpy(logits.end[number])
                 found.append(torch.stack(pair)[:, : row.length].half())

@@ -35,7 +35,7 @@ def rate_at(step: int, steps: int, recipe: Recipe) -> float:
     return recipe.learning_rate * max(0.0, (steps - step) / max(1, steps - rising))
 
 
-class Masters:
+class Fp32Weights:
     """The fp32 weights of a network, the optimiser's state, and the moving average."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], recipe: Recipe, exact: Mapping[str, Tensor]) -> None:

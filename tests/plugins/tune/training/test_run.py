@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from corelane.errors import ModelRefused, SetupError
 from corelane.plugins.tune.training.checkpoints import PATTERN, last_checkpoint
 from corelane.plugins.tune.training.loop import BEST, CHECKPOINTS, LOG
-from corelane.plugins.tune.training.run import Plan, alone, shares_of, tune
+from corelane.plugins.tune.training.plan import Plan, shares_of
+from corelane.plugins.tune.training.run import alone, tune
 from tests.integration.conftest import wait_for
 from tests.plugins.tune.training.made import make_document, write_document
 

@@ -43,7 +43,7 @@ def test_lines_give_answers_in_the_usual_ways(tmp_path: Path, changes: dict[str,
     path = tmp_path / "q.jsonl"
     path.write_text(f"\n{json.dumps(line)}\n", encoding="utf-8")
     [example] = read_examples(path)
-    assert example.references == ("Paris",)
+    assert example.gold == ("Paris",)
 
 
 def test_an_empty_answer_means_unanswerable() -> None:

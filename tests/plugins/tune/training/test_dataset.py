@@ -10,7 +10,7 @@ from corelane.artifacts.template import Template
 from corelane.errors import ModelRefused
 from corelane.plugins.tune.training.dataset import (
     PASS_TOKENS,
-    Material,
+    Dataset,
     Reading,
     Row,
     make_batches,
@@ -53,14 +53,14 @@ def long_example(answer_at: int) -> Example:
 
 
 def test_every_answer_is_where_the_row_says(tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]) -> None:
-    material = Material([examples], [1.0], tokenizer, spec, READING)
+    dataset = Dataset([examples], [1.0], tokenizer, spec, READING)
     seen = 0
-    for rows in material.epoch(0):
-        filled = material.fill(rows)
+    for rows in dataset.epoch(0):
+        filled = dataset.fill(rows)
         for number, (row, spans) in enumerate(zip(rows, filled.spans, strict=True)):
-            example = material.items[row.item].example
+            example = dataset.items[row.item].example
             texts = {tokenizer.decode(filled.batch.input_ids[number, a : b + 1].tolist()) for a, b in spans}
-            assert texts == set(example.references)
+            assert texts == set(example.gold)
             seen += 1
     assert seen == len(examples)
 
@@ -69,28 +69,28 @@ def test_every_answer_is_where_the_row_says(tokenizer: Tokenizer, spec: Tokenize
 def test_a_long_passage_is_cut_around_its_answer_at_random_places(
     tokenizer: Tokenizer, spec: TokenizerSpec, answer_at: int
 ) -> None:
-    material = Material([[long_example(answer_at)]], [1.0], tokenizer, spec, READING)
+    dataset = Dataset([[long_example(answer_at)]], [1.0], tokenizer, spec, READING)
     starts = set()
     for epoch in range(20):
-        [[row]] = material.epoch(epoch)
+        [[row]] = dataset.epoch(epoch)
         assert row.length == READING.max_length
-        [[(first, last)]] = material.fill([row]).spans
-        assert tokenizer.decode(material.fill([row]).batch.input_ids[0, first : last + 1].tolist()) == "paris"
+        [[(first, last)]] = dataset.fill([row]).spans
+        assert tokenizer.decode(dataset.fill([row]).batch.input_ids[0, first : last + 1].tolist()) == "paris"
         starts.add(row.start)
     assert len(starts) > 1 or answer_at in (0, 199)
 
 
 def test_fixed_rows_are_the_same_in_every_epoch(tokenizer: Tokenizer, spec: TokenizerSpec) -> None:
-    material = Material([[long_example(100)]], [1.0], tokenizer, spec, replace(READING, fixed=True))
-    assert len({row for epoch in range(9) for [row] in material.epoch(epoch)}) == 1
+    dataset = Dataset([[long_example(100)]], [1.0], tokenizer, spec, replace(READING, fixed=True))
+    assert len({row for epoch in range(9) for [row] in dataset.epoch(epoch)}) == 1
 
 
 def test_epochs_follow_from_the_seed_and_differ(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
     reading = replace(READING, negatives=0.5)
-    one, same = (Material([examples], [1.0], tokenizer, spec, reading) for _ in range(2))
-    other = Material([examples], [1.0], tokenizer, spec, replace(reading, seed=6))
+    one, same = (Dataset([examples], [1.0], tokenizer, spec, reading) for _ in range(2))
+    other = Dataset([examples], [1.0], tokenizer, spec, replace(reading, seed=6))
     assert one.epoch(1) == same.epoch(1)
     assert one.epoch(1) != one.epoch(0)
     assert one.epoch(1) != other.epoch(1)
@@ -99,10 +99,10 @@ def test_epochs_follow_from_the_seed_and_differ(
 def test_a_share_takes_each_question_equally_often_over_the_epochs(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
-    material = Material([examples, examples], [0.25, 2.0], tokenizer, spec, READING)
-    counts = np.zeros(len(material.items), dtype=int)
+    dataset = Dataset([examples, examples], [0.25, 2.0], tokenizer, spec, READING)
+    counts = np.zeros(len(dataset.items), dtype=int)
     for epoch in range(4):
-        drawn = [row.item for rows in material.epoch(epoch) for row in rows]
+        drawn = [row.item for rows in dataset.epoch(epoch) for row in rows]
         assert len(drawn) == len(examples) // 4 + 2 * len(examples)
         np.add.at(counts, drawn, 1)
     assert set(counts[: len(examples)]) == {1}
@@ -112,14 +112,14 @@ def test_a_share_takes_each_question_equally_often_over_the_epochs(
 def test_made_up_unanswerable_rows_read_another_passage_of_the_article_without_the_answer(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
-    material = Material([examples], [1.0], tokenizer, spec, replace(READING, negatives=1.0))
-    made = [row for rows in material.epoch(0) for row in rows if row.passage != row.item]
+    dataset = Dataset([examples], [1.0], tokenizer, spec, replace(READING, negatives=1.0))
+    made = [row for rows in dataset.epoch(0) for row in rows if row.passage != row.item]
     assert len(made) > 10
     for row in made:
-        asked, read = material.items[row.item].example, material.items[row.passage].example
+        asked, read = dataset.items[row.item].example, dataset.items[row.passage].example
         assert asked.title == read.title
-        assert not any(text in read.context for text in asked.references)
-        assert material.fill([row]).spans == [[]]
+        assert not any(text in read.context for text in asked.gold)
+        assert dataset.fill([row]).spans == [[]]
 
 
 def test_batches_hold_each_row_once_and_little_padding() -> None:
@@ -158,4 +158,4 @@ def test_a_model_whose_rows_begin_with_no_token_of_their_own_is_refused(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example], template: Template
 ) -> None:
     with pytest.raises(ModelRefused, match="no first token"):
-        Material([examples], [1.0], tokenizer, spec.model_copy(update={"template": template}), READING)
+        Dataset([examples], [1.0], tokenizer, spec.model_copy(update={"template": template}), READING)

@@ -28,7 +28,6 @@ from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
-from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
@@ -54,7 +53,7 @@ def make_cli() -> typer.Typer:
     cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
+    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

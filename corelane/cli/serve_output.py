@@ -24,6 +24,7 @@ from rich.text import Text
 from corelane.cli.roles import core_range
 from corelane.cli.webhook_secret import kept_secret
 from corelane.domain.addresses import local_url
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
 
@@ -162,9 +163,9 @@ def _add_api(settings: Settings, lines: list[str], below: list[str], facts: dict
     first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
     lines += [f"API      {api}", f"Docs     {api}/docs"]
     facts |= {"api": api, "try": first}
-    if settings.console:
-        lines.append(f"Console  {api}/console")
-        facts["console"] = f"{api}/console"
+    for name, path in (each for plugin in installed() for each in plugin.addresses(settings).items()):
+        lines.append(f"{name.capitalize():8} {api}{path}")
+        facts[name] = f"{api}{path}"
     below.append(f"Try      {first}")
 
 

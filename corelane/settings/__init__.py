@@ -88,7 +88,6 @@ class Settings(GroupedFields):
     # HTTP
     host: str = Field("127.0.0.1", description="Address the API listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
-    console: bool = Field(True, description="Whether the API serves the console, the pages at /console.")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
     max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
     max_upload_bytes: int = Field(

@@ -164,15 +164,6 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/generator_limit.py
-	@$(MAKE) --no-print-directory bench-cells
-
-# CELLS: cells compared with one; each may use BUDGET of a CPU.
-CELLS ?= 4
-BUDGET ?= 0.15
-
-.PHONY: bench-cells
-bench-cells: $(VENV)/.installed-bench ## Measure one cell and several, each with a budget of CPU time; CELLS=4 BUDGET=0.15
-	@$(BIN)/python benchmarks/cells.py --cells $(CELLS) --budget $(BUDGET)
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -7,6 +7,7 @@ the header ``Corelane-Cells-Missing`` which are missing.
 
 from collections.abc import Mapping, Sequence
 
+from corelane.domain.cells import CellMap
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,7 +25,6 @@ from api.errors import refuse
 from api.middleware.console_door import cookie_of, session_of
 from api.middleware.edge import Refuse, given_key
 from api.middleware.key_cache import KeyFinder
-from corelane.domain.cells import CellMap
 from corelane.errors import CorelaneError, NotFound
 from corelane.store.sessions import SessionStore
 

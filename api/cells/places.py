@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from corelane.domain.cells import CellMap, Home
 
 from api.cells.cell import Cell
 from api.cells.standing import Standing
 from api.middleware.key_cache import KeyFinder
 from corelane.domain.api_keys import Scope, unchecked_owner
-from corelane.domain.cells import CellMap, Home
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import cell_of, is_id
 from corelane.errors import StoreUnavailable, Unauthorized, Unavailable

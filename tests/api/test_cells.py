@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 import pytest
 import redis
+from corelane.domain.cells import rendezvous
+from corelane.store.cell_keys import CellKeys
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
@@ -24,7 +26,6 @@ from api.cells.ways import Kind, Way, way_of
 from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.api_keys import Scope, unchecked_owner
-from corelane.domain.cells import rendezvous
 from corelane.domain.contexts import context_id
 from corelane.domain.ids import age_key, cell_of, new_id, new_job_id, on_cell
 from corelane.domain.overview import Overview
@@ -32,7 +33,6 @@ from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
-from corelane.store.cell_keys import CellKeys
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from corelane.store.plans import Plans

@@ -1,7 +1,7 @@
 """API keys: their form, their scopes, and the digest under which they are stored.
 
-A key of service `0` is ``clk_`` and 43 characters; one of service `1` begins with ``clk_1_``, so that a gateway in front
-of several services can tell whose it is.
+A key of service `0` is ``clk_`` and 43 characters. One of service `1` begins with ``clk_1_``, by which a gateway in
+front of several services finds the one to ask.
 
 A key is 256 random bits; the store has only its SHA-256. Such a key cannot be guessed, so a fast digest is enough: slow
 ones protect passwords, which people choose. A key is found by its digest, so secrets are never compared.

@@ -13,8 +13,8 @@ class RedisFields(BaseSettings):
     cell: str = Field(
         "0",
         pattern=f"^{CELL_NAME}$",
-        description="The service that this process belongs to, where a gateway has several behind it: one character, in "
-        "every id made.",
+        description="The service that this process belongs to, of several behind a gateway: one character, in every id "
+        "made.",
     )
     replicas_ack: int = Field(
         0,

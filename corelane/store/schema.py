@@ -35,7 +35,7 @@ def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
 
 
 def require_cell(link: Callable[..., Any], cell: str) -> None:
-    """Raise SetupError if the data are another service's; a Redis that was used before names were noted is that of `0`."""
+    """Raise SetupError if the data are another service's; those of a release that noted no service are of `0`."""
     found = link("GET", keys.CELL)
     if found is None:
         first = CELL if link("EXISTS", *USED) else cell

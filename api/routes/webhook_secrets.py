@@ -26,8 +26,7 @@ async def get_secrets(
     """Return the secrets of the caller, or of the owner whom the request names, in all cells."""
     if owner is not None and not OWNER_FORM.fullmatch(owner):
         raise InvalidInput("an owner has 1 to 64 letters, digits, `.`, `_` and `-`")
-    others = [cell.link for cell in request.app.state.cells.values() if cell.link is not parts.link]
-    return WebhookSecrets([parts.link, *others], parts.jobs.owner_meant(caller, owner))
+    return WebhookSecrets(parts.link, parts.jobs.owner_meant(caller, owner))
 
 
 SecretsDep = Annotated[WebhookSecrets, Depends(get_secrets)]

@@ -157,7 +157,7 @@ def test_key_is_made_in_the_redis_of_the_service_on_the_data_folder(
 def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, raw: redis.Redis) -> None:
     at = ("--redis", settings.redis_url)
     with pytest.raises(SetupError, match="--redis URL, or its data folder with --data"):
-        check_is_corelane(FoundRedis(settings.redis_url, is_named=False, link=Link(settings.redis_url)))
+        check_is_corelane(FoundRedis(settings.redis_url, is_named=False, link=Link(settings.redis_url), cell="0"))
     assert raw.keys("*") == []
     assert "no Corelane has used the Redis at" in run("create", "--name", "a", *at).stderr
     assert "no Corelane has used" not in run("create", "--name", "b", *at).stderr
@@ -165,7 +165,7 @@ def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, r
 
 def test_commands_are_part_of_the_command_line() -> None:
     names = set(typer.main.get_command(keys).commands)  # type: ignore[attr-defined]
-    assert names == {"create", "list", "move", "revoke", "sync"}
+    assert names == {"create", "list", "revoke"}
 
 
 @pytest.mark.parametrize(

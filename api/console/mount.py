@@ -27,7 +27,7 @@ from api.console import (
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
-from api.middleware.key_cache import KeyFinder
+from api.middleware.key_cache import KeyCache
 from corelane.errors import NotFound
 from corelane.store.sessions import SessionStore
 
@@ -56,7 +56,7 @@ class Files(StaticFiles):
         return response
 
 
-def add_console(app: FastAPI, sessions: SessionStore, keys: KeyFinder) -> None:
+def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
     """Serve the console."""
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
     whole = APIRouter(include_in_schema=False)

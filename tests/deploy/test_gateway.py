@@ -17,9 +17,7 @@ from benchmarks.nginx import DOCS, NGINX, run_nginx
 from corelane.domain.api_keys import new_key
 from corelane.domain.ids import ALPHABET, cell_of, new_id, new_job_id
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
-from tests.sse import read_story
-
-yaml: Any = pytest.importorskip("yaml")
+from tests.sse import parse_blocks
 
 PAGE = DOCS / "24-gateway.md"
 
@@ -35,7 +33,7 @@ ASKED: list[tuple[dict[str, str], str, str]] = [
     ({"X-API-Key": new_key("7")}, "/v1/jobs", "0"),
     ({"X-API-Key": new_key("0"), "Authorization": f"Bearer {new_key('1')}"}, "/v1/jobs", "0"),
     ({"X-API-Key": new_key("1"), "Authorization": f"Bearer {new_key('0')}"}, "/v1/jobs", "1"),
-    # A key of a service that names none, which begins like one of another.
+    # A key of service `0` that happens to begin like one of service `1`.
     ({"X-API-Key": "clk_1_" + 41 * "x"}, "/v1/jobs", "0"),
     ({"Authorization": f"Bearer {new_key('1')}"}, "/v1/batches?limit=1", "1"),
     ({"Authorization": f"bearer {new_key('1')}"}, "/v1/hf", "1"),
@@ -102,7 +100,9 @@ def start(folder: Path, cell: str, **more: str) -> Fleet:
 
 
 def create_key(data: Path) -> str:
-    argv = [sys.executable, "-m", "corelane", "keys", "create", "--name", "ann", "--data", str(data), "--json"]
+    scopes = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
+    named = ["--name", "ann", "--owner", "ann", "--data", str(data)]
+    argv = [sys.executable, "-m", "corelane", "keys", "create", *named, *scopes, "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["key"])
@@ -125,13 +125,17 @@ def test_key_of_each_service_reaches_its_own_jobs_alone(gateway: Gateway) -> Non
 
 
 @pytest.mark.parametrize("cell", "01")
-def test_stream_of_events_passes_through(gateway: Gateway, cell: str) -> None:
+def test_stream_of_events_passes_through_as_it_comes(gateway: Gateway, cell: str) -> None:
+    """The job waits until the stream has begun."""
+    gateway.call("PUT", "/v1/pauses/owner/ann", cell).raise_for_status()
     job = gateway.call("POST", "/v1/jobs", cell, json=JOB).json()["id"]
-    with httpx2.Client(
-        base_url=gateway.http.base_url, timeout=60, headers={"X-API-Key": gateway.secrets[cell]}
-    ) as http:
-        story = [told.type for told in read_story(http, f"/v1/jobs/{job}/events")]
-    assert story[-1] == "job.completed"
+    headers = {"X-API-Key": gateway.secrets[cell]}
+    with gateway.http.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
+        pieces = response.iter_bytes()
+        assert next(pieces).startswith(b"retry:")
+        gateway.call("DELETE", "/v1/pauses/owner/ann", cell).raise_for_status()
+        *_, last = parse_blocks(pieces)
+    assert (last.type, last.data["id"], last.data["status"]) == ("job.completed", job, "succeeded")
 
 
 def test_gateway_answers_probes_itself_and_has_no_console(gateway: Gateway) -> None:
@@ -154,6 +158,7 @@ def test_service_that_is_down_hurts_its_own_callers_alone(gateway: Gateway) -> N
 
 def envoy() -> dict[str, Any]:
     """Return the resources of Envoy on the page."""
+    yaml: Any = pytest.importorskip("yaml")
     [text] = re.findall(r"^```yaml\n(.+?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = yaml.safe_load(text)["static_resources"]
     return found

@@ -67,7 +67,7 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
 .PHONY: nginx
-nginx: ## Install Debian's nginx for the test of the configuration in docs/23-security.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/24-gateway.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser
@@ -168,15 +168,6 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/generator_limit.py
-	@$(MAKE) --no-print-directory bench-cells
-
-# CELLS: cells compared with one; each may use BUDGET of a CPU.
-CELLS ?= 4
-BUDGET ?= 0.15
-
-.PHONY: bench-cells
-bench-cells: $(VENV)/.installed-bench ## Measure one cell and several, each with a budget of CPU time; CELLS=4 BUDGET=0.15
-	@$(BIN)/python benchmarks/cells.py --cells $(CELLS) --budget $(BUDGET)
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -9,7 +9,6 @@ from corelane.cli.batches import batches
 from corelane.cli.bench import bench
 from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
-from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.contexts import contexts
@@ -53,7 +52,7 @@ def make_cli() -> typer.Typer:
     cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, backup, restore):
+    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

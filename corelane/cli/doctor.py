@@ -74,11 +74,8 @@ def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     settings = read_settings(data_dir=data)
     if "redis_url" not in settings.model_fields_set and (running := running_redis(settings.data_dir)):
         settings = settings.model_copy(update={"redis_url": running})
-    if settings.cells is not None:
-        settings = next(iter(settings.of_cells().values()))
     with Console(stderr=True).status("checking …"):
         checks = [check(settings) for check in CHECKS]
-        checks += [check_cells(settings)] if settings.cells is not None else []
     is_fit = all(check.state != "fail" for check in checks)
     if as_json:
         print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
@@ -199,22 +196,6 @@ def judge_troubles(troubles: Sequence[Trouble]) -> Check:
         return Check("service", "ok", "webhooks, sweeps, feeding and batches are on time, and nothing is in trouble")
     found = "\n".join(f"{trouble.part}: {trouble.text}" for trouble in troubles)
     return Check("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
-
-
-def check_cells(settings: Settings) -> Check:
-    """Check that every cell answers and has the same keys."""
-    from corelane.cli.cells import look
-    from corelane.store.cell_keys import CellKeys
-    from corelane.store.link.blocking import Link
-
-    every = settings.of_cells()
-    away = [name for name, each in every.items() if look(each, is_draining=False)["problem"]]
-    if away:
-        found = f"{', '.join(away)} of {', '.join(every)} do not answer: their jobs wait there"
-        return Check("cells", "fail", found, "`corelane cells` says why")
-    if CellKeys({name: Link(each.redis_url, PROBE_TIMEOUT_S) for name, each in every.items()}).differing():
-        return Check("cells", "warn", "they do not have the same keys", "run `corelane keys sync`")
-    return Check("cells", "ok", f"{', '.join(every)} answer and have the same keys")
 
 
 def check_api_port(settings: Settings) -> Check:

@@ -96,7 +96,7 @@ async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
 
 async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
     """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or of
-    another cell.
+    another service.
     """
     from redis.exceptions import RedisError
 

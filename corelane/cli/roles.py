@@ -164,7 +164,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     from corelane.log import configure_logging
 
     configure_logging(settings.log_level, settings.log_format)
-    _require_schemas(settings)
+    _require_schema(settings)
     [first] = _api_config(settings, fd).create_sockets().insecure_sockets
     sockets = listen_beside(first, count, BACKLOG)
     env = settings.environment(api_processes=1, port=first.getsockname()[1])
@@ -175,14 +175,13 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     return asyncio.run(run())
 
 
-def _require_schemas(settings: Settings) -> None:
-    """Raise SetupError if a Redis has data that this release does not know."""
+def _require_schema(settings: Settings) -> None:
+    """Raise SetupError if Redis has data that this release does not know, or another service's."""
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
-    for cell in settings.of_cells().values():
-        with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
-            require_schema(link, cell.cell)
+    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
+        require_schema(link, settings.cell)
 
 
 def _api_config(settings: Settings, fd: int | None) -> "Config":
@@ -210,7 +209,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     from api.middleware.open_files import raise_limit
     from api.serve import serve
 
-    _require_schemas(settings)
+    _require_schema(settings)
     raise_limit()
     config = _api_config(settings, fd)
 

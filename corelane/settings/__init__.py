@@ -408,10 +408,11 @@ def read_settings(**given: Any) -> Settings:
 
 
 def unknown_names() -> list[UnknownName]:
-    """Return what the environment, `.env` and the secrets name like settings and is none; they do nothing."""
+    """Return what the environment, `.env` and the secrets name like settings and is none, unless it is empty."""
     files = [path.name for path in SECRETS_DIR.iterdir()] if SECRETS_DIR.is_dir() else []
     written = dotenv_values(ENV_FILE, interpolate=False) if ENV_FILE.is_file() else {}
-    return find_unknown([*os.environ, *written, *files], Settings.model_fields)
+    given = [name for name, value in [*written.items(), *os.environ.items()] if value]
+    return find_unknown([*given, *files], Settings.model_fields)
 
 
 def names_were_checked() -> bool:

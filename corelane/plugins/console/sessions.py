@@ -4,13 +4,10 @@ The store has digests only, so nobody who reads it can take over a session. The 
 session ends with its key.
 """
 
-import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 
 from corelane.domain.api_keys import Key, key_digest
-from corelane.errors import Unavailable
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.link.link import CommonLink
@@ -28,60 +25,37 @@ SESSION_BYTES = 32
 class SessionStore:
     """Begins, finds and ends sessions."""
 
-    def __init__(self, *links: CommonLink) -> None:
-        """Of several links each leads to a cell, which keeps every session."""
-        self._links = links
+    def __init__(self, link: CommonLink) -> None:
+        self._link = link
 
     async def begin(self, digest: str) -> str:
         """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
         session = secrets.token_urlsafe(SESSION_BYTES)
         named, own, now_us = key_digest(session), keys.sessions(digest), time.time_ns() // 1000
-
-        async def add(link: CommonLink) -> None:
-            *_, oldest = await link.many(
-                [
-                    ("SET", keys.session(named), digest, "EX", SESSION_S),
-                    ("ZADD", own, now_us, named),
-                    ("EXPIRE", own, SESSION_S),
-                    ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
-                ]
-            )
-            if oldest:
-                ended = [keys.session(each.decode()) for each in oldest]
-                await link.many([("DEL", *ended), ("ZREM", own, *oldest)])
-
-        await self._everywhere(add)
+        *_, oldest = await self._link.many(
+            [
+                ("SET", keys.session(named), digest, "EX", SESSION_S),
+                ("ZADD", own, now_us, named),
+                ("EXPIRE", own, SESSION_S),
+                ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
+            ]
+        )
+        if oldest:
+            ended = [keys.session(each.decode()) for each in oldest]
+            await self._link.many([("DEL", *ended), ("ZREM", own, *oldest)])
         return session
 
     async def find(self, session: str) -> Key | None:
         """Return the active key of a session; None once the session or its key has ended."""
-        away: Unavailable | None = None
-        for link in self._links:
-            try:
-                digest = await link("GET", keys.session(key_digest(session)))
-                if digest is not None:
-                    key = (await ApiKeyFinder(link).find(digest.decode())).key
-                    return key if key is not None and key.state(time.time() * 1000) == "active" else None
-            except Unavailable as error:
-                away = error
-        if away is not None:
-            raise away
-        return None
+        digest = await self._link("GET", keys.session(key_digest(session)))
+        if digest is None:
+            return None
+        key = (await ApiKeyFinder(self._link).find(digest.decode())).key
+        return key if key is not None and key.state(time.time() * 1000) == "active" else None
 
     async def end(self, session: str) -> None:
         """End a session, if there is one of this id."""
         named = key_digest(session)
-
-        async def remove(link: CommonLink) -> None:
-            digest = await link("GET", keys.session(named))
-            if digest is not None:
-                await link.many([("DEL", keys.session(named)), ("ZREM", keys.sessions(digest.decode()), named)])
-
-        await self._everywhere(remove)
-
-    async def _everywhere(self, act: Callable[[CommonLink], Awaitable[None]]) -> None:
-        """Do something in every cell; raise Unavailable if it fails in all."""
-        replies = await asyncio.gather(*(act(link) for link in self._links), return_exceptions=True)
-        failures = [reply for reply in replies if isinstance(reply, BaseException)]
-        if len(failures) == len(replies):
-            raise failures[0]
+        digest = await self._link("GET", keys.session(named))
+        if digest is not None:
+            await self._link.many([("DEL", keys.session(named)), ("ZREM", keys.sessions(digest.decode()), named)])

@@ -93,7 +93,7 @@ def test_no_route_reads_a_cookie_of_others(visit: Open) -> None:
         return request.cookies
 
     cast("FastAPI", client.app).router.routes.insert(0, APIRoute("/v1/cookies", show, methods=["GET"]))
-    sent = {"Cookie": r'a="\a\a"; corelane_session=s; b="' + "\\a" * 1000 + f'"; corelane_cell={"1" * 200}'}
+    sent = {"Cookie": r'a="\a\a"; corelane_session=s; b="' + "\\a" * 1000 + f'"; other={"1" * 200}'}
     assert client.get("/v1/cookies", headers=sent).json() == {"corelane_session": "s"}
 
 

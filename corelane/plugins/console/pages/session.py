@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.middleware.key_cache import KeyFinder
+from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import address_of
 from api.middleware.wrong_keys import WrongKeys
 from corelane.domain.api_keys import key_digest
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 
-def make_router(sessions: SessionStore, keys: KeyFinder) -> APIRouter:
+def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     """Return the routes that begin and end sessions."""
     router, wrong_keys = APIRouter(prefix=CONSOLE, route_class=PageRoute), WrongKeys()
 

@@ -36,7 +36,7 @@ async def show_webhooks(
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
         return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
-    signing = await list_webhook_secrets(state, WebhookSecrets([state.link], caller.owner))
+    signing = await list_webhook_secrets(state, WebhookSecrets(state.link, caller.owner))
     shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True, "signing": signing.data}
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await state.deliveries.counts()

@@ -22,7 +22,6 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.owner_secrets import webhook_secret
 from corelane.cli.pauses import list_paused, pause, resume
 from corelane.cli.plan import plan
 from corelane.cli.redis_acl import redis_acl
@@ -33,6 +32,7 @@ from corelane.cli.steering import list_audit
 from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
+from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 
 

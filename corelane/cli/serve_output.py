@@ -22,7 +22,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from corelane.cli.roles import core_range
-from corelane.cli.webhook_secret import kept_secret
+from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
 from corelane.settings import Settings
 from corelane.settings.rules import without_password

@@ -2,8 +2,8 @@
 
 import pytest
 
+from corelane.cli.serve import ROLES, check_options, choose_roles, in_order
 from corelane.cli.serve_output import ready_page
-from corelane.cli.serve_roles import ROLES, check_options, choose_roles, in_order
 from corelane.errors import SetupError
 from corelane.settings import Settings
 

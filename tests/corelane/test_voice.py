@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from corelane.cli.serve import ROLES
 from corelane.cli.serve_output import PrettyOutput, as_object, own_command, ready_page
-from corelane.cli.serve_roles import ROLES
-from corelane.cli.webhook_secret import make_secret
+from corelane.cli.webhook_secrets import make_secret
 from corelane.settings import Settings
 
 

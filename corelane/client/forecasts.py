@@ -1,8 +1,9 @@
 """What a job or a batch would be, take and cost: dry runs, of which the service keeps nothing."""
 
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from corelane.client.endpoints import (
     JSON,
@@ -34,13 +35,15 @@ def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack
     given = list(items)
     head = job_head(parts) | DRY
     try:
-        return (yield from service.call(of_job(dump_body({"items": given} | head))))
+        body = dump_body({"items": given} | head)
+        return (yield from service.call(Call("POST", "/v1/jobs", of(JobForecast), headers=JSON, content=body)))
     except ServiceError as refusal:
         if refusal.status != TOO_LARGE:
             raise
         refused = refusal
     try:
-        return (yield from service.call(of_lines(given, head)))
+        lines = partial(dump_lines, head, given)
+        return (yield from service.call(Call("POST", "/v1/jobs", of(JobForecast), headers=NDJSON, content=lines)))
     except ServiceError:
         raise refused from None
 
@@ -59,28 +62,13 @@ def forecast_lines_async(
 
 def as_forecast(call: Call[Job]) -> Call[JobForecast]:
     """Return the same call, whose answer is read as a forecast."""
-    return Call(
-        call.method,
-        call.route,
-        of(JobForecast),
-        **{name: getattr(call, name) for name in ("headers", "content", "repeatable", "tried_once")},
-    )
+    return cast(Call[JobForecast], replace(call, read=cast(Any, of(JobForecast))))
 
 
 def dry(head: LinesHead | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a head that asks for a dry run."""
     given = head.model_dump(mode="json", exclude_unset=True) if isinstance(head, LinesHead) else dict(head or {})
     return given | DRY
-
-
-def of_job(body: bytes) -> Call[JobForecast]:
-    """Forecast a job."""
-    return Call("POST", "/v1/jobs", of(JobForecast), headers=dict(JSON), content=body)
-
-
-def of_lines(items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[JobForecast]:
-    """Forecast a job that is sent as lines."""
-    return Call("POST", "/v1/jobs", of(JobForecast), headers=dict(NDJSON), content=partial(dump_lines, head, items))
 
 
 def forecast_batch(input_file_id: str, *, completion_window: str = "24h") -> Call[BatchForecast]:

@@ -35,7 +35,7 @@ class Wait:
     attempt: int = 0
 
 
-class Outage:
+class Patience:
     """The failures of one call or stream in a row, and the time that they took."""
 
     def __init__(self, patience_s: float) -> None:

@@ -2,12 +2,12 @@
 
 import typer
 
+from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
-from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
@@ -22,13 +22,11 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.pauses import list_paused, pause, resume
 from corelane.cli.plan import plan
-from corelane.cli.redis_acl import redis_acl
+from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
-from corelane.cli.steering import list_audit
 from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage

@@ -59,7 +59,7 @@ def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, An
     """
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with _told(target), os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with _explaining(target), os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             with tarfile.open(fileobj=file, mode="w") as tar:
                 digests = dict(_add(tar, name, content) for name, content in entries if not _is_gone(content))
                 manifest = {"format": FORMAT, **about, "files": digests}
@@ -107,7 +107,7 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     found: dict[str, tuple[int, str]] = {}
     manifest = None
     try:
-        with _told(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with _explaining(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 content = tar.extractfile(member) if member.isreg() else None
                 if content is None or manifest is not None:
@@ -175,7 +175,7 @@ def _damaged(archive: Path, why: str) -> SetupError:
 
 
 @contextmanager
-def _told(place: Path) -> Iterator[None]:
+def _explaining(place: Path) -> Iterator[None]:
     """Say in a sentence why a place cannot be written."""
     try:
         yield

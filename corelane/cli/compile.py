@@ -24,7 +24,7 @@ from corelane.artifacts.manifest import (
     find_artifact,
     model_name,
 )
-from corelane.cli.errors import exit_on_error, require
+from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
@@ -127,67 +127,66 @@ def compile_model(
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        served_as = name or model_name(model)
-        if if_missing and (known := compiled(settings, served_as, target, cpu_kind)) is not None:
-            if as_json:
-                print_line(essentials(known))
-            return
-        require("compile", "torch", "transformers", "tokenizers")
-        from compile.neuron.options import NeuronOptions
-
-        options = NeuronOptions(
-            auto_cast=auto_cast,
-            auto_cast_type=auto_cast_type,
-            optlevel=optlevel,
-            model_type=model_type,
-            compiler_args=compiler_args,
-            pipeline_cores=pipeline_cores,
-            cores=cores,
-            cpu_backend=cpu_backend,
-            report=coverage,
-            jobs=jobs,
-            cache=cache,
-            python=neuron_python or python_for(target, settings),
-        )
-        writable_folder(settings.artifact_root)
-        eval_set = None if questions is None else read_eval_set(questions)
-        with interrupted_by_sigterm(), show_progress() as report:
-
-            def make() -> Artifact:
-                # Imported here: what is kept needs no torch.
-                from compile.build import build
-
-                return build(
-                    model,
-                    settings=settings,
-                    target=target,
-                    buckets=buckets,
-                    dtype=dtype,
-                    name=name,
-                    neuron=options,
-                    eval_set=eval_set,
-                    format=format,
-                    cpu_kind=cpu_kind,
-                    report=report,
-                )
-
-            if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
-                from compile.once import compile_once
-
-                given = {"buckets": buckets, "dtype": dtype, "format": format}
-                artifact = compile_once(model, served_as, settings, given, make)
-            else:
-                artifact = make()
+    settings = read_settings(data_dir=data)
+    served_as = name or model_name(model)
+    if if_missing and (known := compiled(settings, served_as, target, cpu_kind)) is not None:
         if as_json:
-            print_line(essentials(artifact))
-            return
-        console = Console(highlight=False, soft_wrap=True)
-        show_artifact(artifact, console)
-        console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
-        if coverage and artifact.manifest.coverage is not None:
-            show_coverage(artifact.manifest.coverage, console)
+            print_line(essentials(known))
+        return
+    require("compile", "torch", "transformers", "tokenizers")
+    from compile.neuron.options import NeuronOptions
+
+    options = NeuronOptions(
+        auto_cast=auto_cast,
+        auto_cast_type=auto_cast_type,
+        optlevel=optlevel,
+        model_type=model_type,
+        compiler_args=compiler_args,
+        pipeline_cores=pipeline_cores,
+        cores=cores,
+        cpu_backend=cpu_backend,
+        report=coverage,
+        jobs=jobs,
+        cache=cache,
+        python=neuron_python or python_for(target, settings),
+    )
+    writable_folder(settings.artifact_root)
+    eval_set = None if questions is None else read_eval_set(questions)
+    with interrupted_by_sigterm(), show_progress() as report:
+
+        def make() -> Artifact:
+            # Imported here: what is kept needs no torch.
+            from compile.build import build
+
+            return build(
+                model,
+                settings=settings,
+                target=target,
+                buckets=buckets,
+                dtype=dtype,
+                name=name,
+                neuron=options,
+                eval_set=eval_set,
+                format=format,
+                cpu_kind=cpu_kind,
+                report=report,
+            )
+
+        if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+            from compile.once import compile_once
+
+            given = {"buckets": buckets, "dtype": dtype, "format": format}
+            artifact = compile_once(model, served_as, settings, given, make)
+        else:
+            artifact = make()
+    if as_json:
+        print_line(essentials(artifact))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    show_artifact(artifact, console)
+    console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
+    if coverage and artifact.manifest.coverage is not None:
+        show_coverage(artifact.manifest.coverage, console)
 
 
 def verify(
@@ -198,17 +197,16 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        require("neuron", "torch", "tokenizers")
-        from compile.neuron.on_device import verify_on_device
+    settings = read_settings(data_dir=data)
+    require("neuron", "torch", "tokenizers")
+    from compile.neuron.on_device import verify_on_device
 
-        with interrupted_by_sigterm(), show_progress() as report:
-            artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
-        if as_json:
-            print_line(essentials(artifact))
-        else:
-            show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+    with interrupted_by_sigterm(), show_progress() as report:
+        artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
+    if as_json:
+        print_line(essentials(artifact))
+    else:
+        show_artifact(artifact, Console(highlight=False, soft_wrap=True))
 
 
 def python_for(target: str, settings: Settings) -> str:

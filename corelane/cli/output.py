@@ -58,6 +58,14 @@ def print_one(value: Any, as_json: bool, describe: Callable[[Any], Mapping[str, 
         print_fields(describe(value))
 
 
+def print_sentence(value: Any, as_json: bool, sentence: str) -> None:
+    """Print a model or plain data as a line of JSON, or for readers a sentence about it."""
+    if as_json:
+        print_line(value)
+    else:
+        typer.echo(sentence)
+
+
 def print_list(
     found: Iterable[Any],
     columns: Sequence[str],

@@ -16,7 +16,7 @@ import typer
 
 from corelane.cli.errors import require
 from corelane.cli.ports import require_port
-from corelane.cli.redis_users import told_of_password
+from corelane.cli.redis_users import warn_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
 from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
@@ -151,7 +151,7 @@ def core_range(settings: Settings) -> tuple[int, int]:
     return least, most
 
 
-RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=told_of_password)]
+RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=warn_of_password)]
 
 
 def api(

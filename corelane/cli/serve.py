@@ -23,7 +23,7 @@ from corelane.cli.default_model import with_default_model
 from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
-from corelane.cli.redis_users import told_of_password
+from corelane.cli.redis_users import warn_of_password
 from corelane.cli.roles import NEEDS, core_range, is_scaled, require_role, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import Supervisor
@@ -69,7 +69,7 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[
         str | None,
-        typer.Option(help="Redis URL; without it a server is found and started.", callback=told_of_password),
+        typer.Option(help="Redis URL; without it a server is found and started.", callback=warn_of_password),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
     flower_port: Annotated[

@@ -179,6 +179,7 @@ class ServiceProtocol:
 
     def ask(
         self,
+        /,
         question: str,
         context: str | None = None,
         *,

@@ -72,7 +72,7 @@ def group_row(group: FailureGroup) -> tuple[str, ...]:
 
 
 def list_audit(client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
-    """List who steered the service and what was done, newest first (needs a key with scope admin)."""
+    """List what was done to the service and by whom, newest first (needs a key with scope admin)."""
 
     def row(entry: AuditEntry) -> tuple[str, ...]:
         return short_time(entry.at), entry.key or entry.owner, entry.action, entry.subject, entry.detail
@@ -111,7 +111,7 @@ def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json
 
 
 def resume(client: ServiceClient, kind: KindArgument, name: NameArgument) -> None:
-    """Have a core, a version or an owner that is paused go on (needs a key with scope admin)."""
+    """Have a core, a version or an owner that is paused take work again (needs a key with scope admin)."""
     client.resume(kind, name)
     typer.echo(f"{kind} {name} goes on")
 

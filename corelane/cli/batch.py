@@ -286,7 +286,7 @@ class BulkRun:
         )
 
     def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
-        """Return what is done, what goes on without this command, and how to resume or stop it."""
+        """Return what is done, which jobs continue at the service, and how to resume or stop them."""
         said = [f"stopped: {count_lines(lines)} answered"]
         if self.output is not None:
             said.append("  to resume: run the same command again, without --overwrite")

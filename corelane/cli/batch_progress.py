@@ -1,7 +1,7 @@
-"""How far ``corelane batch`` is: lines done in all jobs under way, the rate of this run, and the time left.
+"""The progress of ``corelane batch``: lines done in all jobs in flight, the rate of this run, and the time left.
 
-A line is done once the service is done with it, though its result may not be written yet: results are read in the order
-of the lines. What an earlier run did counts as done, and not for the rate.
+A line is done once the service has finished it, though its result may not be written yet: results are read in the order
+of the lines. Lines of an earlier run count as done, and not for the rate.
 """
 
 import stat
@@ -70,7 +70,7 @@ class Meter:
         return max(0, mine - then) / (now - at) if now > at else 0.0
 
     def describe(self) -> tuple[str, str]:
-        """Return the lines done, of how many, and the rate with the time left where that can be told."""
+        """Return the lines done, of how many, and the rate, with the time left where it is known."""
         done, rate = self.done, self.rate()
         lines = count_lines(done) if self.total is None else f"{done:,} of {count_lines(self.total)}"
         left = "" if self.total is None or not rate else f" · {show_left((self.total - done) / rate)} left"

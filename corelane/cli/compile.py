@@ -241,7 +241,7 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
 
 
 def is_compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> bool:
-    """Tell whether there is an undamaged artifact of this name, or one of exactly this kind of CPU."""
+    """Return whether there is an undamaged artifact of this name, or one of exactly this kind of CPU."""
     return compiled(settings, name, target, cpu_kind) is not None
 
 
@@ -275,8 +275,8 @@ ESSENTIALS = set(Manifest.model_fields) - {"schema_version", "source_digest", "c
 def essentials(artifact: Artifact) -> dict[str, Any]:
     """Return an artifact for a program: most of its manifest, and its folder."""
     manifest = artifact.manifest
-    told = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
-    return told | manifest.model_dump(mode="json", include=ESSENTIALS)
+    shown = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
+    return shown | manifest.model_dump(mode="json", include=ESSENTIALS)
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:

@@ -58,7 +58,7 @@ def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
     is_local = (settings.models_dir / settings.model).is_dir() or Path(settings.model).is_dir()
     if serves or settings.target != "cpu" or not is_local:
         return False
-    # The compiler tells what is wrong with a model that is not found.
+    # The compiler says what is wrong with a model that is not found.
     with suppress(CorelaneError, OSError):
         return take_kept(settings.model, name, settings, PLAIN) is not None
     return False
@@ -98,7 +98,7 @@ def lacks_its_own(settings: Settings, name: str) -> bool:
 
 
 def _is_remote(settings: Settings, name: str) -> bool:
-    """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
+    """Return whether workers find the model at the remote root, or can say why they do not reach it."""
     try:
         url = str(settings.artifacts_url)
         return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None

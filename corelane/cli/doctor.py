@@ -182,7 +182,7 @@ def _check_neuron(settings: Settings) -> DoctorCheck:
 
 
 def check_service(settings: Settings) -> DoctorCheck:
-    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that nobody does."""
+    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that is not done."""
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.troubles import find_troubles

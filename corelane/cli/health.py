@@ -20,7 +20,7 @@ Finding = tuple[dict[str, Any], str | None]
 def health(
     startup: Annotated[bool, typer.Option("--startup", help="Whether it has started: its models are loaded.")] = False,
     ready: Annotated[bool, typer.Option("--ready", help="Whether it does its work now.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nobody else.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nothing else.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.

@@ -1,4 +1,4 @@
-"""How commands print: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
+"""The output of commands: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
 
 A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """

@@ -204,7 +204,7 @@ Results = Iterator[tuple[dict[str, Any] | None, int]]
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How questions are read and results written; ``results`` raises ValueError for what is not ours."""
+    """One form of questions and results; ``results`` raises ValueError for an output that is not ours."""
 
     number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
     results: Callable[[Iterable[bytes]], Results]
@@ -256,7 +256,7 @@ class _CountedLines:
 def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
     """Yield the rows below the header that are not blank, as lines of JSON; an empty cell is a field left out.
 
-    Raise InvalidInput if a column is missing, or is none of a question.
+    Raise InvalidInput if a column is missing, or is not a field of a question.
     """
     rows = _read_csv(_CountedLines(stream))
     header = [name.strip() for name in next(rows, [])]

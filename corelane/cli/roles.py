@@ -114,7 +114,8 @@ def flower_env(settings: Settings, password: str) -> dict[str, str]:
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     """Return the environment of one core's worker.
 
-    It is told how many cores share the host's price, as it sees its own alone. Raise SettingsError for wrong prices.
+    It has the number of cores that share the host's price, as a worker sees its own alone. Raise SettingsError for
+    wrong prices.
     """
     return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
 

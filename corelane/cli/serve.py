@@ -207,7 +207,7 @@ async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
             # `serve` shows what happens to Redis, and reports the rest again.
             with suppress(CorelaneError, RedisError, TimeoutError):
                 async with asyncio.timeout(REPORT_S):
-                    await report.tell({} if is_last else supervisor.troubles())
+                    await report.tell({} if is_last else supervisor.health_issues())
             await supervisor.wait(REPORT_S)
     finally:
         with suppress(CorelaneError, RedisError, TimeoutError):

@@ -1,4 +1,4 @@
-"""What happens before every command: ``--version``, and a warning for each variable that only resembles a setting.
+"""The begin of every command: ``--version``, and a warning for each variable that only resembles a setting.
 
 A part that `corelane serve` started prints no warnings: its parent did. The warnings are log lines where logs are JSON.
 """

@@ -78,10 +78,10 @@ class Supervisor:
         """Whether a stop was asked for or a needed part was given up."""
         return self._over.is_set()
 
-    def troubles(self) -> dict[str, str]:
+    def health_issues(self) -> dict[str, str]:
         """Return the parts that do not come up or do not stay up, and what is wrong with each."""
         now = datetime.now(UTC)
-        found = {part.name: part.history.trouble(now) for part in self._parts if part.process is not None}
+        found = {part.name: part.history.issue(now) for part in self._parts if part.process is not None}
         return {name: text for name, text in found.items() if text is not None}
 
     async def start(self, part: FleetPart) -> None:
@@ -106,7 +106,7 @@ class Supervisor:
         return {part.name for part in self._parts}
 
     async def end(self, name: str) -> None:
-        """Stop one part for good; the others go on."""
+        """Stop one part for good; the others continue."""
         for part in [part for part in self._parts if part.name == name]:
             part.is_leaving = True
             await self._stop_part(part)
@@ -266,7 +266,7 @@ class Supervisor:
                 "launched_at": part.history.launched_at.isoformat(timespec="milliseconds"),
                 "launches": part.history.launches,
                 "is_up": part.history.is_up,
-                "trouble": part.history.trouble(datetime.now(UTC)),
+                "trouble": part.history.issue(datetime.now(UTC)),
             }
             for part in self._parts
             if part.process is not None

@@ -1,4 +1,4 @@
-"""What operators do: retry or cancel many jobs, list failed items, read usage and audit, pause, change secrets."""
+"""Calls of operators: retry or cancel many jobs, list failed items, read usage and audit, pause, change secrets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
 
 
 def resume(kind: PauseKind | str, name: str) -> Call[None]:
-    """Have a core, a model's version, or an owner go on."""
+    """Have a core, a model's version, or an owner take work again."""
     return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
 
 

@@ -1,4 +1,4 @@
-"""What a job or a batch would be, take and cost: dry runs, of which the service keeps nothing."""
+"""Forecasts of the time and cost of a job or a batch: dry runs, of which the service keeps nothing."""
 
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the client says to a service, as steps that a driver performs; no input or output here.
+"""The client's dialogues with a service, as steps that a driver performs; no input or output here.
 
 ``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio: every retry, wait and page is written once.
 
@@ -213,7 +213,7 @@ class ServiceProtocol:
     def results(self, job_id: str, *, after: int | None = None, drop: bool = False) -> Iteration[Result]:
         """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
 
-        Each comes once, whatever breaks meanwhile. A caller that is interrupted goes on ``after`` the index of the last
+        Each comes once, whatever breaks meanwhile. A caller that is interrupted resumes ``after`` the index of the last
         result that it has.
 
         With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a

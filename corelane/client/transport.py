@@ -1,4 +1,4 @@
-"""What both clients share: their settings, and the arguments for their HTTP library."""
+"""The base of both clients: their settings, and the arguments for their HTTP library."""
 
 import logging
 from collections.abc import Callable

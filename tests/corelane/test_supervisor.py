@@ -94,25 +94,25 @@ def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:
     history = lived((False, BROKE, 0.1))
     history.launched()
     now = history.launched_at
-    assert history.trouble(now) == "it does not come up, and was launched 2 times; the last time it ended with status 1"
+    assert history.issue(now) == "it does not come up, and was launched 2 times; the last time it ended with status 1"
     history.came_up()
-    assert history.trouble(now + timedelta(seconds=STABLE_S - 1)) is not None
-    assert history.trouble(now + timedelta(seconds=STABLE_S)) is None
+    assert history.issue(now + timedelta(seconds=STABLE_S - 1)) is not None
+    assert history.issue(now + timedelta(seconds=STABLE_S)) is None
 
 
 def test_part_that_was_just_launched_is_in_no_trouble_until_it_takes_long() -> None:
     history = PartHistory()
     history.launched()
-    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S - 1)) is None
-    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S + 1)) == "it is not up 61 s after its launch"
+    assert history.issue(history.launched_at + timedelta(seconds=SLOW_S - 1)) is None
+    assert history.issue(history.launched_at + timedelta(seconds=SLOW_S + 1)) == "it is not up 61 s after its launch"
 
 
 def test_part_that_ends_again_and_again_is_in_trouble_though_each_life_is_long() -> None:
     history = lived(*[(True, BROKE, STABLE_S + 1.0)] * MOST_LAUNCHES)
     history.launched()
     history.came_up()
-    assert "does not stay up" in (history.trouble(history.launched_at) or "")
-    assert history.trouble(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
+    assert "does not stay up" in (history.issue(history.launched_at) or "")
+    assert history.issue(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -16,13 +16,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
 from corelane.cli.parts import PRESUMED_UP_S, FleetPart, describe_status
-from corelane.cli.serve_output import Level, ServeOutput
 from corelane.errors import SetupError
+
+if TYPE_CHECKING:
+    from corelane.cli.serve_output import Level, ServeOutput
 
 #: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
 LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
@@ -40,7 +42,7 @@ LINE_LIMIT = 1 << 20
 class Supervisor:
     """Runs parts until it is asked to stop or a needed part is given up."""
 
-    def __init__(self, output: ServeOutput, parts_file: Path) -> None:
+    def __init__(self, output: "ServeOutput", parts_file: Path) -> None:
         self.output = output
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
@@ -50,7 +52,7 @@ class Supervisor:
         self._stopping = False
         self.failure: str | None = None
 
-    def say(self, text: str, level: Level = "info") -> None:
+    def say(self, text: str, level: "Level" = "info") -> None:
         """Say a sentence of the supervisor itself."""
         self.output.say(text, level)
 

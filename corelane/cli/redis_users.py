@@ -7,7 +7,6 @@ this user of the machine can read it. The service is ``corelane``, with the righ
 start, which its parts get through their environment. The ACL file has digests alone, and keeps lines of other users.
 """
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from corelane.cli.folders import create_private
 from corelane.cli.output import error_console
 from corelane.errors import InvalidInput, SetupError
 from corelane.settings.rules import without_password
@@ -36,8 +36,8 @@ PASSWORD_BYTES = 32
 def keep_password(path: Path) -> str:
     """Return the password in a file; make one that this user of the machine alone can read if there is none."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
+        with create_private(path) as file:
+            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
     except FileExistsError:
         pass
     except OSError as error:
@@ -63,8 +63,8 @@ def write_users(folder: Path, operator: str, service: str) -> Path:
     lines += _others(path.read_text().splitlines() if path.exists() else [])
     beside = folder / f"{ACL_FILE}.new"
     beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    with create_private(beside) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
     beside.replace(path)
     return path
 

@@ -13,6 +13,7 @@ import typer
 from pydantic import SecretStr
 
 from corelane.cli.commands import CommandGroup
+from corelane.cli.folders import create_private
 from corelane.cli.output import error_console, print_line, print_list, short_time
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S, new_secret
@@ -99,8 +100,8 @@ def make_secret(data_dir: Path) -> SecretStr:
     secret = new_secret()
     beside = data_dir / f"{FILE}.{os.getpid()}"
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secret}\n")
+        with create_private(beside) as file:
+            file.write(f"{secret}\n".encode())
         with suppress(FileExistsError):
             os.link(beside, data_dir / FILE)
     finally:

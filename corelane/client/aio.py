@@ -20,6 +20,7 @@ from corelane.client.protocol import (
     Return,
     Send,
     Sleep,
+    as_iteration,
 )
 from corelane.client.transport import request_arguments
 
@@ -48,16 +49,8 @@ class AsyncClient(ClientMethods[httpx2.AsyncClient]):
     forecast_lines = call(forecasts.forecast_lines_async)
 
     async def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        outcome: Any = None
-        with closing(exchange):
-            async with aclosing(_AsyncSteps(self)) as steps:
-                while True:
-                    try:
-                        step = exchange.send(outcome)
-                    except StopIteration as end:
-                        answer: Answer = end.value
-                        return answer
-                    outcome = await steps.perform(step)
+        async with aclosing(self._iterate(as_iteration(exchange))) as answers:
+            return await anext(answers)
 
     async def _iterate(self, exchange: Iteration[Answer]) -> AsyncGenerator[Answer, None]:
         outcome: Any = None

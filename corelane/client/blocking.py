@@ -20,6 +20,7 @@ from corelane.client.protocol import (
     Return,
     Send,
     Sleep,
+    as_iteration,
 )
 from corelane.client.transport import request_arguments
 
@@ -48,15 +49,8 @@ class Client(ClientMethods[httpx2.Client]):
     forecast_lines = call(forecasts.forecast_lines)
 
     def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        outcome: Any = None
-        with closing(exchange), closing(_Steps(self)) as steps:
-            while True:
-                try:
-                    step = exchange.send(outcome)
-                except StopIteration as end:
-                    answer: Answer = end.value
-                    return answer
-                outcome = steps.perform(step)
+        with closing(self._iterate(as_iteration(exchange))) as answers:
+            return next(answers)
 
     def _iterate(self, exchange: Iteration[Answer]) -> Generator[Answer, None, None]:
         outcome: Any = None

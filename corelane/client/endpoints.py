@@ -127,10 +127,9 @@ def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
     return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
 
 
-def same_as_lines(call: Call[Job], items: Iterable[JobItem], parts: JobParts) -> Call[Job]:
-    """Return the same job sent as lines, under the same key or name; ``items`` are read again each time."""
-    headers = call.headers | NDJSON
-    return replace(call, headers=headers, content=partial(dump_lines, job_head(parts), items), wait_s=0.0)
+def same_as_lines(call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[Answer]:
+    """Return the same call with the job sent as lines; ``items`` are read again each time."""
+    return replace(call, headers=call.headers | NDJSON, content=partial(dump_lines, head, items), wait_s=0.0)
 
 
 def submit_lines(

@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Unpack, cast
 
 from corelane.client.endpoints import (
     JSON,
-    NDJSON,
     Call,
     JobParts,
     job_head,
@@ -15,12 +13,11 @@ from corelane.client.endpoints import (
     submit_lines,
     submit_lines_async,
 )
-from corelane.client.protocol import TOO_LARGE, Exchange, ServiceProtocol
-from corelane.client.wire import JobItem, dump_body, dump_lines
+from corelane.client.protocol import Exchange, ServiceProtocol
+from corelane.client.wire import JobItem, dump_body
 from corelane.domain.job_forecast import BatchForecast, JobForecast
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job
-from corelane.errors import ServiceError
 
 #: What makes a request a dry run.
 DRY = {"dry_run": True}
@@ -34,18 +31,9 @@ def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack
     """
     given = list(items)
     head = job_head(parts) | DRY
-    try:
-        body = dump_body({"items": given} | head)
-        return (yield from service.call(Call("POST", "/v1/jobs", of(JobForecast), headers=JSON, content=body)))
-    except ServiceError as refusal:
-        if refusal.status != TOO_LARGE:
-            raise
-        refused = refusal
-    try:
-        lines = partial(dump_lines, head, given)
-        return (yield from service.call(Call("POST", "/v1/jobs", of(JobForecast), headers=NDJSON, content=lines)))
-    except ServiceError:
-        raise refused from None
+    call = Call("POST", "/v1/jobs", of(JobForecast), headers=JSON, content=dump_body({"items": given} | head))
+    found, _ = yield from service.call_or_lines(call, given, head)
+    return found
 
 
 def forecast_lines(items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None) -> Call[JobForecast]:

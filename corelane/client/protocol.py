@@ -7,7 +7,7 @@ back-off while the service is away or overloaded, if it changes nothing or carri
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,16 @@ from typing import Any, Generic, TypeVar, Unpack
 import httpx2
 
 from corelane.client import endpoints
-from corelane.client.endpoints import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters, JobParts, job_body, new_key
+from corelane.client.endpoints import (
+    LONGEST_POLL_S,
+    PAGE_ITEMS,
+    Call,
+    JobFilters,
+    JobParts,
+    job_body,
+    job_head,
+    new_key,
+)
 from corelane.client.patience import FIRST_PAUSE_S, Patience, Wait
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
 from corelane.domain.batches import FINAL, Batch, BatchList, FileList, FileObject
@@ -162,20 +171,31 @@ class ServiceProtocol:
             call = endpoints.put_job(name, body, wait_s)
         else:
             call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
-        try:
+        if not or_lines:
             return (yield from self.call(call))
+        # A key or name that stands for another body may stand for the lines that were sent an earlier time.
+        job, has_lines = yield from self.call_or_lines(call, given, job_head(parts), OTHER_BODY)
+        if has_lines and call.wait_s >= 1 and not job.status.is_final:
+            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
+        return job
+
+    def call_or_lines(
+        self, call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
+    ) -> Exchange[tuple[Answer, bool]]:
+        """Make a call; if its body is too large, or refused with one of the codes, send the job again as lines.
+
+        Return the answer, and whether lines were sent. If the lines are refused too, raise the first refusal.
+        """
+        try:
+            return (yield from self.call(call)), False
         except ServiceError as refusal:
-            # A key or name that stands for another body may stand for the lines that were sent an earlier time.
-            if not or_lines or not (refusal.status == TOO_LARGE or refusal.problem_code in OTHER_BODY):
+            if refusal.status != TOO_LARGE and refusal.problem_code not in codes:
                 raise
             refused = refusal
         try:
-            job = yield from self.call(endpoints.same_as_lines(call, given, parts))
+            return (yield from self.call(endpoints.same_as_lines(call, items, head))), True
         except ServiceError:
             raise refused from None
-        if call.wait_s >= 1 and not job.status.is_final:
-            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
-        return job
 
     def ask(
         self,
@@ -389,3 +409,8 @@ class ServiceProtocol:
 
 def _pause(wait: Wait) -> Sleep:
     return Sleep(wait.seconds, wait)
+
+
+def as_iteration(exchange: Exchange[Answer]) -> Iteration[Answer]:
+    """Return an exchange whose answer is returned as the one thing of an iteration."""
+    yield Return((yield from exchange))

@@ -59,8 +59,8 @@ NEEDED_TRIES = 2
 #: The parts of one machine are ready well within this, with their models loaded, in seconds.
 READY_S = 300
 
-#: A part that is up, and a ready API, answer well within this, in seconds.
-ANSWER_S = 2
+#: A part that is up answers a probe within this, in seconds; and an API whether it is ready, which asks Redis.
+PROBE_TIMEOUT_S, READY_TIMEOUT_S = 2, 5
 
 #: Time between two looks at Redis or at the cores, in seconds.
 LOOK_S = 0.2
@@ -336,7 +336,7 @@ def stagger_s(settings: Settings) -> float:
 async def answers_http(host: str, port: int) -> bool:
     """Return whether a server there answers requests, with any status."""
     with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -361,7 +361,7 @@ async def _ask_redis(url: str, *command: str) -> bytes | None:
 
     from corelane.store.link.link import AsyncLink
 
-    link = AsyncLink(url, ANSWER_S)
+    link = AsyncLink(url, PROBE_TIMEOUT_S)
     try:
         reply = await link(*command)
         return bytes(reply) if isinstance(reply, bytes) else None if reply is None else str(reply).encode()
@@ -375,5 +375,5 @@ def _api_is_ready(settings: Settings) -> bool:
     """Return whether the API of this host says that a question would be answered."""
     from corelane.client import Client
 
-    with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=5) as client:
+    with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=READY_TIMEOUT_S) as client:
         return client.ready()

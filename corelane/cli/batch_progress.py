@@ -22,7 +22,7 @@ from corelane.cli.waiting import reporting
 if TYPE_CHECKING:
     from corelane.client.bulk import BulkState
 
-#: Time between two looks at the jobs under way for the bar, in seconds; and that over which the rate is taken.
+#: Time between two looks at the jobs in flight for the bar, in seconds; and that over which the rate is taken.
 LOOK_S, RATE_S = 1.0, 60.0
 
 #: Width of the bar, in columns: all of its line fits 80.
@@ -33,7 +33,7 @@ BAR_CHARS = 20
 class Meter:
     """The lines of one run: ``before`` are those that the output held when it began, ``at`` those read by now.
 
-    ``is_resumed`` if an earlier run may have asked some of the jobs under way.
+    ``is_resumed`` if an earlier run may have asked some of the jobs in flight.
     """
 
     state: "BulkState"

@@ -170,7 +170,7 @@ def get_job(job_id: str, wait_s: float = 0.0) -> Call[Job]:
 
 def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobList]:
     """Read one page of jobs, newest first."""
-    return Call("GET", "/v1/jobs", of(JobList), params=page_params(after, limit) | filter_params(filters))
+    return Call("GET", "/v1/jobs", of(JobList), params={**page_params(after, limit), **filter_params(filters)})
 
 
 def page_params(after: str | None, limit: int) -> dict[str, str]:

@@ -240,11 +240,6 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
     return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
 
 
-def is_compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> bool:
-    """Return whether there is an undamaged artifact of this name, or one of exactly this kind of CPU."""
-    return compiled(settings, name, target, cpu_kind) is not None
-
-
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
     from compile.model.evaluation import EvalSet

@@ -17,7 +17,8 @@ from corelane.client.endpoints import (
     read_nothing,
     read_object,
 )
-from corelane.client.protocol import Exchange, Iteration, ServiceProtocol
+from corelane.client.protocol import ServiceProtocol
+from corelane.client.steps import Exchange, Iteration
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult

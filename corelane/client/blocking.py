@@ -10,7 +10,7 @@ import httpx2
 from corelane.client import endpoints, forecasts
 from corelane.client.endpoints import Call
 from corelane.client.methods import ClientMethods, call
-from corelane.client.protocol import (
+from corelane.client.steps import (
     Exchange,
     HttpReply,
     IoStep,

@@ -1,7 +1,8 @@
 """Stored contexts: put, listed, read and deleted. A job names one by ``context_id`` in place of its text."""
 
 from corelane.client.endpoints import JSON, Call, of, page_params, read_nothing
-from corelane.client.protocol import LARGE_PAGE_ENTRIES, Iteration, ServiceProtocol
+from corelane.client.protocol import LARGE_PAGE_ENTRIES, ServiceProtocol
+from corelane.client.steps import Iteration
 from corelane.client.wire import dump_body
 from corelane.domain.contexts import ContextInfo, ContextList, context_id
 

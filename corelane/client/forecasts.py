@@ -13,7 +13,8 @@ from corelane.client.endpoints import (
     submit_lines,
     submit_lines_async,
 )
-from corelane.client.protocol import Exchange, ServiceProtocol
+from corelane.client.protocol import ServiceProtocol
+from corelane.client.steps import Exchange
 from corelane.client.wire import JobItem, dump_body
 from corelane.domain.job_forecast import BatchForecast, JobForecast
 from corelane.domain.job_requests import LinesHead

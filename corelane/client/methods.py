@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from corelane.client import admin, contexts, endpoints, forecasts
 from corelane.client.endpoints import Call
-from corelane.client.protocol import Exchange, Iteration, ServiceProtocol
+from corelane.client.protocol import ServiceProtocol
+from corelane.client.steps import Exchange, Iteration
 from corelane.client.transport import BaseClient, Http
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ back-off while the service is away or overloaded, if it changes nothing or carri
 """
 
 import time
-from collections.abc import Callable, Container, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import httpx2
 
@@ -27,6 +27,7 @@ from corelane.client.endpoints import (
     new_key,
 )
 from corelane.client.patience import FIRST_PAUSE_S, Patience, Wait
+from corelane.client.steps import Exchange, HttpReply, Iteration, OpenStream, ReadStream, Return, Send, Sleep
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
 from corelane.domain.batches import FINAL, Batch, BatchList, FileList, FileObject
 from corelane.domain.events import DATA, EventType, Partial, Progress
@@ -58,57 +59,6 @@ TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a call once; brings an HttpReply, or the httpx2.HTTPError that came in its place."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HttpReply:
-    """A whole answer of the service."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Do nothing for a while; ``wait`` has the reason for the caller."""
-
-    seconds: float
-    wait: Wait | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Return(Generic[Answer]):
-    """Return one thing of many to the caller, and continue when asked for the next."""
-
-    value: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStream:
-    """Open a stream of events or bytes, in place of an open one; brings None, or the same as Send in its place."""
-
-    call: Call[Any]
-    is_events: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReadStream:
-    """Wait for the stream's next part; brings it, None at the end, or the httpx2.HTTPError that broke the stream."""
-
-
-IoStep = Send | Sleep | OpenStream | ReadStream
-
-#: A dialogue that ends with one answer, and one that returns many things on its way.
-Exchange = Generator[IoStep, Any, Answer]
-Iteration = Generator[IoStep | Return[Answer], Any, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,8 +359,3 @@ class ServiceProtocol:
 
 def _pause(wait: Wait) -> Sleep:
     return Sleep(wait.seconds, wait)
-
-
-def as_iteration(exchange: Exchange[Answer]) -> Iteration[Answer]:
-    """Return an exchange whose answer is returned as the one thing of an iteration."""
-    yield Return((yield from exchange))

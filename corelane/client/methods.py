@@ -24,7 +24,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 P = ParamSpec("P")
 
 
-class Method(Protocol[P, Answer_co]):
+class AnsweringMethod(Protocol[P, Answer_co]):
     """The type of a method that returns one answer: at once, or in a coroutine."""
 
     @overload
@@ -42,22 +42,22 @@ class IteratingMethod(Protocol[P, Answer_co]):
     def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, AsyncGenerator[Answer_co, None]]: ...
 
 
-def call(make: Callable[P, Call[Answer]]) -> Method[P, Answer]:
+def call(make: Callable[P, Call[Answer]]) -> AnsweringMethod[P, Answer]:
     """Return a method that makes one call."""
 
     def method(self: "ClientMethods[Any]", /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._perform(self._protocol.call(make(*args, **kwargs)))
 
-    return cast(Method[P, Answer], _like(method, make, 0))
+    return cast(AnsweringMethod[P, Answer], _like(method, make, 0))
 
 
-def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Answer]]) -> Method[P, Answer]:
+def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Answer]]) -> AnsweringMethod[P, Answer]:
     """Return a method that performs an exchange."""
 
     def method(self: "ClientMethods[Any]", /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._perform(make(self._protocol, *args, **kwargs))
 
-    return cast(Method[P, Answer], _like(method, make, 1))
+    return cast(AnsweringMethod[P, Answer], _like(method, make, 1))
 
 
 def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Answer]]) -> IteratingMethod[P, Answer]:

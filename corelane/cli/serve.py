@@ -18,19 +18,19 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.autoscaler import Autoscaler
 from corelane.cli.default_model import with_default_model
 from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
 from corelane.cli.redis_users import warn_of_password
-from corelane.cli.roles import NEEDS, core_range, is_scaled, require_role, sharing_cores
+from corelane.cli.roles import NEEDS, core_range, require_role, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
+from corelane.plugin import installed
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
 
@@ -157,8 +157,10 @@ async def _run(fleet: OwnFleet) -> None:
         return
     beside = [asyncio.create_task(_report_issues(fleet.settings, supervisor), name="report_issues")]
     try:
-        if has_workers and is_scaled(fleet.settings):
-            beside.append(asyncio.create_task(Autoscaler(fleet.settings, supervisor).run(), name="autoscaler"))
+        if has_workers:
+            for plugin in installed():
+                own = plugin.serve_tasks(fleet.settings, supervisor)
+                beside += [asyncio.create_task(task, name=plugin.name) for task in own]
         await _run_fleet(fleet)
     finally:
         supervisor.request_stop()

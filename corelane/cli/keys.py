@@ -17,7 +17,7 @@ from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, running_service
 from corelane.cli.output import error_console, make_table, print_table
-from corelane.cli.redis_users import operator_url, told_of_password
+from corelane.cli.redis_users import operator_url, warn_of_password
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Caller, Key, Scope, key_digest, scope_names
 from corelane.domain.audit import AuditAction
@@ -42,7 +42,7 @@ RedisOption = Annotated[
     str | None,
     typer.Option(
         help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given.",
-        callback=told_of_password,
+        callback=warn_of_password,
     ),
 ]
 

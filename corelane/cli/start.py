@@ -1,4 +1,4 @@
-"""What happens before every command: ``--version``, and a warning for each variable that only resembles a setting.
+"""The begin of every command: ``--version``, and a warning for each variable that only resembles a setting.
 
 A setting that was removed ends every command but the doctor.
 

@@ -1,12 +1,24 @@
-"""What is done to many jobs: retry or cancel all that a filter takes, list the items that failed; and the audit."""
+"""Calls of operators: retry or cancel many jobs, list failed items, read usage and audit, pause, change secrets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import Any, Unpack
 
-from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of, read_list, read_nothing, read_object
-from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceProtocol
+from corelane.client.endpoints import (
+    JSON,
+    Call,
+    JobFilters,
+    filter_params,
+    of,
+    page_params,
+    read_list,
+    read_nothing,
+    read_object,
+)
+from corelane.client.protocol import ServiceProtocol
+from corelane.client.steps import Exchange, Iteration
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
@@ -106,7 +118,7 @@ def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
 
 
 def resume(kind: PauseKind | str, name: str) -> Call[None]:
-    """Have a core, a model's version, or an owner go on."""
+    """Have a core, a model's version, or an owner take work again."""
     return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
 
 
@@ -117,21 +129,12 @@ def pauses() -> Call[list[Pause]]:
 
 def failed_items(
     service: ServiceProtocol, *, code: str | None = None, limit: int | None = None, **filters: Unpack[JobFilters]
-) -> Giving[FailedItem]:
+) -> Iteration[FailedItem]:
     """Iterate over the items that failed, newest job first, of the jobs that all filters take, ``limit`` at most.
 
     With a ``code`` only those that failed with this error.
     """
-    after: str | None = None
-    left = limit
-    while left is None or left > 0:
-        page = yield from service.call(failed_items_page(filters, code, after, left))
-        for item in page.data:
-            yield Give(item)
-        left = None if left is None else left - len(page.data)
-        after = page.next
-        if not page.has_more or after is None:
-            return
+    return service.pages(partial(failed_items_page, filters, code), limit)
 
 
 def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> Exchange[list[FailureGroup]]:
@@ -139,18 +142,9 @@ def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> E
     return (yield from service.call(failure_counts(filters))).data
 
 
-def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[AuditEntry]:
+def audit(service: ServiceProtocol, *, limit: int | None = None) -> Iteration[AuditEntry]:
     """Iterate over what was done to the service, newest first, ``limit`` at most (keys with scope `admin`)."""
-    after: str | None = None
-    left = limit
-    while left is None or left > 0:
-        page = yield from service.call(audit_page(after, left))
-        for entry in page.data:
-            yield Give(entry)
-        left = None if left is None else left - len(page.data)
-        after = page.next
-        if not page.has_more or after is None:
-            return
+    return service.pages(audit_page, limit)
 
 
 def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
@@ -161,11 +155,9 @@ def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str
     return Call("POST", "/v1/jobs/bulk", of(BulkResult), headers=JSON, content=dump_body(body))
 
 
-def failed_items_page(
-    filters: JobFilters, code: str | None, after: str | None, limit: int | None
-) -> Call[FailedItemList]:
+def failed_items_page(filters: JobFilters, code: str | None, after: str | None, limit: int) -> Call[FailedItemList]:
     """List the next items that failed."""
-    params = filter_params(filters) | ({"code": code} if code else {}) | _page_params(after, limit)
+    params = filter_params(filters) | ({"code": code} if code else {}) | page_params(after, limit)
     return Call("GET", "/v1/failed-items", of(FailedItemList), params=params)
 
 
@@ -174,9 +166,9 @@ def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
     return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
 
 
-def audit_page(after: str | None, limit: int | None) -> Call[AuditList]:
+def audit_page(after: str | None, limit: int) -> Call[AuditList]:
     """List the next lines of the audit."""
-    return Call("GET", "/v1/audit", of(AuditList), params=_page_params(after, limit))
+    return Call("GET", "/v1/audit", of(AuditList), params=page_params(after, limit))
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -186,7 +178,3 @@ def _plain(name: str, value: Any) -> Any:
     if name in ("id", "status", "label"):
         return [str(each) for each in ([value] if isinstance(value, str) else value)]
     return value
-
-
-def _page_params(after: str | None, left: int | None) -> dict[str, str]:
-    return {"limit": str(min(PAGE_JOBS, left or PAGE_JOBS))} | ({"after": after} if after else {})

@@ -1,20 +1,24 @@
-"""Commands of those who watch over many jobs: failed items, bulk retry and cancel, the audit."""
+"""Commands of operators: bulk retry and cancel, failed items, the audit, pauses, and the cache of answers."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corelane.cli.commands import Made
-from corelane.cli.output import print_line, print_list, short_time
+from corelane.cli.commands import CommandGroup, Made
+from corelane.cli.output import print_line, print_list, print_sentence, short_time
 from corelane.cli.service import JsonOption, LimitOption, ServiceClient
 from corelane.domain.audit import AuditEntry
 from corelane.domain.bulk import BulkAction, BulkResult
 from corelane.domain.failed_items import FailedItem, FailureGroup
 from corelane.domain.jobs import JobStatus
+from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
     from corelane.client import Client
+
+KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="core|model|owner")]
+NameArgument = Annotated[str, typer.Argument(help="A core, host/index; a version, NAME@FINGERPRINT; or an owner.")]
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
 
@@ -68,7 +72,7 @@ def group_row(group: FailureGroup) -> tuple[str, ...]:
 
 
 def list_audit(client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
-    """List who steered the service and what was done, newest first (needs a key with scope admin)."""
+    """List what was done to the service and by whom, newest first (needs a key with scope admin)."""
 
     def row(entry: AuditEntry) -> tuple[str, ...]:
         return short_time(entry.at), entry.key or entry.owner, entry.action, entry.subject, entry.detail
@@ -95,3 +99,44 @@ def bulk_lines(result: BulkResult) -> list[str]:
     verb = f"would be {done}" if result.dry_run else f"{'was' if result.done == 1 else 'were'} {done}"
     lines = [f"{result.done:,} of {result.matched:,} {'job' if result.matched == 1 else 'jobs'} {verb}."]
     return lines + [f"{each.count:,} not ({each.code}): {each.detail}." for each in result.skipped]
+
+
+def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Take no new work on a core, for a version, or of an owner (needs a key with scope admin).
+
+    Work in flight ends. Jobs are taken in and wait until `corelane resume`.
+    """
+    made = client.pause(kind, name)
+    print_sentence(made, as_json, made.text)
+
+
+def resume(client: ServiceClient, kind: KindArgument, name: NameArgument) -> None:
+    """Have a core, a version or an owner that is paused take work again (needs a key with scope admin)."""
+    client.resume(kind, name)
+    typer.echo(f"{kind} {name} goes on")
+
+
+def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
+    """List what is paused, by whom and since when."""
+
+    def row(found: Pause) -> tuple[str, ...]:
+        return found.kind.value, found.name, found.by, short_time(found.since)
+
+    print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
+
+
+cache = CommandGroup(help="Answers that are kept for equal questions.", no_args_is_help=True)
+
+
+@cache.callback()
+def _group() -> None:
+    """Keep `clear` a command of its own, though it is the only one."""
+
+
+@cache.command()
+def clear(
+    client: ServiceClient,
+    owner: Annotated[str | None, typer.Option(help="Another owner's, or `*` for all (scope admin).")] = None,
+) -> None:
+    """Forget your kept answers; jobs and their results stay."""
+    client.clear_cache(owner)

@@ -14,9 +14,9 @@ from unittest import mock
 
 import orjson
 import pytest
+from benchmarks.retry_after import BOUNDS
 from typer.testing import CliRunner
 
-from benchmarks.retry_after import BOUNDS
 from benchmarks.runs import QUICK, RESULTS, Service, lend
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli

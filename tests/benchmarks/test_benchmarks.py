@@ -98,4 +98,6 @@ def test_batch_beside_questions_is_reported(service: Serving, tmp_path: Path) ->
 
 def test_every_benchmark_is_listed() -> None:
     listed = (FOLDER / "README.md").read_text()
-    assert [path.name for path in FOLDER.glob("*.py") if path.stem != "__init__" and f"`{path.name}`" not in listed] == []
+    assert [
+        path.name for path in FOLDER.glob("*.py") if path.stem != "__init__" and f"`{path.name}`" not in listed
+    ] == []

@@ -48,7 +48,7 @@ KEYS = ("one", "two", "three")
 BILLED = ("windows", "tokens", "core_s")
 
 #: The service that refuses: its bounds in tokens, half a minute's work of two cores and half of that for each caller.
-BOUNDS = {"max_outstanding_tokens": 480_000, "max_owner_tokens": 240_000}
+BOUNDS: dict[str, Any] = {"max_outstanding_tokens": 480_000, "max_owner_tokens": 240_000}
 
 #: Seconds of a batch of its null engine, tokens of the shortest item, and seconds between two tries.
 BATCH_S, ITEM_TOKENS, TRY_S = 0.5, 64, 0.05
@@ -119,10 +119,13 @@ def measure(running: Serving, questions: Sequence[Question], count: int, seed: i
     found = []
     for load, size, key, forecast, job in submitted:
         ended = connection.finish(job["id"], Authorization=f"Bearer {key}")
-        promise, usage = job["promise"], ended["usage"]
-        times = [*(promise[name] for name in ("finish_at", "earliest_at", "latest_at")), ended["finished_at"]]
+        usage, moments = ended["usage"], job["promise"] | {"finished_at": ended["finished_at"]}
+        expected_s, earliest_s, latest_s, took_s = (
+            seconds_between(job["created_at"], moments[name])
+            for name in ("finish_at", "earliest_at", "latest_at", "finished_at")
+        )
         billed = {name: forecast[name] / usage[name] for name in BILLED if forecast[name] and usage[name]}
-        found.append(Told(load, size, *(seconds_between(job["created_at"], at) for at in times), billed))
+        found.append(Told(load, size, expected_s, earliest_s, latest_s, took_s, billed))
     return found
 
 

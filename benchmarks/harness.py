@@ -148,7 +148,7 @@ def serving(data: Path, name: str = AFTER, checkout: Path = ROOT, **settings: ob
         return
     data.mkdir(parents=True, exist_ok=True)
     argv = [python_of(checkout), "-m", "corelane", "serve", "--data", str(data)]
-    env = environment(**{"auth": "off", "log_level": "warning"} | settings)
+    env = environment(**{"auth": "off", "log_level": "warning", "port": 0} | settings)
     log = data / "service.log"
     with log.open("wb") as out:
         service = subprocess.Popen(argv, cwd=checkout, env=env, stdout=out, stderr=subprocess.STDOUT)

@@ -156,24 +156,30 @@ def groups(jobs: Sequence[Told]) -> dict[str, Figures]:
 
 def refusals(url: str, count: int, seed: int) -> Iterator[tuple[int, float]]:
     """Yield what each refused submission was told, and when it would have been taken, in seconds."""
-    rng, callers = random.Random(seed), itertools.cycle(KEYS)
+    rng, callers, taken = random.Random(seed), itertools.cycle(KEYS), list[tuple[str, str]]()
     with httpx2.Client(base_url=url, timeout=60) as client:
 
         def post(key: str, tokens: int) -> httpx2.Response:
             item = {"question": "What is it?", "context": "The number is 7."}
             body = {"items": [item] * (tokens // ITEM_TOKENS)}
-            return client.post("/v1/jobs", json=body, headers={"Authorization": f"Bearer {key}"})
+            response = client.post("/v1/jobs", json=body, headers={"Authorization": f"Bearer {key}"})
+            if response.is_success:
+                taken.append((key, response.json()["id"]))
+            elif response.status_code != 429:
+                response.raise_for_status()
+            return response
 
         while count:
             key, tokens = next(callers), ITEM_TOKENS * rng.randint(200, 2000)
             response, began = post(key, tokens), time.monotonic()
-            if response.status_code != 429:
-                response.raise_for_status()
+            if response.is_success:
                 continue
             told, count = int(response.headers["Retry-After"]), count - 1
-            while post(key, tokens).status_code == 429:
+            while not post(key, tokens).is_success:
                 time.sleep(TRY_S)
             yield told, time.monotonic() - began
+        for key, job in taken:
+            client.post(f"/v1/jobs/{job}/cancel", headers={"Authorization": f"Bearer {key}"})
 
 
 def main() -> int:

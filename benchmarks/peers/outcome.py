@@ -76,7 +76,8 @@ def ahead(services: Sequence[Service]) -> list[str]:
             mine = ours.of(callers, read)
             for peer in others:
                 theirs = peer.of(callers, read)
-                if not (mine and theirs) or (median(theirs) > median(mine)) != more_is_better:
+                better = max if more_is_better else min
+                if not (mine and theirs) or better(median(mine), median(theirs)) == median(mine):
                     continue
                 overlap = min(mine) <= max(theirs) and min(theirs) <= max(mine)
                 found.append(

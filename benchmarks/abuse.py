@@ -209,7 +209,7 @@ async def run(url: str, only: list[str], share: float, *, behind_nginx: bool) ->
 
 
 def is_kept(found: dict[str, Any]) -> bool:
-    """Whether one kind keeps what is promised."""
+    """Say if one kind keeps what is promised."""
     return found["livez_p99_ms"] < LIVEZ_P99_MS and found["rest_s"] is not None and found["rest_s"] <= REST_S
 
 

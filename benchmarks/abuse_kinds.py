@@ -177,7 +177,7 @@ async def upgrades(target: Target, number: int) -> None:  # noqa: ARG001
 
 
 def listed(entry: bytes, entries: int, name: bytes = b"items") -> bytes:
-    """Return an object with a list of so many equal entries."""
+    """Return an object with a list of equal entries."""
     return b'{"%b": [%b]}' % (name, b",".join([entry] * entries))
 
 

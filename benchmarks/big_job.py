@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.harness import is_quick, parser_of, serving
 
-#: Results are dropped whenever so many more have been stored by the reader.
+#: Results are dropped each time the reader has this many more.
 DROP_EVERY = 10_000
 
 #: Items are fed only while fewer results than this wait to be dropped.

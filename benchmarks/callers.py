@@ -41,7 +41,7 @@ def closed_loop(
     requests: int | None = None,
     warm_up_s: float = 0.0,
 ) -> Load:
-    """Ask for some time, or so many questions in all, after the warm-up, whose questions do not count.
+    """Ask for ``seconds``, or ``requests`` questions in all, after a warm-up that does not count.
 
     Each caller has what ``make_ask`` returns for itself: a connection of its own.
     """

@@ -97,7 +97,7 @@ def jobs_s(connection: Connection, asked: Sequence[Question], size: int, count: 
 
 
 def document_of(asked: Sequence[Question], characters: int) -> str:
-    """Return passages one after the other, of so many characters in all."""
+    """Join passages, repeated as needed, to a text of this length."""
     whole = "\n".join(dict.fromkeys(each.context for each in asked))
     return (whole * (characters // len(whole) + 1))[:characters]
 

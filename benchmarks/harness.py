@@ -59,7 +59,7 @@ Figures = dict[str, float]
 
 
 def is_quick() -> bool:
-    """Say whether this run was asked to be quick."""
+    """Say if this run was asked to be quick."""
     return QUICK in sys.argv
 
 

@@ -51,7 +51,7 @@ BILLED = ("windows", "tokens", "core_s")
 BOUNDS: dict[str, Any] = {"max_outstanding_tokens": 480_000, "max_owner_tokens": 240_000}
 
 #: Seconds of a batch of its null engine, tokens of the shortest item, and seconds between two tries.
-BATCH_S, ITEM_TOKENS, TRY_S = 0.5, 64, 0.05
+BATCH_S, ITEM_TOKENS, TRY_S = 0.5, 64, 0.2
 
 
 @dataclass(frozen=True, slots=True)

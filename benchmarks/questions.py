@@ -62,7 +62,7 @@ def words_of(text: str) -> list[str]:
 
 
 def is_exact(question: Question, answer: str) -> bool:
-    """Say whether an answer is one of the right ones."""
+    """Say if an answer is one of the right ones."""
     return any(words_of(answer) == words_of(right) for right in question.answers)
 
 

@@ -1,4 +1,4 @@
-"""Whether two states of Corelane answer alike: jobs of all shapes, compared result by result, to the last bit.
+"""Compare the answers of two states of Corelane: jobs of all shapes, compared result by result, to the last bit.
 
     python benchmarks/same_answers.py [FILE.json.gz] --before CHECKOUT [--quick]
 

@@ -143,7 +143,7 @@ def measure_memory(running: Serving) -> Figures:
 
 
 def measure_mixed(name: str, checkout: Path, data: Path) -> Figures:
-    """Return RSS of a worker, in MB, fresh, after so many mixed questions, and at rest; then PSS too."""
+    """Return RSS of a worker, in MB, fresh, during many mixed questions, and at rest; then PSS too."""
     with serving(data, name, checkout, cores=1) as running, Client(running.url) as client:
         found, asked = {"mixed_fresh_rss_mb": worker_memory(running)[0]}, 0
         for size in itertools.cycle(JOBS):

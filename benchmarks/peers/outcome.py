@@ -52,7 +52,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def rotated(names: Sequence[str], round_: int) -> list[str]:
-    """Return the order of a round: two places further than the round before, so that nobody is always first."""
+    """Return the order of a round: two places further than the round before, so that each comes first at times."""
     by = 2 * round_ % len(names)
     return [*names[by:], *names[:by]]
 

@@ -54,7 +54,7 @@ class Peer:
     commands: Callable[[Path, Given], list[list[str]]]
     #: Paths asked by GET until each of its ports answers; none for a peer without HTTP.
     ready: str | None = None
-    #: Whether each of its processes listens on a port of its own, from the first given to it.
+    #: True if each of its processes listens on a port of its own, from the first given to it.
     port_each: bool = False
     scheme: str = "http"
     #: Its folder of virtual environments; None for this process' own.
@@ -67,7 +67,7 @@ class Peer:
         return Path(sys.executable) if self.environment is None else ENVIRONMENTS / self.environment / "bin" / "python"
 
     def is_installed(self) -> bool:
-        """Whether its virtual environment was made."""
+        """Say if its virtual environment was made."""
         return self.python.exists()
 
     def version(self) -> str:

@@ -126,7 +126,7 @@ def test_a_peer_is_up_once_its_processes_are_warm_and_leaves_none(tmp_path: Path
 
 
 def is_of(pid: int, mine: Given) -> bool:
-    """Whether a process was started for a peer in this folder."""
+    """Say if a process was started for a peer in this folder."""
     try:
         return f"PEER_FOLDER={mine.folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -96,7 +96,7 @@ class Processes:
 
 
 #: Kinds of a quick run, and its share of the connections.
-QUICKLY, QUICK_SHARE = ("nothing", "pipelined"), 0.02
+QUICKLY, QUICK_SHARE = ("pipelined",), 0.02
 
 
 def probe(url: str, pipe: Connection) -> None:

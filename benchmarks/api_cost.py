@@ -31,8 +31,8 @@ from benchmarks.harness import (
 ITEM = orjson.dumps({"question": "What is the number?", "context": "The number is 7. " * 8})
 
 #: What is asked: method, path, body, headers.
-KINDS: dict[str, tuple[str, str, bytes | None, dict[str, str]]] = {
-    "GET /livez": ("GET", "/livez", None, {}),
+KINDS: dict[str, tuple[str, str, bytes, dict[str, str]]] = {
+    "GET /livez": ("GET", "/livez", b"", {}),
     "lone job": ("POST", "/v1/jobs", ITEM, {"Prefer": "wait=30"}),
     "lone answer": ("POST", "/v1/answers", ITEM, {}),
 }

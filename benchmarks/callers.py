@@ -15,11 +15,15 @@ Ask = Callable[[Question], str]
 
 @dataclass
 class Load:
-    """What callers felt: the seconds of each answer, how many of these were right, and how many questions failed."""
+    """What callers felt: the seconds of each answer, how many of these were right, and which questions failed.
+
+    ``done`` counts all that were answered, those of the warm-up and after the end too: their CPU time was spent.
+    """
 
     seconds: float = 0.0
     taken: list[float] = field(default_factory=list)
     right: int = 0
+    done: int = 0
     failures: list[str] = field(default_factory=list)
 
     def figures(self) -> Figures:
@@ -65,7 +69,9 @@ def closed_loop(
             with lock:
                 if failure:
                     found.failures.append(failure)
-                elif began <= ended <= until:
+                    continue
+                found.done += 1
+                if began <= ended <= until:
                     found.taken.append(ended - sent)
                     found.right += is_exact(question, answer)
 

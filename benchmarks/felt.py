@@ -117,7 +117,7 @@ def measure(running: Serving, asked: Sequence[Question], seconds: float, charact
     for count in (2,) if is_quick() else CALLERS:
         name, before = f"callers_{count}_", running.cpu_s()
         load = closed_loop(lambda: asker(running.url), asked, count, seconds=seconds)
-        figures |= cpu_us_since(before, running, len(load.taken), name)
+        figures |= cpu_us_since(before, running, load.done, name)
         if load.failures:
             raise SystemExit(f"{len(load.failures)} questions failed: {load.failures[0]}")
         figures |= {name + figure: value for figure, value in load.figures().items()}

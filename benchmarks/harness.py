@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,9 @@ READY_S = 600
 
 #: A service has stopped within this, in seconds.
 STOP_S = 90
+
+#: A connection is used again within this: servers close idle ones after some seconds.
+IDLE_S = 2.0
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -229,25 +233,38 @@ def cpu_us_since(before: Figures, running: Serving, items: int, prefix: str = ""
 
 
 class Connection:
-    """One connection that is kept."""
+    """One connection that is kept, and made anew after a pause in which a server may close it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
+        self._address, self._host = (parts.hostname or "", parts.port or 80), parts.netloc
+        self._connect()
 
-    def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-        """Return the answer's JSON; raise RuntimeError for a problem."""
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(self._address, timeout=120)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._used_at = time.monotonic()
+
+    def call(self, method: str, path: str, body: bytes = b"", **headers: str) -> Any:
+        """Return the answer's JSON; raise RuntimeError for a problem. Head and body go out in one piece."""
+        if time.monotonic() - self._used_at > IDLE_S:
+            self._socket.close()
+            self._connect()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request(method, path, body, {"Content-Type": "application/json"} | named)
-        response = self._connection.getresponse()
-        content = response.read()
+        named |= {"Host": self._host, "Content-Type": "application/json", "Content-Length": str(len(body))}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items()), "", ""]
+        self._socket.sendall("\r\n".join(lines).encode() + body)
+        with http.client.HTTPResponse(self._socket, method=method) as response:
+            response.begin()
+            content = response.read()
+        self._used_at = time.monotonic()
         if response.status >= 400:
             raise RuntimeError(content.decode())
         return orjson.loads(content) if content else None
 
     def finish(self, job: str, **headers: str) -> dict[str, Any]:
         """Return a job once it is over."""
-        while (found := self.call("GET", f"/v1/jobs/{job}?wait=30", None, **headers))["finished_at"] is None:
+        while (found := self.call("GET", f"/v1/jobs/{job}?wait=30", b"", **headers))["finished_at"] is None:
             pass
         return dict(found)
 

@@ -61,7 +61,7 @@ def asker(url: str) -> Ask:
     connection = Connection(url)
 
     def ask(question: Question) -> str:
-        found = connection.call("POST", "/v1/answers", question_body(question))
+        found = connection.call("POST", "/v1/answers", question_body(question), Cache_Control="no-store")
         return str((found["answer"] or {}).get("text"))
 
     return ask

@@ -214,7 +214,7 @@ class Dispatch:
             core=self._core,
             room=room.tokens,
             spare=max(room.tokens, room.spare),
-            met=",".join(["", *room.met, ""]),
+            met=list(room.met),
             refs=self._settings.claim_refs,
             document=self._settings.slice_tokens,
             laden=request.laden,

@@ -163,13 +163,11 @@ class JobStore:
             "input": submission.input_url and True,
             "stored": stored or None,
             "is_retry": submission.retry_of and True,
-            "owner": submission.owner if stored else None,
-            "fields": flatten(fields),
+            "fields": fields,
         }
         if digests:
-            rank, ttl = str(head.priority.rank), self._settings.results_ttl_s
-            shared = {"digests": "".join(digests), "owner": submission.owner, "priority": rank, "ttl": ttl}
-            named |= shared | {"is_cut": total == 1, "cache": self._cache}
+            named |= {"digests": "".join(digests), "ttl": self._settings.results_ttl_s}
+            named |= {"is_cut": total == 1, "cache": self._cache}
         reply = await self._write(submission, slices, named)
         if reply[0] == KNOWN:
             reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})

@@ -12,8 +12,6 @@ from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
-from corelane.cli.compose import compose
-from corelane.cli.containers import down, logs
 from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
@@ -34,6 +32,7 @@ from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
+from corelane.plugin import installed
 
 
 def make_cli() -> typer.Typer:
@@ -62,10 +61,10 @@ def make_cli() -> typer.Typer:
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
-    for about_containers in (compose, logs, down):
-        cli.command(rich_help_panel="Containers")(about_containers)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)
+    for plugin in installed():
+        plugin.commands(cli)
     return cli
 
 

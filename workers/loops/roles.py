@@ -11,9 +11,10 @@ from corelane.broker.app import bell_envelope
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
 from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
-from workers.loops.loop import Loop, LoopsByQueue
+from workers.loops.loop import Loop, LoopContext, LoopsByQueue
 
 log = get_logger(__name__)
 
@@ -28,9 +29,6 @@ WATCH_S = 5.0
 
 #: Time between two points of the history, in seconds.
 SAMPLE_S = 10.0
-
-#: Time between two rounds of the scaler, in seconds: a question that finds no core waits for one.
-SCALE_S = 2.0
 
 #: Pause between two rounds of the sender, which waits in them, in seconds.
 NO_PAUSE_S = 0.0
@@ -49,18 +47,25 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             carrying(settings, outage),
             watching(settings, outage),
             sampling(settings, outage),
-            scaling(settings, outage),
             flushing(settings, "keeper", outage),
+            *of_plugins(KEEPER_QUEUE, LoopContext(settings, bell, outage, tracer)),
         ]
 
     def posting() -> list[Loop]:
         tracer = open_tracer("deliveries", settings.core_host)
-        return [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
+        context = LoopContext(settings, bell_envelope(celery), outage, tracer)
+        own = [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
+        return [*own, *of_plugins(DELIVERY_QUEUE, context)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
         DELIVERY_QUEUE: (posting, settings.webhook_timeout_s + SENDER_GRACE_S),
     }
+
+
+def of_plugins(queue: str, context: LoopContext) -> list[Loop]:
+    """Return the loops that plugins add to a queue's."""
+    return [loop for plugin in installed() for loop in plugin.loops(queue, context)]
 
 
 def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
@@ -166,19 +171,6 @@ def sampling(settings: Settings, outage: Outage) -> Loop:
         return lambda: link.read(lambda read: Sampler(read, name).sample())
 
     return Loop("history", begin, pause_s=SAMPLE_S, outage=outage)
-
-
-def scaling(settings: Settings, outage: Outage) -> Loop:
-    """Make the loop that works out how many cores there should be."""
-
-    def begin() -> Callable[[], object]:
-        from corelane.store.link.blocking import Link
-        from corelane.store.scaler import Scaler
-
-        link, name = Link(settings.redis_url), uuid4().hex
-        return lambda: link.read(lambda read: Scaler(read, name, settings).look())
-
-    return Loop("scaling", begin, pause_s=SCALE_S, outage=outage)
 
 
 def flushing(settings: Settings, role: str, outage: Outage) -> Loop:

@@ -110,7 +110,11 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.lint_lua
-	$(BIN)/python -m tests.arrows
+	$(BIN)/python -m tests.house
+
+.PHONY: house
+house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
+	@$(BIN)/python -m tests.house
 
 .PHONY: bench
 bench: install ## Measure the engine and the service on SQuAD-format data

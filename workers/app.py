@@ -6,7 +6,9 @@ and which loops it runs (``workers.loops.roles``); one that serves a core has ``
 
 import os
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from celery import Celery, signals
@@ -86,10 +88,14 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
+        from workers.core.timing import observe_times
+        from workers.core.traces import observe_traces
 
+        observers: list[Callable[[Any], Iterable[Any]]] = [observe_times]
         # The exporter's thread does not outlive a fork, so each child has its own.
-        tracer = open_tracer("core", str(core))
-        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, tracer=tracer)
+        if (tracer := open_tracer("core", str(core))) is not None:
+            observers.append(partial(observe_traces, tracer))
+        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
 
     def stop_core(**_: object) -> None:

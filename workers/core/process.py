@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
-from uuid import uuid4
 
 import orjson
 
@@ -36,13 +35,14 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
-from corelane.tracing import Tracer
+from workers.core.costs import CostBook
 from workers.core.device import open_device
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
+from workers.core.job_log import JobLog
+from workers.core.measures import CoreMetrics
 from workers.core.namesake import NamesakeWatch
-from workers.core.timing import US, CoreAccount
-from workers.core.traces import CoreTraces
+from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -66,9 +66,9 @@ class CoreProcess:
         bell: str,
         record: FaultRecord | None = None,
         loader: Loader | None = None,
-        tracer: Tracer | None = None,
+        observers: Sequence[ObserverFactory] = (),
     ) -> None:
-        """``loader`` stands in for the one that the settings make."""
+        """``loader`` stands in for the one that the settings make. ``observers`` make those beside core's own."""
         self.settings = settings
         self.core = core
         self.bell = bell
@@ -82,16 +82,21 @@ class CoreProcess:
         plans = partial(Plans, settings, str(core), bell)
         self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
-        #: What the core spends, and what it costs.
-        self.account = CoreAccount()
-        self.price = stored_price(settings)
-        self._process = uuid4().hex
-        self.dispatch = Dispatch(settings, str(core), self.price)
-        #: Writes spans for the drain; None where nobody asks for traces.
-        self.traces = None if tracer is None else CoreTraces(tracer, str(core))
+        price = stored_price(settings)
+        self.dispatch = Dispatch(settings, str(core), price)
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
+        job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
+        context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
+        #: Those who hear of the core's work: the drain tells them, the heartbeat asks them.
+        self.observers = (
+            *(observer for make in observers for observer in make(context)),
+            self.vitals,
+            CoreMetrics(self.recorder),
+            CostBook(),
+            job_log,
+        )
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
@@ -240,8 +245,8 @@ class CoreProcess:
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
-            if self.traces is not None:
-                self.traces.flush()
+            for observer in self.observers:
+                observer.close()
             os._exit(FAULT_STATUS)
 
     def retire(self) -> None:
@@ -267,8 +272,8 @@ class CoreProcess:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
         self._device.close()
-        if self.traces is not None:
-            self.traces.flush()
+        for observer in self.observers:
+            observer.close()
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
@@ -310,15 +315,18 @@ class CoreProcess:
             if self._closing.is_set():
                 # It would bring a core back that has just said good-bye.
                 return BeatReply("")
+            heartbeat = Heartbeat(self._fields())
+            for observer in self.observers:
+                observer.beats(heartbeat)
             return self._announcer.beat(
-                self._fields(),
+                heartbeat.fields,
                 versions,
                 [] if stuck else self.leases,
                 self.vitals.speed(),
                 is_full_speed=self.vitals.is_full_speed,
                 is_out=self.state == "out_of_service",
-                worked=(self._process, self.price, int(US * self.account.core_s)),
-                costs=self.vitals.take_costs(),
+                worked=heartbeat.worked,
+                costs=heartbeat.costs,
             )
 
     def _fields(self) -> dict[str, object]:
@@ -329,7 +337,6 @@ class CoreProcess:
             "models": orjson.dumps(models),
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
-            "core_s": round(self.account.core_s, 6),
             "cpu_kind": self._cpu_kind,
             "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),

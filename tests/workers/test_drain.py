@@ -90,7 +90,7 @@ def test_report_counts_tokens_and_padding_of_its_batches() -> None:
     for windows, tokens, padding in ((2, 60, 30), (1, 15, 25)):
         batch = CoreBatch(runner, 0.0, 0.0, answered=windows)
         batch.running = RunningBatch(runner, passes=[ForwardPass(Bucket(64, 16), windows, tokens, padding)])
-        report.batch_finished(batch)
+        report.count(batch)
     found = report.result()
     assert (found["items"], found["batches"], found["refused"]) == (3, 2, 1)
     assert (found["tokens"], found["padding"]) == (75, round(55 / 130, 2))

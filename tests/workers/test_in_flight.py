@@ -17,9 +17,8 @@ from corelane.engine.runner import Runner, RunnerLimits
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
 from tests.fakes import FixedBackend
-from workers.core.costs import CostBook
 from workers.core.in_flight import InFlight
-from workers.core.measures import CoreMetrics
+from workers.core.measures import CoreMetrics, CostBook
 from workers.core.observer import Claimed, CoreBatch, Trip
 from workers.core.timing import TimeBook
 

@@ -6,7 +6,7 @@ from corelane.domain.dispatch import Ref
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import RunningBatch
 from corelane.store.dispatch import ClaimedSlice, Exchange, ExchangeRequest, SliceResults
-from workers.core.costs import CostBook
+from workers.core.measures import CostBook
 from workers.core.observer import Claimed, CoreBatch, Heartbeat, TokenizedSlices, Trip
 from workers.core.pending import PendingSlice
 from workers.core.timing import TimeBook

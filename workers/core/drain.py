@@ -24,7 +24,7 @@ from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room
 from workers.core.in_flight import InFlight
-from workers.core.observer import Claimed, CoreBatch, CoreObserver, HandBack, Trip
+from workers.core.observer import Claimed, CoreBatch, HandBack, Trip
 from workers.core.process import CoreProcess
 
 log = get_logger(__name__)
@@ -41,14 +41,14 @@ QUIET_S = 1.0
 GATHER_CLAIMS = 4
 
 
-class DrainReport(CoreObserver):
+class DrainReport:
     """Figures of one drain; Flower shows them as the task's result."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.items = self.batches = self.refused = self.tokens = self.padding = 0
 
-    def batch_finished(self, batch: CoreBatch) -> None:
+    def count(self, batch: CoreBatch) -> None:
         """Count a batch."""
         self.items += batch.answered
         self.batches += 1
@@ -88,7 +88,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self.report = DrainReport()
-        self._observers = [*core.observers, self.report]
+        self._observers = core.observers
         self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
@@ -196,6 +196,7 @@ class DrainLoop:
         if ahead:
             self._exchange_ahead(overtime=overtime)
         self._in_flight.finish(batch)
+        self.report.count(batch)
         self._useful = time.monotonic()
 
     def _gather(self) -> None:

@@ -35,12 +35,10 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
-from workers.core.costs import CostBook
 from workers.core.device import open_device
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
-from workers.core.job_log import JobLog
-from workers.core.measures import CoreMetrics
+from workers.core.measures import CoreMetrics, CostBook, JobLog
 from workers.core.namesake import NamesakeWatch
 from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
 from workers.models.life import ModelState
@@ -87,7 +85,6 @@ class CoreProcess:
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
         context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
         #: Those who hear of the core's work: the drain tells them, the heartbeat asks them.
         self.observers = (
@@ -95,7 +92,7 @@ class CoreProcess:
             self.vitals,
             CoreMetrics(self.recorder),
             CostBook(),
-            job_log,
+            JobLog(self.dispatch, is_verbose=settings.log_level == "debug"),
         )
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)

@@ -91,8 +91,6 @@ class DrainLoop:
         self._observers = core.observers
         self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
-        #: Whether the last claim took all there was room for.
-        self._is_full = False
         #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
         self._found_nothing = False
         #: When this core last claimed or answered a question.

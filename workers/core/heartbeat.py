@@ -65,9 +65,9 @@ class Vitals(CoreObserver):
         self._counting = {True: SpeedSample(), False: SpeedSample()}
         self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
 
-    def contributes(self, request: ExchangeRequest) -> None:
+    def contributes(self, request: ExchangeRequest) -> None:  # noqa: ARG002  # the signature is the hook's
         """Begin a round with the trip before a batch; one beside a batch is part of the batch's."""
-        if self.running_since is None and (self._round_since is None or request.idle):
+        if self.running_since is None:
             self._round_since = time.monotonic()
 
     def committed(self, trip: Trip) -> None:

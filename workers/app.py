@@ -6,9 +6,7 @@ and which loops it runs (``workers.loops.roles``); one that serves a core has ``
 
 import os
 import threading
-from collections.abc import Callable, Iterable
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 from celery import Celery, signals
@@ -19,10 +17,10 @@ from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
 from corelane.errors import SetupError
 from corelane.log import configure_logging, get_logger
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
-from corelane.tracing import open_tracer
 from workers.core.faults import FaultRecord
 from workers.core.namesake import require_own_name
 from workers.loops.loop import add_loops
@@ -91,10 +89,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
         from workers.core.timing import observe_times
         from workers.core.traces import observe_traces
 
-        observers: list[Callable[[Any], Iterable[Any]]] = [observe_times]
-        # The exporter's thread does not outlive a fork, so each child has its own.
-        if (tracer := open_tracer("core", str(core))) is not None:
-            observers.append(partial(observe_traces, tracer))
+        observers = [observe_times, observe_traces, *(plugin.observers for plugin in installed())]
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
 

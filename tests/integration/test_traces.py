@@ -4,7 +4,6 @@ with the tiny model, the keeper's sweep, a round of the webhook sender. Spans ar
 
 import base64
 from collections.abc import Iterator
-from functools import partial
 from ipaddress import ip_network
 from unittest import mock
 
@@ -44,7 +43,7 @@ class World:
         self.kept = InMemorySpanExporter()
         self.upkeep = Upkeep(settings, bell)
         self.tracer: OtelTracer = make_tracer("test", "one", SimpleSpanProcessor(self.kept))
-        observers = [partial(core_traces.observe_traces, self.tracer)]
+        observers = [lambda core: [core_traces.CoreTraces(self.tracer, core)]]
         self.core = CoreProcess(settings, Core("test", 0), bell, observers=observers)
         self.api = TestClient(create_app(settings, self.tracer))
 

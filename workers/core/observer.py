@@ -27,7 +27,7 @@ class CoreContext:
     recorder: Recorder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trip:
     """A trip to Redis that is over: what was asked, the reply, when it was there and the seconds it took."""
 
@@ -35,15 +35,15 @@ class Trip:
     reply: Exchange
     at: float
     seconds: float
+    #: The jobs of which something was claimed.
+    claimed: Sequence[str] = field(init=False)
 
-    @property
-    def claimed(self) -> list[str]:
-        """Return the jobs of which something was claimed."""
+    def __post_init__(self) -> None:
         claim, part = self.reply.claim, self.reply.part
-        return [*(claim.jobs if claim is not None else ()), *([part.ref.job] if part is not None else ())]
+        self.claimed = claim.jobs if claim is not None else [part.ref.job] if part is not None else ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claimed:
     """Slices that a core took, or, without slices, a part of another core's item."""
 
@@ -54,7 +54,7 @@ class Claimed:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TokenizedSlices:
     """Slices of one version that are in progress from now on: the estimated tokens of each job, and the time it took.
 

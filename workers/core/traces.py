@@ -13,8 +13,7 @@ from typing import NamedTuple
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.runner import RunningBatch
 from corelane.errors import Unavailable
-from corelane.store.dispatch import Dispatch
-from corelane.tracing import Attributes, Tracer, is_sampled
+from corelane.tracing import Attributes, Tracer, is_sampled, open_tracer
 from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
 
 #: Jobs whose traces a core remembers; those that it met first are forgotten first.
@@ -36,10 +35,10 @@ class Times(NamedTuple):
 class CoreTraces(CoreObserver):
     """Writes the spans of one core."""
 
-    def __init__(self, tracer: Tracer, core: str, dispatch: Dispatch) -> None:
+    def __init__(self, tracer: Tracer, core: CoreContext) -> None:
         self._tracer = tracer
-        self._core = core
-        self._dispatch = dispatch
+        self._core = core.core
+        self._dispatch = core.dispatch
         #: The traceparents of jobs; empty for those whose trace is not kept.
         self._parents: dict[str, str] = {}
         self._written: Counter[tuple[str, str]] = Counter()
@@ -135,9 +134,11 @@ class CoreTraces(CoreObserver):
                 yield job, parent
 
 
-def observe_traces(tracer: Tracer, core: CoreContext) -> Iterable[CoreObserver]:
-    """Return the observer that writes spans."""
-    return (CoreTraces(tracer, core.core, core.dispatch),)
+def observe_traces(core: CoreContext) -> Iterable[CoreObserver]:
+    """Return the observer that writes spans; none where they are sent nowhere."""
+    # The exporter's thread does not outlive a fork: each child of a worker opens its own.
+    tracer = open_tracer("core", core.core)
+    return () if tracer is None else (CoreTraces(tracer, core),)
 
 
 def _until_now(seconds: float) -> Times:

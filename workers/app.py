@@ -21,8 +21,8 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
+from workers.core.duplicate_host import require_own_name
 from workers.core.faults import FaultRecord
-from workers.core.namesake import require_own_name
 from workers.loops.loop import add_loops
 from workers.loops.roles import loops_by_queue
 

@@ -13,7 +13,7 @@ from corelane.engine.task import Work
 from corelane.metrics.definitions import CORE_COUNTERS
 from corelane.store.dispatch import ExchangeRequest
 from workers.core.device import tree_bytes
-from workers.core.namesake import read_boot
+from workers.core.duplicate_host import read_boot
 from workers.core.observer import CoreBatch, CoreObserver, Trip
 
 #: The busy ratio is taken over this many heartbeats.

@@ -26,7 +26,7 @@ from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics.signs import SignFile
+from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
@@ -36,10 +36,10 @@ from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.core.device import open_device
+from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, CostBook, JobLog
-from workers.core.namesake import NamesakeWatch
 from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
@@ -108,8 +108,8 @@ class CoreProcess:
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
-        self._namesake = NamesakeWatch(core, self._announcer.read)
-        self._sign = SignFile(settings.health_dir, str(core))
+        self._duplicate_host = DuplicateHostWatch(core, self._announcer.read)
+        self._liveness = LivenessFile(settings.health_dir, str(core))
         #: The heartbeat's connection is used by the drain's thread too, when models come and go.
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -146,7 +146,7 @@ class CoreProcess:
         self._note(after_begin(self._history))
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
-        self._give_sign()
+        self._write_liveness()
         self._thread.start()
         if not self._history.out:
             self._wait_out(should_stop)
@@ -229,7 +229,7 @@ class CoreProcess:
         self.retired = True
         state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
         self._stand(state, history.reason)
-        self._give_sign()
+        self._write_liveness()
         say = log.warning if isinstance(error, CoreBusy) else log.error
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
@@ -260,7 +260,7 @@ class CoreProcess:
         self._closing.set()
         self._note(after_end(self._history))
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
-        self._sign.clear()
+        self._liveness.clear()
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
@@ -274,11 +274,11 @@ class CoreProcess:
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
-            self._give_sign()
+            self._write_liveness()
             self._loader.trim(is_idle=not self.leases)
             try:
                 with self._lock:
-                    self._namesake.look()
+                    self._duplicate_host.look()
                 pulse = self._beat()
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)
@@ -297,12 +297,12 @@ class CoreProcess:
     def _is_stuck(self) -> bool:
         return self.vitals.is_stuck(self.settings.stuck_s)
 
-    def _give_sign(self) -> None:
-        """Note state and reason for health checks, whether Redis is there or not; a stuck process gives no sign."""
+    def _write_liveness(self) -> None:
+        """Note state and reason for health checks, whether Redis is there or not; a stuck process notes nothing."""
         if not self._is_stuck:
             state = self.state
             reasons = [] if state in ("idle", "busy") else self._reasons(self.models.describe())
-            self._sign.write(state, "; ".join(reasons))
+            self._liveness.write(state, "; ".join(reasons))
 
     def _beat(self) -> BeatReply:
         """Send one heartbeat; return the reply."""

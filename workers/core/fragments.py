@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from corelane.engine.runner import Runner
-from corelane.engine.sharing import PARTS_EACH, part_size
+from corelane.engine.sharing import FRAGMENTS_EACH, fragment_size
 from corelane.engine.windows import Window
 from corelane.store.dispatch import Exchange
 from corelane.store.parts import FoundPart, Offer, PartsDone, TakenPart
@@ -88,7 +88,7 @@ class Fragments:
         """Ask about the fragments that are out, and add to them; without windows to run, ask for one back."""
         runner, item, out = shared.runner, (shared.key, 0), list(shared.out)
         fresh: dict[int, bytes] = {}
-        while len(shared.out) < PARTS_EACH * shared.helpers and (size := self._next_size(shared)):
+        while len(shared.out) < FRAGMENTS_EACH * shared.helpers and (size := self._next_size(shared)):
             windows, part = runner.hand_out(item, size)
             shared.out[windows[0].start], fresh[windows[0].start] = windows, part
         back = 0 if runner.windows_left(item) or runner.grows(item) else 1
@@ -98,4 +98,4 @@ class Fragments:
         """Return the windows of the next fragment; 0 if there is none."""
         item = shared.key, 0
         left = shared.runner.windows_left(item)
-        return part_size(left, shared.helpers, shared.runner.batch_rows(item)) if left else 0
+        return fragment_size(left, shared.helpers, shared.runner.batch_rows(item)) if left else 0

@@ -119,12 +119,12 @@ class InFlight:
         self._note_charges(runner)
         self._tell_tokenized(version, tokens, began)
 
-    def add_part(self, part: TakenPart) -> None:
+    def add_fragment(self, part: TakenPart) -> None:
         """Take in a fragment of another core's item; one that cannot be read is given back."""
         began, ref = self._mark(), part.ref
         key, about = (part.lease, ref.key), Query("", "", owner=ref.owner, priority=ref.priority, job=ref.job)
         try:
-            tokens = self._runners[part.version].admit_part((key, 0), part.payload, about)
+            tokens = self._runners[part.version].admit_fragment((key, 0), part.payload, about)
         except ValueError:
             self.fragments.add_found(part)
             return

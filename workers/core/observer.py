@@ -45,7 +45,7 @@ class Trip:
 
 @dataclass(slots=True)
 class Claimed:
-    """Slices that a core took, or, without slices, a part of another core's item."""
+    """Slices that a core took, or, without slices, a fragment of another core's item."""
 
     jobs: Sequence[str]
     slices: Sequence[ClaimedSlice]

@@ -1,4 +1,4 @@
-"""Slices that a core has claimed and not yet answered, and parts of other cores' items."""
+"""Slices that a core has claimed and not yet answered, and fragments of other cores' items."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ CORRECT_TOKENS = 1024
 
 @dataclass(slots=True)
 class PendingSlice:
-    """A claimed slice, or part of one; ``results`` fills up in any order.
+    """A claimed slice, or a fragment of another core's item; ``results`` fills up in any order.
 
     ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
     ``charged`` are the tokens that the store counts, ``tokens`` those of the windows.
@@ -39,9 +39,9 @@ class PendingSlice:
     slice: ClaimedSlice | None = None
     #: Tokens of windows that other cores read.
     elsewhere: int = 0
-    #: Whether parts of it were offered to other cores.
+    #: Whether fragments of it were offered to other cores.
     is_shared: bool = False
-    #: The part of another core's item that this is, if it is one.
+    #: The fragment that this is, if it is one.
     part: TakenPart | None = None
 
     @classmethod

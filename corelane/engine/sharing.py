@@ -1,6 +1,6 @@
 """Items in progress on a runner, and those whose windows other cores read too.
 
-A long item may be handed out fragment by fragment: neighbouring windows go to another core as bytes, and come back as what was
+A long item may be handed out in fragments: neighbouring windows go to another core as bytes, and come back as what was
 found in them, or unread. A fragment on the other core is an item like any other, but for its result: what was found.
 
 A document is in progress while it is tokenized, with the windows that are known so far: so other cores read along.

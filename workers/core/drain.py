@@ -32,9 +32,9 @@ log = get_logger(__name__)
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes fragments of other cores' items once it had no question of its own for so long, in seconds: while questions
-#: come, the cores that answer them stay free for the next one, which does not wait for a window of a document. After
-#: slices of larger jobs it takes fragments at once.
+#: A core takes fragments of other cores' items once it had no question of its own for so long, in seconds: while
+#: questions come, the cores that answer them stay free for the next one, which does not wait for a window of a
+#: document. After slices of larger jobs it takes fragments at once.
 QUIET_S = 1.0
 
 #: How often the lanes are asked for more while a batch fills.

@@ -244,7 +244,7 @@ class DrainLoop:
         core.leases = in_flight.leases
 
     def _request(self, room: Room | None, *, linger: bool, wait: bool) -> ExchangeRequest:
-        """Return what to tell and to ask; without room nothing is claimed."""
+        """Return what to send and to ask; without room nothing is claimed."""
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         claimable = core.versions if in_flight.is_empty else core.models.claimable()

@@ -31,7 +31,7 @@ class Fragments:
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners
         self._shared: SharedItem | None = None
-        #: What was found in fragments of other cores' items, to be told.
+        #: What was found in fragments of other cores' items, to be sent.
         self.found: list[FoundPart] = []
 
     @property
@@ -50,7 +50,7 @@ class Fragments:
         self.found.append(FoundPart(part, found))
 
     def request(self, pending: Mapping[Key, PendingSlice], bell: str, *, is_free: bool, is_leaving: bool) -> PartsDone:
-        """Return what to tell and to ask; a core that ``is_free`` would read one for another."""
+        """Return what to send and to ask; a core that ``is_free`` would read one for another."""
         found = tuple(self.found)
         if is_leaving:
             return PartsDone(found, bell=bell)
@@ -59,9 +59,9 @@ class Fragments:
         offer = None if self._shared is None else self._offer(self._shared, pending[self._shared.key])
         return PartsDone(found, offer, is_free and offer is None, bell)
 
-    def settle(self, told: PartsDone, reply: Exchange, pending: Mapping[Key, PendingSlice]) -> None:
-        """Forget what was told, and take in what other cores found."""
-        del self.found[: len(told.found)]
+    def settle(self, sent: PartsDone, reply: Exchange, pending: Mapping[Key, PendingSlice]) -> None:
+        """Forget what was sent, and take in what other cores found."""
+        del self.found[: len(sent.found)]
         shared, offered = self._shared, reply.offered
         if shared is None or offered is None or shared.key not in pending:
             return

@@ -117,7 +117,7 @@ class InFlight:
             tokens[ref.job] = tokens.get(ref.job, 0) + ref.tokens
         runner.admit(queries)
         self._note_charges(runner)
-        self._tell_tokenized(version, tokens, began)
+        self._note_tokenized(version, tokens, began)
 
     def add_fragment(self, part: TakenPart) -> None:
         """Take in a fragment of another core's item; one that cannot be read is given back."""
@@ -130,7 +130,7 @@ class InFlight:
             return
         ref = replace(ref, count=1, tokens=tokens)
         self.pending[key] = PendingSlice(part.lease, ref, part.version, [None], 0, tokens, tokens, part=part)
-        self._tell_tokenized(part.version, {ref.job: tokens}, began)
+        self._note_tokenized(part.version, {ref.job: tokens}, began)
 
     def start(self) -> CoreBatch:
         """Start one batch of one model, each model in its turn."""
@@ -214,7 +214,7 @@ class InFlight:
         return refs
 
     def _drop(self, keys: Collection[Key]) -> None:
-        """Take slices out of progress; tell of jobs of which nothing is held then, and nothing to be committed."""
+        """Take slices out of progress; report jobs of which nothing is held then, and nothing to be committed."""
         dropped = {}
         for key in keys:
             pending = self.pending.pop(key)
@@ -232,7 +232,7 @@ class InFlight:
             if (pending := self.pending.get(key)) is not None:
                 pending.charge(charged, tokens)
 
-    def _tell_tokenized(self, version: str, tokens: Mapping[str, int], began: Mark) -> None:
+    def _note_tokenized(self, version: str, tokens: Mapping[str, int], began: Mark) -> None:
         tokenized = TokenizedSlices(version, tokens, *self._passed(began, on_cpu=True))
         for observer in self._observers:
             observer.tokenized(tokenized)

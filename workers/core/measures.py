@@ -76,7 +76,7 @@ class CoreMetrics(CoreObserver):
 
 
 class CostBook(CoreObserver):
-    """What items cost, by version and class: told with each heartbeat, for forecasts (``domain.estimate``).
+    """What items cost, by version and class: sent with each heartbeat, for forecasts (``domain.estimate``).
 
     The core time of each job is shared among its slices as they are answered, by their tokens.
     """
@@ -120,7 +120,7 @@ class CostBook(CoreObserver):
             self._spent.pop(job, None)
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Tell what came since the last heartbeat, summed by version and class; what is told and not kept is lost."""
+        """Report what came since the last heartbeat, by version and class. It is lost if the heartbeat does not arrive."""
         sums: dict[tuple[str, str], list[int]] = {}
         while self.costs:
             version, its_class, *added = self.costs.popleft()

@@ -113,7 +113,7 @@ class HandBack:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What a heartbeat tells beside the core's state: see ``Announcer.beat``."""
+    """What a heartbeat reports beside the core's state: see ``Announcer.beat``."""
 
     fields: dict[str, object]
     worked: tuple[str, str, int] | None = None
@@ -124,7 +124,7 @@ class CoreObserver:
     """Hears of a core's work. It overrides the hooks that it needs."""
 
     def contributes(self, request: ExchangeRequest) -> None:
-        """Add to what the next trip to Redis tells or asks. The trip may fail: ``committed`` says that it did not."""
+        """Add to the next trip to Redis. The trip may fail: ``committed`` says that it did not."""
 
     def committed(self, trip: Trip) -> None:
         """Hear that a trip is over: what it committed is kept, unless its lease was lost."""
@@ -148,7 +148,7 @@ class CoreObserver:
         """Hear of a pause in which jobs were held."""
 
     def hands_back(self, request: HandBack) -> None:
-        """Add to what is told with slices that go back."""
+        """Add to what is sent with slices that go back."""
 
     def beats(self, heartbeat: Heartbeat) -> None:
         """Add to a heartbeat. It is sent by a thread of its own."""

@@ -62,7 +62,7 @@ class PendingSlice:
         self.ref = replace(self.ref, tokens=self.found + self.unread * self.estimate)
 
     def preview(self, found: Preview) -> LeasedPreview:
-        """Return the best answer so far of one of its items, as it is told."""
+        """Return the best answer so far of one of its items, as it is sent."""
         _, i = found.key
         data = {
             "index": self.ref.first + i,

@@ -133,7 +133,7 @@ class TimeBook(CoreObserver):
         self._settle_lost(request.lost)
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Tell what the process spent."""
+        """Report what the process spent."""
         heartbeat.fields["core_s"] = round(self.core_s, 6)
         heartbeat.worked = (self._process, self._price, int(US * self.core_s))
 

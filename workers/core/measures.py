@@ -120,7 +120,7 @@ class CostBook(CoreObserver):
             self._spent.pop(job, None)
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Report what came since the last heartbeat, by version and class. It is lost if the heartbeat does not arrive."""
+        """Report what came since the last heartbeat, by version and class. It is lost if the heartbeat is."""
         sums: dict[tuple[str, str], list[int]] = {}
         while self.costs:
             version, its_class, *added = self.costs.popleft()

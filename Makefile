@@ -175,7 +175,7 @@ scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them b
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
 
 .PHONY: trip
-trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
+trip: $(VENV)/.installed-dev ## Print which functions one question enters, from the socket to its webhook, and their lines
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py
 
 .PHONY: fuzz

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
@@ -32,6 +31,7 @@ from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_mo
 from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
 from tests.redis_for_tests import USER, admin_url, server_binary, service_url, users_file
 from tests.s3 import S3Server, serving
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
@@ -182,14 +182,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = service_url(port)
     client = redis.Redis.from_url(admin_url(url), decode_responses=True)
-    for _ in range(1200):
-        try:
-            client.ping()
-            break
-        except redis.ConnectionError:
-            time.sleep(0.05)
-    else:
-        raise RuntimeError("Redis did not start")
+    eventually(client.ping)
     client.execute_command("ACL", "LOG", "RESET")
     yield url
     # What the tests themselves have refused, they do as users of their own.

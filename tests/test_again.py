@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.artifacts_for_tests import ROOT
-from tests.servers import until
+from tests.waiting import eventually
 
 #: Tests that fail beside others only, as xdist sets this variable.
 FLAKY = """
@@ -133,7 +133,7 @@ def test_that_takes_long():
     with subprocess.Popen(
         argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, preexec_fn=heed
     ) as process:
-        until((tmp_path / "begun").exists)
+        eventually((tmp_path / "begun").exists)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == pytest.ExitCode.INTERRUPTED
     assert not (tmp_path / "report").exists()

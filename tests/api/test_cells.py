@@ -40,7 +40,7 @@ from corelane.store.schema import require_schema
 from tests.api.office import ONE
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 LINE = '{"custom_id": "a", "method": "POST", "url": "/v1/answers", "body": {"question": "who", "context": "ada"}}\n'
 
@@ -351,7 +351,7 @@ def test_a_cell_that_is_away_takes_its_own_jobs_alone(world: World, second: Serv
         assert "not in cell 1" in world.call("PUT", "/v1/aliases/x", status=503, json={"version": VERSION})["detail"]
     finally:
         second.start()
-    wait_for(lambda: world.api.get(f"/v1/jobs/{jobs['1']}", headers={"x-api-key": right}).status_code == 200)
+    eventually(lambda: world.api.get(f"/v1/jobs/{jobs['1']}", headers={"x-api-key": right}).status_code == 200)
 
 
 def test_owners_live_where_their_keys_say_and_may_move(guarded: World) -> None:
@@ -372,7 +372,7 @@ def test_owners_live_where_their_keys_say_and_may_move(guarded: World) -> None:
     named = world.call("PUT", "/v1/jobs/mine", "ann", 202, json=ONE)["id"]
     links = {cell: Link(bench.settings.redis_url) for cell, bench in world.benches.items()}
     assert CellKeys(links).move("ann", "1") == ("1", "0")
-    wait_for(lambda: cell_of(world.submit("ann")) == "1")
+    eventually(lambda: cell_of(world.submit("ann")) == "1")
     # What was made before is found where it is, and made no second time.
     assert world.call("POST", "/v1/jobs", "ann", 202, **keyed)["id"] == before
     assert world.call("PUT", "/v1/jobs/mine", "ann", 202, json=ONE)["id"] == named

@@ -13,7 +13,7 @@ from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES
-from tests.servers import until
+from tests.waiting import eventually
 
 
 def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> Non
     try:
         url = f"redis://corelane:{password.read_text().strip()}@127.0.0.1:{port}/0"
         ours = redis.Redis.from_url(url)
-        until(ours.ping)
+        eventually(ours.ping)
         link = Link(url)
         require_schema(link)
         assert link.now_ms() > 0

@@ -12,8 +12,9 @@ import httpx2
 from standardwebhooks.webhooks import Webhook
 
 from tests.integration.asked_jobs import Asker, items
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 from tests.receivers import receiver
+from tests.waiting import eventually
 
 SETTINGS = {"CORELANE_TARGET": "null", "CORELANE_AUTH": "required", "CORELANE_WEBHOOK_SECRET": ""}
 
@@ -47,7 +48,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
         with called(first, key) as api:
             asker = Asker(api, "first", hooks.url)
             final = asker.job("a final job", items(3))
-            wait_for(lambda: api.get(f"/v1/jobs/{final.id}").json()["status"] == "succeeded")
+            eventually(lambda: api.get(f"/v1/jobs/{final.id}").json()["status"] == "succeeded")
             own = api.post("/v1/webhook-secrets", json={}).json()["secret"]
             context = api.post("/v1/contexts", json={"text": "Ada wrote it."}).json()["id"]
             results = api.get(f"/v1/jobs/{final.id}/results").content
@@ -72,15 +73,15 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
                 assert api.get(f"/v1/jobs/{final.id}/results").content == results
                 assert api.get(f"/v1/contexts/{context}").is_success
                 for job in before:
-                    wait_for(lambda job=job: api.get(f"/v1/jobs/{job.id}").json()["finished_at"] is not None)  # type: ignore[misc]
+                    eventually(lambda job=job: api.get(f"/v1/jobs/{job.id}").json()["finished_at"] is not None)  # type: ignore[misc]
                     assert api.get(f"/v1/jobs/{job.id}").json()["counts"]["succeeded"] == len(job.item_ids), job
                     if "idempotency-key" in job.request.headers:
                         assert again(api, job.request) == job.id
-                wait_for(lambda: api.get(f"/v1/batches/{batch.id}").json()["status"] == "completed")
+                eventually(lambda: api.get(f"/v1/batches/{batch.id}").json()["status"] == "completed")
                 waiting = [each["id"] for each in api.get("/v1/jobs", params={"status": "queued"}).json()["data"]]
                 for each in waiting:  # of the load, accepted before the snapshot
-                    wait_for(lambda each=each: api.get(f"/v1/jobs/{each}").json()["status"] == "succeeded")  # type: ignore[misc]
-                wait_for(lambda: len(hooks.posts) > posted)
+                    eventually(lambda each=each: api.get(f"/v1/jobs/{each}").json()["status"] == "succeeded")  # type: ignore[misc]
+                eventually(lambda: len(hooks.posts) > posted)
                 for post in hooks.posts[posted:]:
                     for each in (own, secret):
                         Webhook(each).verify(post.body, post.headers)

@@ -20,8 +20,9 @@ from pytest_httpserver import HTTPServer
 from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.errors import ServiceError
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 from tests.receivers import Receiver, receiver
+from tests.waiting import eventually
 
 #: Stands in every document, question and other text that is sent.
 MARKER = "Quokkamarker"
@@ -84,9 +85,9 @@ def lines(fleet: Fleet) -> list[dict]:
 
 
 def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
-    wait_for(lambda: "the API requires a key (CORELANE_AUTH)" in guarded.log.read_text(errors="replace"), 30)
+    eventually(lambda: "the API requires a key (CORELANE_AUTH)" in guarded.log.read_text(errors="replace"), 30)
     command = f"corelane keys create --name NAME --data {guarded.data}"
-    wait_for(lambda: command in guarded.log.read_text(errors="replace"), 30)
+    eventually(lambda: command in guarded.log.read_text(errors="replace"), 30)
 
 
 def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: Fleet, secret: str) -> None:
@@ -103,7 +104,7 @@ def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: 
         assert refused.value.problem_code == "not_found"
         corelane(guarded, "keys", "revoke", other["id"], "--redis", guarded.redis_url())
         with Client(guarded.url, other["key"]) as revoked:
-            wait_for(lambda: status_of(revoked) == "unauthorized")
+            eventually(lambda: status_of(revoked) == "unauthorized")
 
 
 def status_of(client: Client) -> str:
@@ -137,7 +138,7 @@ def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet
     def told() -> set[str]:
         return {line["event"] for line in lines(guarded) if line.get("request_id") == "req-of-this-test"}
 
-    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told())
+    eventually(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told())
     [ended] = [line for line in lines(guarded) if line["event"] == "job_ended" and line["job_id"] == job["id"]]
     assert (ended["status"], ended["succeeded"], ended["failed"]) == ("succeeded", 1, 1)
     [failed] = [line for line in lines(guarded) if line["event"] == "items_failed" and line["job_id"] == job["id"]]
@@ -152,14 +153,14 @@ def test_trace_of_a_job_reaches_the_collector_from_every_process(
     with receiver() as hook:
         body = {"items": [{"question": "Who?", "context": "Ada."}], "webhook": {"url": hook.url}}
         guarded.api.post("/v1/jobs", headers=headers, json=body).raise_for_status()
-        wait_for(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace))
+        eventually(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace))
     expected = {
         *(("corelane-api", "POST /v1/jobs"), ("corelane-api", "submit")),
         *(("corelane-core", "batch"), ("corelane-core", "commit")),
         *(("corelane-keeper", "queue"), ("corelane-keeper", "job")),
         ("corelane-deliveries", "POST webhook"),
     }
-    wait_for(lambda: spans_of(collector, trace) == expected)
+    eventually(lambda: spans_of(collector, trace) == expected)
     assert {post.path for post in collector.posts} == {"/v1/traces"}
 
 
@@ -194,7 +195,7 @@ def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
             batch = client.batch(file, completion_window="1h")
             assert batch.usage is not None
             # The core hears of the cancellation with its next batch, and what it did until then is the job's too.
-            wait_for(lambda: not is_at_work(guarded))
+            eventually(lambda: not is_at_work(guarded))
             found = [client.get(job) for job in [*jobs, *batch.jobs]]
             used = [job.usage for job in found if job.usage is not None]
             name = "ada" if client is ada else "tests"
@@ -220,7 +221,7 @@ def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
             """Return the seconds of the three stages by the clock, which other processes make longer."""
             return sum(sum(metric(guarded, secret, f"corelane_{stage}_seconds_sum")) for stage in STAGES)
 
-        wait_for(lambda: counted() == pytest.approx([charged_s] * 2, rel=0.01) and stages_s() > 0.99 * charged_s)
+        eventually(lambda: counted() == pytest.approx([charged_s] * 2, rel=0.01) and stages_s() > 0.99 * charged_s)
 
 
 def submit_mixed(client: Client) -> list[str]:
@@ -233,9 +234,9 @@ def submit_mixed(client: Client) -> list[str]:
     jobs += [client.submit_lines(item for _ in range(count)) for count in (30, 50)]
     jobs += [client.submit([document]), client.submit([item, bad, item]), client.submit([bad])]
     canceled = client.submit([document] * 40)
-    wait_for(lambda: client.get(canceled.id).status != "queued")
+    eventually(lambda: client.get(canceled.id).status != "queued")
     client.cancel(canceled.id)
-    wait_for(lambda: all(client.get(job.id).status.is_final for job in jobs))
+    eventually(lambda: all(client.get(job.id).status.is_final for job in jobs))
     return [job.id for job in [*jobs, canceled]]
 
 
@@ -285,7 +286,7 @@ def test_no_text_of_a_request_is_ever_logged_or_traced(guarded: Fleet, secret: s
         for kind, body in bodies[:2]:
             job = guarded.api.post("/v1/jobs", headers=key | {"Content-Type": kind}, content=body).json()
             assert guarded.api.get(f"/v1/jobs/{job['id']}?wait=30", headers=key).json()["status"] == "succeeded"
-        wait_for(lambda: len(receiver.log) > 0)
+        eventually(lambda: len(receiver.log) > 0)
     told = guarded.log.read_text(errors="replace")
     assert '"level": "debug"' in told
     assert "every-route" in told

@@ -8,8 +8,9 @@ import httpx2
 import orjson
 import pytest
 
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
 from tests.receivers import receiver
+from tests.waiting import eventually
 
 ITEM = {"question": "What is the number?", "context": "The number is 7."}
 
@@ -40,7 +41,7 @@ def test_client_that_never_got_its_answer_finds_its_job_by_sending_again(fleet: 
     def listed() -> list[str]:
         return [job["id"] for job in fleet.api.get("/v1/jobs", headers=owner).json()["data"]]
 
-    wait_for(lambda: len(listed()) == 1)
+    eventually(lambda: len(listed()) == 1)
     again = fleet.api.post("/v1/jobs", content=body, headers=owner | {"Idempotency-Key": "cut", "Prefer": "wait=30"})
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
     assert [again.json()["id"]] == listed()
@@ -111,6 +112,6 @@ def test_time_until_the_webhook_was_delivered_is_added_to_the_job(fleet: Fleet) 
     with receiver() as found:
         body = {"items": [ITEM], "webhook": {"url": found.url}}
         job = fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"}).json()
-        wait_for(lambda: fleet.api.get(f"/v1/jobs/{job['id']}").json()["timing"]["deliver_s"] is not None)
+        eventually(lambda: fleet.api.get(f"/v1/jobs/{job['id']}").json()["timing"]["deliver_s"] is not None)
     told = orjson.loads(found.posts[0].body)["data"]
     assert told["timing"] == job["timing"] | {"deliver_s": None}

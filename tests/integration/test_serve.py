@@ -21,8 +21,9 @@ from corelane.cli.doctor import check_service
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.fakes import save_server_stand_in
-from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def noted_parts(fleet: Fleet) -> dict[str, dict]:
 
 
 def kill_when_up(fleet: Fleet, name: str, launches: int = 1) -> None:
-    wait_for(lambda: noted_parts(fleet)[name]["launches"] == launches and noted_parts(fleet)[name]["is_up"])
+    eventually(lambda: noted_parts(fleet)[name]["launches"] == launches and noted_parts(fleet)[name]["is_up"])
     os.kill(noted_parts(fleet)[name]["pid"], signal.SIGKILL)
 
 
@@ -69,7 +70,7 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     with first.client() as client:
         items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
-        wait_for(lambda: client.get(job.id).counts.succeeded > 0)
+        eventually(lambda: client.get(job.id).counts.succeeded > 0)
     assert stop_fleet(first) == 0
     restarted = datetime.now(UTC)
     second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
@@ -113,11 +114,11 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
         os.kill(pid, signal.SIGKILL)
     kill_when_up(fleet, "redis")
     kill_when_up(fleet, "redis", launches=2)
-    wait_for(lambda: all(part["is_up"] and part["launches"] > 1 for part in noted_parts(fleet).values()))
+    eventually(lambda: all(part["is_up"] and part["launches"] > 1 for part in noted_parts(fleet).values()))
     assert not any(alive(pid) for pid in killed.values())
     with fleet.client() as client:
-        wait_for(client.ready)
-    wait_for(lambda: is_listening(fleet.flower_url))
+        eventually(client.ready)
+    eventually(lambda: is_listening(fleet.flower_url))
     assert fleet.process.poll() is None
 
 
@@ -134,7 +135,7 @@ def task_events(fleet: Fleet) -> float:
 
 def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(pair: list[Fleet]) -> None:
     fleet = pair[0]
-    wait_for(lambda: is_listening(fleet.flower_url))
+    eventually(lambda: is_listening(fleet.flower_url))
     before = task_events(fleet)
     with fleet.client() as client:
         jobs = [client.submit([Item(question="Who?", context=f"It is {n}.")] * 500) for n in range(20)]
@@ -145,7 +146,7 @@ def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(
         found = [task for task in flower_tasks(fleet).values() if task["state"] == "SUCCESS"]
         return [ast.literal_eval(task["result"]) for task in found]
 
-    wait_for(lambda: sum(result["items"] for result in drained()) >= 10_000)
+    eventually(lambda: sum(result["items"] for result in drained()) >= 10_000)
     assert task_events(fleet) - before < 50
     assert {"items", "batches", "tokens", "seconds", "padding"} <= set(drained()[-1])
     task = next(iter(flower_tasks(fleet).values()))
@@ -162,29 +163,29 @@ def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(
 
 def restart_flower(fleet: Fleet, sign: signal.Signals, launches: int = 0) -> int:
     """End Flower; return how often it was launched once it is up again."""
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and noted_parts(fleet)["flower"]["launches"] >= launches)
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"] and noted_parts(fleet)["flower"]["launches"] >= launches)
     before = noted_parts(fleet)["flower"]
     os.kill(before["pid"], sign)
-    wait_for(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
+    eventually(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
     return int(before["launches"]) + 1
 
 
 def test_part_that_does_not_come_up_ends_nothing_and_is_told_everywhere(pair: list[Fleet]) -> None:
     fleet = pair[1]
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"])
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"])
     for launches in range(noted_parts(fleet)["flower"]["launches"], 4):
         os.kill(noted_parts(fleet)["flower"]["pid"], signal.SIGKILL)
-        wait_for(lambda launches=launches: noted_parts(fleet)["flower"]["launches"] > launches)  # type: ignore[misc]
+        eventually(lambda launches=launches: noted_parts(fleet)["flower"]["launches"] > launches)  # type: ignore[misc]
 
     def told() -> bool:
         return bool(fleet.api.get("/readyz").json()["details"]["parts"]["parts"])
 
-    wait_for(told)
+    eventually(told)
     assert fleet.api.get("/readyz").json()["details"]["parts"]["parts"] == ["flower on testhost"]
     with fleet.client() as client:
         # The overview is kept for a second, so it may be older than what `/readyz` has read.
-        wait_for(lambda: any(each.part == "flower on testhost" for each in client.overview().troubles))
+        eventually(lambda: any(each.part == "flower on testhost" for each in client.overview().troubles))
         [trouble] = [each for each in client.overview().troubles if each.part == "flower on testhost"]
         assert "was launched" in trouble.text
         assert client.ready()
@@ -198,7 +199,7 @@ def test_two_that_start_at_once_on_the_same_ports_both_work(pair: list[Fleet]) -
     for fleet in pair:
         with fleet.client() as client:
             assert client.ready()
-    wait_for(lambda: all(is_listening(fleet.flower_url) for fleet in pair))
+    eventually(lambda: all(is_listening(fleet.flower_url) for fleet in pair))
 
 
 def lines_of(fleet: Fleet) -> list[dict]:
@@ -277,7 +278,7 @@ def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
     fleet.api.close()
     fleet.process.kill()
     fleet.process.wait()
-    wait_for(lambda: not any(alive(pid) for pid in parts))
+    eventually(lambda: not any(alive(pid) for pid in parts))
 
 
 @pytest.mark.parametrize(

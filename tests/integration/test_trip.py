@@ -23,9 +23,9 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import Core
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
-from tests.integration.conftest import wait_for
 from tests.receivers import receiver
 from tests.trip import Tracer, Trip
+from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops.roles import sending
@@ -117,10 +117,10 @@ def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> di
             submit(api)
         with tracer.trip(here=False) as posted:
             answer()
-            wait_for(lambda: raw.hget("cl:posted", "delivered") == str(wanted))
+            eventually(lambda: raw.hget("cl:posted", "delivered") == str(wanted))
         return posted
 
-    wait_for(is_served)
+    eventually(is_served)
     with receiver() as hook:
         with TestClient(create_app(settings)) as api:
             submit(api)
@@ -132,7 +132,7 @@ def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> di
         sender = sending(settings, Outage(get_logger(__name__), "store"))
         sender.start()
         before = TIMES + 2
-        wait_for(lambda: raw.hget("cl:posted", "delivered") == str(before))
+        eventually(lambda: raw.hget("cl:posted", "delivered") == str(before))
         posted = [deliver(before + number) for number in range(1, TIMES + 1)]
         sender.ask_to_stop()
         sender.join(60)

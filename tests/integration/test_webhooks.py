@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tests.integration.conftest import WEBHOOK_SECRET, Fleet, wait_for
+from tests.integration.conftest import WEBHOOK_SECRET, Fleet
 from tests.receivers import Post, receiver
+from tests.waiting import eventually
 
 
 def submit(fleet: Fleet, url: str, who: str = "") -> dict:
@@ -42,9 +43,9 @@ def sender(fleet: Fleet) -> int:
 def test_final_status_is_posted_and_signed_with_its_small_results(fleet: Fleet) -> None:
     with receiver() as found:
         job = submit(fleet, found.url)
-        wait_for(lambda: len(found.posts) > 0)
+        eventually(lambda: len(found.posts) > 0)
         event = Webhook(WEBHOOK_SECRET).verify(found.posts[0].body, found.posts[0].headers)
-        wait_for(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
+        eventually(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
     assert event["type"] == "job.completed"
     assert event["data"]["id"] == job["id"]
     assert event["data"]["status"] == "succeeded"
@@ -66,8 +67,8 @@ def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_a
 
     with receiver(answer) as found:
         job = submit(fleet, found.url)
-        wait_for(lambda: len(found.posts) == 2)
-        wait_for(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
+        eventually(lambda: len(found.posts) == 2)
+        eventually(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
         [delivery] = deliveries(fleet, job)
         assert delivery["attempts"][0]["snippet"] == "later, please"
         assert delivery["attempts"][0]["status"] == 500
@@ -75,7 +76,7 @@ def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_a
         again = fleet.api.post(delivery["urls"]["redeliver"])
         assert (again.status_code, again.json()["state"]) == (202, "pending")
         seen.set()
-        wait_for(lambda: len(found.posts) == 3)
+        eventually(lambda: len(found.posts) == 3)
     assert found.ids == [delivery["id"]] * 3
     assert len({post.body for post in found.posts}) == 1
     Webhook(WEBHOOK_SECRET).verify(found.posts[2].body, found.posts[2].headers)
@@ -93,13 +94,13 @@ def test_sender_that_is_killed_between_attempts_and_amid_one_loses_no_event(flee
 
     with receiver(answer) as found:
         jobs = [submit(fleet, found.url) for _ in range(4)]
-        wait_for(held.is_set)
+        eventually(held.is_set)
         first = sender(fleet)
         os.kill(first, signal.SIGKILL)
-        wait_for(lambda: sender(fleet) not in (0, first))
+        eventually(lambda: sender(fleet) not in (0, first))
         killed.set()
         before = len(found.posts)
-        wait_for(lambda: all(deliveries(fleet, job)[0]["state"] == "delivered" for job in jobs))
+        eventually(lambda: all(deliveries(fleet, job)[0]["state"] == "delivered" for job in jobs))
     expected = {f"evt_{job['id'][4:]}_completed" for job in jobs}
     assert {post.headers["webhook-id"] for post in found.posts[before:]} <= expected
     assert set(found.ids) == expected
@@ -132,21 +133,21 @@ def test_rotation_loses_no_event_though_the_sender_is_killed_amid_it_and_owners_
         old, bobs = make("ann", overlap_s=0), make("bob", overlap_s=0)
         load = threading.Thread(target=send)
         load.start()
-        wait_for(lambda: len(found.posts) > 0)
+        eventually(lambda: len(found.posts) > 0)
         rotated_at, new = len(found.posts), make("ann", "/rotate")
         began = len(sent)
         first = sender(fleet)
         os.kill(first, signal.SIGKILL)
         lives.set()
-        wait_for(lambda: sender(fleet) not in (0, first))
-        wait_for(lambda: len(sent) > began + 3)
+        eventually(lambda: sender(fleet) not in (0, first))
+        eventually(lambda: len(sent) > began + 3)
         is_over.set()
         load.join()
         of_bob = events("bob", 1)
-        wait_for(lambda: {*sent, *of_bob} <= set(found.ids))
+        eventually(lambda: {*sent, *of_bob} <= set(found.ids))
         make("ann", "/rotate", 0)
         after = events("ann", 1)
-        wait_for(lambda: set(after) <= set(found.ids))
+        eventually(lambda: set(after) <= set(found.ids))
     assert rotated_at > 0
     for post in found.posts:
         knows = [secret for secret in (old, new, bobs, WEBHOOK_SECRET) if verifies(post, secret)]

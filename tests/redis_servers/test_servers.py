@@ -18,9 +18,9 @@ from corelane.store.link.library import PREFIX
 from corelane.store.upkeep import Upkeep
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
-from tests.integration.conftest import wait_for
 from tests.redis_for_tests import ANYONE, PASSWORD, service_url
 from tests.redis_servers.debian import SERVERS
+from tests.waiting import eventually
 
 HERE = {str(binary.server): path for path in find_servers() if (binary := identify(path))}
 HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}
@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
                 return False
 
         try:
-            wait_for(answers)
+            eventually(answers)
             yield port
         finally:
             process.terminate()

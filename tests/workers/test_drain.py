@@ -12,7 +12,7 @@ from corelane.engine.null import NullRunner
 from corelane.engine.task import Work
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 from workers.core.drain import DrainLoop, DrainReport, drain
 
 
@@ -52,7 +52,7 @@ def submitter(bench: Bench) -> Iterator[Callable[[], str]]:
     """Submit a question once the core lingers, from a thread; return its job."""
 
     def submit() -> str:
-        wait_for(lambda: bench.raw.get("cl:bell:test/0") == "l")
+        eventually(lambda: bench.raw.get("cl:bell:test/0") == "l")
         return bench.submit(1)
 
     with ThreadPoolExecutor(1) as threads:

@@ -64,7 +64,13 @@ class Fleet:
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""
-        eventually(lambda: sum(core["state"] in ("idle", "busy") for core in self.states().values()) == self.cores)
+
+        def is_whole() -> bool:
+            states = {name: core["state"] for name, core in self.states().items()}
+            assert [state in ("idle", "busy") for state in states.values()] == [True] * self.cores, states
+            return True
+
+        eventually(is_whole, why="every core waits or works")
 
     def wait_counted(self) -> None:
         """Until every core is idle and its counters tell all its work: a heartbeat may have been made before it."""
@@ -92,6 +98,9 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_PORT": str(free_port()),
         "CORELANE_FLOWER_PORT": str(free_port()),
         "CORELANE_HEALTH_DIR": str(folder / "health"),
+        # What a test waits for is often told by the next heartbeat, or done by the next sweep.
+        "CORELANE_HEARTBEAT_S": "0.1",
+        "CORELANE_SWEEP_S": "0.2",
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
@@ -119,6 +128,13 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
     noted = json.loads((folder / "parts.json").read_bytes())
     api = httpx2.Client(base_url=noted["api"], timeout=70)
     return Fleet(noted["api"], noted.get("flower", ""), folder, log, process, cores, api, artifacts)
+
+
+def end_fleet(fleet: Fleet) -> None:
+    """End a fleet at once, with all its parts: for tests that are not about how it stops."""
+    fleet.api.close()
+    fleet.process.kill()
+    fleet.process.wait(60)
 
 
 def stop_fleet(fleet: Fleet) -> int:

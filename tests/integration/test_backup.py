@@ -1,6 +1,5 @@
 """A service that is backed up under load, destroyed and restored has all that it had accepted before."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import httpx2
 from standardwebhooks.webhooks import Webhook
 
 from tests.integration.asked_jobs import Asker, items
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.receivers import receiver
 from tests.waiting import eventually
 
@@ -88,7 +87,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
             with called(second, key[:-4] + "AAAA") as stranger:
                 assert stranger.get("/v1/jobs").status_code == 401
         finally:
-            assert stop_fleet(second) == 0
+            end_fleet(second)
     assert "made a" not in second.log.read_text()
 
 
@@ -96,13 +95,3 @@ def again(api: httpx2.Client, request: httpx2.Request) -> str:
     """Send a request again, and return the job that is answered with."""
     headers = {name: request.headers[name] for name in ("content-type", "idempotency-key")}
     return str(api.post(request.url.path, content=request.content, headers=headers).json()["id"])
-
-
-def test_service_that_has_jobs_and_no_webhook_secret_warns_that_it_makes_another(tmp_path: Path) -> None:
-    (tmp_path / "redis").mkdir()
-    fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **SETTINGS)
-    assert stop_fleet(fleet) == 0
-    [told] = [json.loads(line) for line in fleet.log.read_text().splitlines() if "no secret that signs" in line]
-    assert told["level"] == "warning"
-    made = (tmp_path / "webhook-secret").read_text().strip().removeprefix("whsec_")
-    assert len(base64.b64decode(made)) == 32

@@ -9,7 +9,7 @@ import pytest
 from corelane.artifacts.calibration import Calibration, Curve, write_calibration
 from corelane.artifacts.manifest import find_artifact
 from corelane.domain.jobs import Item
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 OTHER = "Otters, which had vanished from the valley by the 1970s, returned after the water became cleaner."
@@ -35,7 +35,7 @@ def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_calibration(artifact.path, calibration)
     fleet = start_fleet(folder, artifacts, "--cores", "1", "--no-flower")
     yield fleet
-    assert stop_fleet(fleet) == 0
+    end_fleet(fleet)
 
 
 def test_model_says_that_it_is_calibrated(calibrated: Fleet) -> None:

@@ -5,9 +5,6 @@ key is charged for what its own jobs took, and the sum is what the core worked.
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +13,13 @@ import pytest
 import redis
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner
 
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.errors import ServiceError
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.receivers import Receiver, receiver
 from tests.waiting import eventually
 
@@ -50,24 +49,18 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, c
     }
     fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
-    stop_fleet(fleet)
+    end_fleet(fleet)
 
 
 @pytest.fixture(scope="module")
 def secret(guarded: Fleet) -> str:
     every = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
-    return corelane(guarded, "keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
+    return corelane("keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
 
 
-def corelane(fleet: Fleet, *arguments: str, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "corelane", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ) | env,
-        timeout=60,
-    )
+def corelane(*arguments: str, **env: str) -> str:
+    done = CliRunner().invoke(make_cli(), arguments, env=env, catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
@@ -93,16 +86,16 @@ def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
 def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: Fleet, secret: str) -> None:
     with Client(guarded.url) as nobody, pytest.raises(ServiceError, match="needs an API key"):
         nobody.cores()
-    assert "testhost/0" in corelane(guarded, "cores", "--url", guarded.url, CORELANE_API_KEY=secret)
+    assert "testhost/0" in corelane("cores", "--url", guarded.url, CORELANE_API_KEY=secret)
     with Client(guarded.url, secret) as client:
         job = client.submit([{"question": "Who wrote it?", "context": "Ada wrote it."}], wait_s=30)
         assert job.status == "succeeded"
         create = ("keys", "create", "--redis", guarded.redis_url(), "--name", "b", "--json")
-        other = json.loads(corelane(guarded, *create))
+        other = json.loads(corelane(*create))
         with Client(guarded.url, other["key"]) as stranger, pytest.raises(ServiceError) as refused:
             stranger.get(job.id)
         assert refused.value.problem_code == "not_found"
-        corelane(guarded, "keys", "revoke", other["id"], "--redis", guarded.redis_url())
+        corelane("keys", "revoke", other["id"], "--redis", guarded.redis_url())
         with Client(guarded.url, other["key"]) as revoked:
             eventually(lambda: status_of(revoked) == "unauthorized")
 
@@ -184,7 +177,7 @@ def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
 def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
     guarded: Fleet, secret: str, tmp_path: Path
 ) -> None:
-    made = corelane(guarded, "keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
+    made = corelane("keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
     with Client(guarded.url, secret) as tests, Client(guarded.url, json.loads(made)["key"]) as ada:
         before = {"tests": bill(tests), "ada": bill(ada)}
         for client in (tests, ada):

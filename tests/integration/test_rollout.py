@@ -16,8 +16,9 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
-from tests.artifacts_for_tests import compile_model, save_tiny_model
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.artifacts_for_tests import compile_model, keep_tiny_artifact, save_tiny_model
+from tests.conftest import copy_artifact
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.waiting import eventually
 
 BUCKETS = "4x32,2x64"
@@ -30,8 +31,7 @@ def make_version(data: Path, folder: Path, seed: int) -> Artifact:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    folder = tmp_path_factory.mktemp("rollout")
-    return make_version(folder, folder / "models", 7)
+    return copy_artifact(keep_tiny_artifact("torchscript"), tmp_path_factory.mktemp("rollout"))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
     """Start a fleet that serves the first version; later versions are compiled while it runs."""
     fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
-    assert stop_fleet(fleet) == 0
+    end_fleet(fleet)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def constant_load(fleet: Fleet) -> Iterator[list[Job]]:
 
     def ask() -> None:
         with fleet.client() as client:
-            while not stop.wait(0.2):
+            while not stop.wait(0.05):
                 jobs.append(client.submit([{"question": "who wrote", "context": "ada wrote it . " * 8}], wait_s=60))
 
     callers = [threading.Thread(target=ask) for _ in range(4)]

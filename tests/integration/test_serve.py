@@ -1,6 +1,7 @@
 """`corelane serve` as a command: it ends well when asked, its parts come back, and it says what is wrong before."""
 
 import ast
+import base64
 import json
 import os
 import signal
@@ -16,26 +17,37 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import redis
+from typer.testing import CliRunner, Result
 
+from corelane.cli import own_fleet
+from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.fakes import save_server_stand_in
-from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet
+from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
 from tests.waiting import eventually
+
+#: A core that takes a little of its work at a time, and a second for it.
+SLOW = {"CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
-    """Start two at once, without a model, where a Redis of the distribution is installed; tests may end them last."""
+    """Start two at once, without a model, where a Redis of the distribution is installed; the second is slow at its
+    work. Tests may end them last.
+    """
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
     ports = {"CORELANE_PORT": "", "CORELANE_FLOWER_PORT": ""}  # none is given: both want the same ones
     common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path, **ports}
     with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", **common) for folder in folders]
+        starts = [
+            pool.submit(start_fleet, folder, folder, "--cores", "1", **common, **own)
+            for folder, own in zip(folders, ({}, SLOW), strict=True)
+        ]
     fleets = [start.result() for start in starts]
     yield fleets
     assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
@@ -64,47 +76,22 @@ def is_listening(url: str) -> bool:
         return False
 
 
-def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
-    slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
-    first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
-    with first.client() as client:
-        items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
-        job, lines = client.submit(items), client.submit_lines(items)
-        eventually(lambda: client.get(job.id).counts.succeeded > 0)
-    assert stop_fleet(first) == 0
-    restarted = datetime.now(UTC)
-    second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
-    try:
-        with second.client() as client:
-            for each in (job.id, lines.id):
-                assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
-                final = client.get(each)
-                assert final.counts.succeeded == 400
-                assert final.finished_at is not None
-                assert datetime.fromisoformat(final.finished_at) > restarted
-    finally:
-        assert stop_fleet(second) == 0
-
-
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a role, which becomes another program."""
     argv = [sys.executable, "-m", "corelane", *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=dict(os.environ) | env)
 
 
-def test_more_cores_than_there_are_is_refused(tmp_path: Path) -> None:
-    done = run("serve", "--cores", "9999", "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert "9999" in done.stderr
-    assert "Traceback" not in done.stderr
+def invoke(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(make_cli(), arguments, env=env)
 
 
-def test_redis_that_does_not_answer_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def silent_redis() -> Iterator[str]:
+    """Yield the URL of a port that is taken, and that nobody listens on."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        url = f"redis://127.0.0.1:{held.getsockname()[1]}/0"
-        done = run("serve", "--redis", url, "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert url in done.stderr
+        yield f"redis://127.0.0.1:{held.getsockname()[1]}/0"
 
 
 def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
@@ -233,7 +220,7 @@ def test_webhooks_are_signed_with_a_secret_that_was_made_and_kept(pair: list[Fle
     assert fleet.api.post("/v1/jobs", json=question).status_code == 202
     chosen = "whsec_" + "A" * 32
     env = {"CORELANE_WEBHOOK_SECRET": chosen}
-    assert run("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
+    assert invoke("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
 
 
 def test_bundled_server_is_taken_and_noted_where_another_is_installed(pair: list[Fleet]) -> None:
@@ -256,23 +243,44 @@ def test_redis_is_for_its_user_alone_and_no_password_stands_in_an_argument(pair:
 
 
 def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
-    done = run("serve", "--data", str(pair[0].data))
-    assert done.returncode == 1
+    done = invoke("serve", "--data", str(pair[0].data))
+    assert done.exit_code == 1
     assert "another" in done.stderr
 
 
-def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(pair: list[Fleet]) -> None:
-    fleet = pair[0]
+def test_ctrl_c_stops_every_part_in_order_and_the_work_that_waits_is_done_after_a_restart(pair: list[Fleet]) -> None:
+    fleet = pair[1]
     parts = children(fleet.process.pid)
     assert len(parts) == 6
+    items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
+    with fleet.client() as client:
+        job, lines = client.submit(items), client.submit_lines(items)
+        eventually(lambda: client.get(job.id).counts.succeeded > 0)
     assert stop_fleet(fleet) == 0
     assert not any(alive(pid) for pid in parts)
     assert b"stopped" in fleet.log.read_bytes()
     assert "keep" not in fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
+    restarted, secret = datetime.now(UTC), fleet.data / "webhook-secret"
+    secret.unlink()
+    fast = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": ""}
+    second = start_fleet(fleet.data, fleet.data, "--cores", "1", "--no-flower", **fast)
+    try:
+        with second.client() as client:
+            for each in (job.id, lines.id):
+                assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
+                final = client.get(each)
+                assert final.counts.succeeded == 400
+                assert final.finished_at is not None
+                assert datetime.fromisoformat(final.finished_at) > restarted
+    finally:
+        end_fleet(second)
+    [told] = [line for line in lines_of(second) if "no secret that signs" in line["event"]]
+    assert told["level"] == "warning"
+    assert len(base64.b64decode(secret.read_text().strip().removeprefix("whsec_"))) == 32
 
 
 def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
-    fleet = pair[1]
+    fleet = pair[0]
     parts = children(fleet.process.pid)
     assert len(parts) == 6
     fleet.api.close()
@@ -286,19 +294,33 @@ def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
     [
         ("--data", __file__, "this is a file"),
         ("--data", "/proc/nowhere", "it cannot be written"),
+        ("--cores", "9999", "--cores 9999: this process may use"),
+        ("--redis", "SILENT", "no Redis at SILENT"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
         ("--port", "BUSY", "is busy: end what listens there (`ss -ltnp`), or choose another with --port"),
         ("--flower-port", "BUSY", "or choose another with --flower-port"),
     ],
 )
-def test_refusal_is_one_sentence(option: str, value: str, told: str, tmp_path: Path, redis_url: str) -> None:
-    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99")).replace("BUSY", redis_port(redis_url))
-    done = run("serve", *(() if option == "--data" else ("--data", str(tmp_path))), option, value)
-    assert done.returncode == 1
+def test_refusal_is_one_sentence(
+    option: str,
+    value: str,
+    told: str,
+    tmp_path: Path,
+    redis_url: str,
+    silent_redis: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_fleet, "GIVEN_REDIS_S", 1)
+    names = {"NINETY_NINE": redis_url.replace("/0", "/99"), "BUSY": redis_port(redis_url), "SILENT": silent_redis}
+    value = names.get(value, value)
+    others = {"--data": ["--data", str(tmp_path)], "--flower-port": ["--no-flower"]}
+    arguments = [each for name, given in others.items() if name != option for each in given]
+    done = invoke("serve", *arguments, option, value)
+    assert done.exit_code == 1
     *warnings, line = done.stderr.splitlines()
     assert len(warnings) == ("@" in value)  # others see a password on the command line
-    assert told in json.loads(line)["event"]
+    assert told.replace("SILENT", silent_redis) in json.loads(line)["event"]
     assert "stopping" not in done.stdout
 
 
@@ -318,8 +340,8 @@ def test_role_alone_on_a_busy_port_ends_with_one_sentence(role: str, redis_url: 
 
 
 def test_bad_setting_is_named_without_a_traceback() -> None:
-    done = run("api", CORELANE_LEASE_S="soon")
-    assert done.returncode == 1
+    done = invoke("api", CORELANE_LEASE_S="soon")
+    assert done.exit_code == 1
     assert "CORELANE_LEASE_S cannot be 'soon'" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -5,7 +5,6 @@ import signal
 import threading
 from pathlib import Path
 
-import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
@@ -55,31 +54,6 @@ def test_final_status_is_posted_and_signed_with_its_small_results(fleet: Fleet) 
     assert delivery["id"] == found.ids[0]
     assert [attempt["status"] for attempt in delivery["attempts"]] == [204]
     assert "corelane_deliveries_total" in fleet.api.get("/metrics").text
-
-
-def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_and_bytes(fleet: Fleet) -> None:
-    seen = threading.Event()
-
-    def answer(number: int) -> tuple[int, dict[str, str], bytes]:
-        if number == 2:
-            assert seen.wait(60)
-        return (500, {}, b"later, please") if number == 0 else (204, {}, b"")
-
-    with receiver(answer) as found:
-        job = submit(fleet, found.url)
-        eventually(lambda: len(found.posts) == 2)
-        eventually(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
-        [delivery] = deliveries(fleet, job)
-        assert delivery["attempts"][0]["snippet"] == "later, please"
-        assert delivery["attempts"][0]["status"] == 500
-        assert fleet.api.get(delivery["urls"]["self"]).json() == delivery
-        again = fleet.api.post(delivery["urls"]["redeliver"])
-        assert (again.status_code, again.json()["state"]) == (202, "pending")
-        seen.set()
-        eventually(lambda: len(found.posts) == 3)
-    assert found.ids == [delivery["id"]] * 3
-    assert len({post.body for post in found.posts}) == 1
-    Webhook(WEBHOOK_SECRET).verify(found.posts[2].body, found.posts[2].headers)
 
 
 def test_sender_that_is_killed_between_attempts_and_amid_one_loses_no_event(fleet: Fleet) -> None:
@@ -167,21 +141,3 @@ def verifies(post: Post, secret: str) -> bool:
     except WebhookVerificationError:
         return False
     return True
-
-
-@pytest.mark.parametrize("path", ["/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"])
-def test_unknown_delivery_is_not_found(fleet: Fleet, path: str) -> None:
-    assert fleet.api.get(path).status_code == 404
-    assert fleet.api.post(f"{path}/redeliver").status_code == 404
-
-
-def test_dead_letters_are_listed_by_pages(fleet: Fleet) -> None:
-    page = fleet.api.get("/v1/deliveries", params={"state": "dead", "limit": 1})
-    assert (page.status_code, page.json()["object"]) == (200, "list")
-    assert fleet.api.get("/v1/deliveries", params={"after": "nonsense"}).status_code == 422
-
-
-def test_address_that_is_not_allowed_is_refused_with_the_job(fleet: Fleet) -> None:
-    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": "https://169.254.169.254/latest"}}
-    answer = fleet.api.post("/v1/jobs", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (422, "webhook_refused")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from corelane.artifacts.calibration import Calibration, Curve
 from corelane.artifacts.instructions import instruction_sets, sets_up_to
@@ -123,18 +124,17 @@ def keep_tiny_model() -> Path:
     return keep("tiny-model", lambda folder: save_tiny_model(folder / "tiny-qa")) / "tiny-qa"
 
 
-def keep_tiny_artifact(target: str) -> Path:
-    """Return a data folder with the random model compiled to TorchScript, or as `openvino`."""
-    source = str(keep_tiny_model())
-    return keep(f"tiny-{target}", lambda data: compile_model(source, data, "4x32,2x64", format=target))
+def keep_tiny_artifact(format: Literal["torchscript", "openvino"]) -> Path:
+    """Return a data folder with the random model compiled to a format."""
+    source, dtype = str(keep_tiny_model()), "fp32" if format == "torchscript" else "int8"
+    return keep(f"tiny-{format}", lambda data: compile_model(source, data, "4x32,2x64", dtype, format))
 
 
-def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32", format: str = "torchscript") -> Artifact:
+def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32", format: str = "auto") -> Artifact:
     """Compile ``source`` below ``data``."""
     from compile.build import build
 
-    given = {"dtype": dtype} if format == "torchscript" else {}
-    return build(source, settings=Settings(data_dir=data), buckets=buckets, format=format, **given)
+    return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype, format=format)
 
 
 def add_for_kind(artifact: Artifact, root: Path, folder: str, kind: str, **changes: str) -> Artifact:

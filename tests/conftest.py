@@ -50,7 +50,12 @@ COMPILE_TIMEOUT_S = 600
 SHARED = {
     "fleet": (
         *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
-        *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
+        *(
+            "integration/test_calibrated.py",
+            "integration/test_cores.py",
+            "integration/test_jobs.py",
+            "integration/test_main_job.py",
+        ),
         *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
         *("integration/test_bench.py", "integration/test_quality_gate.py", "integration/test_planning.py"),
         *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),

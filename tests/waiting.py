@@ -20,7 +20,11 @@ PAUSE_S = 0.02
 Found = TypeVar("Found")
 
 
-def eventually(condition: Callable[[], Found], within: float = WITHIN_S, why: str = "") -> Found:
+#: What is waited for, in words, or a function that says at the end what is known then.
+Why = str | Callable[[], str]
+
+
+def eventually(condition: Callable[[], Found], within: float = WITHIN_S, why: Why = "") -> Found:
     """Return what the condition returns once that is true; raise TimeoutError with what it returned last."""
     deadline = time.monotonic() + within
     while True:
@@ -35,7 +39,7 @@ def eventually(condition: Callable[[], Found], within: float = WITHIN_S, why: st
         time.sleep(PAUSE_S)
 
 
-async def eventually_async(condition: Callable[[], Any], within: float = WITHIN_S, why: str = "") -> Any:
+async def eventually_async(condition: Callable[[], Any], within: float = WITHIN_S, why: Why = "") -> Any:
     """As ``eventually``, while the loop goes on; the condition may be a coroutine function."""
     deadline = time.monotonic() + within
     while True:
@@ -51,7 +55,9 @@ async def eventually_async(condition: Callable[[], Any], within: float = WITHIN_
         await asyncio.sleep(PAUSE_S)
 
 
-def _complaint(condition: Callable[[], object], within: float, why: str, seen: str) -> str:
+def _complaint(condition: Callable[[], object], within: float, why: Why, seen: str) -> str:
+    if callable(why):
+        return f"not within {within:g} s; last seen: {seen}\n{why()}"
     try:
         text = " ".join(inspect.getsource(condition).split())
     except (OSError, TypeError):

@@ -42,6 +42,8 @@ from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 from tests.waiting import eventually
 
+CONSOLE = True
+
 LINE = '{"custom_id": "a", "method": "POST", "url": "/v1/answers", "body": {"question": "who", "context": "ada"}}\n'
 
 

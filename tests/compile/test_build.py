@@ -105,8 +105,14 @@ def test_manifest_has_the_agreed_fields(tiny_artifact: Artifact) -> None:
 
 def test_name_may_be_chosen_and_steps_are_reported_in_order(tiny_model: Path, data: Settings) -> None:
     steps: list[tuple[str, int, int]] = []
-    chosen = {"buckets": "4x32", "dtype": "fp32", "name": "mine"}
-    artifact = build(str(tiny_model), settings=data, **chosen, report=lambda *step: steps.append(step))
+    artifact = build(
+        str(tiny_model),
+        settings=data,
+        buckets="4x32",
+        dtype="fp32",
+        name="mine",
+        report=lambda *step: steps.append(step),
+    )
     assert artifact.manifest.name == "mine"
     assert [text for text, _, _ in steps] == [
         *(f"loading {tiny_model}", "compiling 4x32 in fp32", "comparing answers in fp32", "done"),

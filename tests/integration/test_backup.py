@@ -2,14 +2,14 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import httpx2
 from standardwebhooks.webhooks import Webhook
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
 from tests.integration.asked_jobs import Asker, items
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.receivers import receiver
@@ -22,9 +22,8 @@ SLOW = SETTINGS | {"CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "200
 
 
 def corelane(*arguments: object) -> str:
-    argv = [sys.executable, "-m", "corelane", *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(make_cli(), [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
-QUESTIONS = 400
+QUESTIONS = 200
 
 
 @pytest.fixture(scope="module")

@@ -120,10 +120,7 @@ class TwoVersionFleet:
             self.check_all_run()
             return condition()
 
-        try:
-            eventually(is_met, WAIT_S, what)
-        except TimeoutError as error:
-            pytest.fail(f"{error}\n{self.last_words()}", pytrace=False)
+        eventually(is_met, WAIT_S, lambda: f"{what}\n{self.last_words()}")
 
     def check_all_run(self) -> None:
         """Fail if a process ended that nobody ended."""

@@ -3,16 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import product
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
-from api.cells.cell import Cell, close_all
-from api.cells.layer import CellLayer
-from api.cells.standing import KeysOfCells, Standing
 from api.console.mount import add_console
 from api.console.pages import refuse_page
 from api.context import REQUEST_ID
@@ -20,7 +16,8 @@ from api.deps import refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers, refuse
-from api.middleware.edge import OuterLayer
+from api.middleware.console_door import ConsoleDoor
+from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.short_ways import ShortWays, ways_of
 from api.middleware.traces import TraceLayer
 from api.routes import (
@@ -44,10 +41,12 @@ from api.routes import (
     webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
+from api.state import AppState
 from corelane import __version__
 from corelane.errors import SetupError, StorageFailed, Unavailable, error_codes
 from corelane.log import configure_logging, get_logger
 from corelane.metrics.definitions import HTTP_REQUESTS, PROBLEMS
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.file_storage import open_storage
@@ -66,19 +65,18 @@ CORS_SENT = (
 )
 CORS_READ = (
     *("Location", "Link", "ETag", "Retry-After", "Preference-Applied", "Idempotent-Replayed", REQUEST_ID),
-    *(
-        "Corelane-Cells-Missing",
-        "RateLimit",
-        "RateLimit-Policy",
-        "X-RateLimit-Limit",
-        "X-RateLimit-Remaining",
-        "X-RateLimit-Reset",
-    ),
+    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
 )
 
 
 #: Series of these begin at 0 with the process, so that the first burst of them is seen.
 BORN_STATUSES = ("500", "503")
+
+#: The modules of core's routes, in the order of the OpenAPI document.
+ROUTES = (
+    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history, usage),
+    *(cache, rollout, pauses, audit, health, files, batches, answers),
+)
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
@@ -86,22 +84,18 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
-    cells = {name: Cell(each, tracer) for name, each in settings.of_cells().items()}
-    first, *_ = cells.values()
-    sessions = SessionStore(*(cell.link for cell in cells.values()))
-    standing = Standing()
-    keys = first.keys if len(cells) == 1 else KeysOfCells(cells, standing)
+    state = AppState(settings, tracer)
+    sessions = SessionStore(state.link)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        for cell in cells.values():
-            cell.start()
+        state.start()
         if settings.requires_keys:
-            await _warn_if_no_key(first.finder)
+            await _warn_if_no_key(state.key_finder)
         checking = asyncio.create_task(_check_storage(settings))
         yield
         checking.cancel()
-        await close_all(list(cells.values()))
+        await state.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.flush)
 
@@ -118,45 +112,29 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         # Spans, metrics and logs are our own.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.parts, app.state.cells = first.parts, cells
-    of_jobs = (bulk, jobs, results, events, failed_items, deliveries, webhook_secrets)
-    for each in (
-        *of_jobs,
-        contexts,
-        fleet_routes,
-        history,
-        usage,
-        cache,
-        rollout,
-        pauses,
-        audit,
-        health,
-        files,
-        batches,
-        answers,
-    ):
-        app.include_router(each.router)
-        for route in each.router.routes:
+    app.state.app_state = state
+    recorder = state.metrics.recorder
+    routers = [each.router for each in ROUTES] + [each for plugin in installed() for each in plugin.routers()]
+    for router in routers:
+        app.include_router(router)
+        for route in router.routes:
             if isinstance(route, APIRoute) and route.include_in_schema:
                 for method, status in product(route.methods or (), BORN_STATUSES):
-                    first.parts.metrics.recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
+                    recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
     for code in error_codes():
-        first.parts.metrics.recorder.add(PROBLEMS, 0, code)
+        recorder.add(PROBLEMS, 0, code)
     add_pages(app)
     if settings.console:
-        add_console(app, sessions, keys)
+        add_console(app, sessions, state.keys)
+    for plugin in installed():
+        plugin.add_to_app(app, state)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
     ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
     app.add_middleware(ShortWays, ways=dict(ways))
     refusing = refuse_page if settings.console else refuse
-    if len(cells) == 1:
-        app.add_middleware(partial(first.layer, sessions=sessions, refuse_page=refusing))
-    else:
-        app.add_middleware(
-            CellLayer, cells=cells, standing=standing, sessions=sessions, keys=keys, refuse_page=refusing
-        )
+    app.add_middleware(InnerLayer, guards=state, console=ConsoleDoor(sessions), refuse_page=refusing)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -166,7 +144,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             expose_headers=CORS_READ,
             max_age=3600,
         )
-    app.add_middleware(OuterLayer, settings=settings, recorder=first.parts.metrics.recorder)
+    app.add_middleware(OuterLayer, settings=settings, recorder=recorder)
     if tracer is not None:
         app.add_middleware(TraceLayer, tracer=tracer)
     return app

@@ -13,12 +13,6 @@ REQUEST_ID = "X-Request-ID"
 #: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, where it has one.
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
-#: The key of the parts of the cell that serves a request, where there are several cells.
-PARTS = "corelane.parts"
-
-#: The key of the cells whose pages a browser may choose, and the one it sees, where there are several.
-SHOWN_CELLS = "corelane.cells"
-
 #: Probes use whatever address a machine has, and ask so often that "not ready" is logged by those who wait for it.
 PROBES = ("/livez", "/readyz")
 

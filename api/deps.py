@@ -1,4 +1,4 @@
-"""The dependencies of routes, as Annotated types: the shared parts, the caller, and how long the caller waits.
+"""The dependencies of routes, as Annotated types: the app's state, the caller, and how long the caller waits.
 
 All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than they do.
 """
@@ -6,7 +6,6 @@ All are coroutines, though few await: FastAPI runs plain functions in a thread, 
 import difflib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, cast
 
@@ -15,31 +14,14 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from api.context import CALLER, PARTS
-from api.jobs import CallerWait, Jobs
-from api.overview import Overviews
+from api.context import CALLER
+from api.jobs import CallerWait
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
-from corelane.settings import Settings
-from corelane.store.audit import Audit
-from corelane.store.batches import BatchStore
-from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.file_storage import Storage
-from corelane.store.files import FileStore
-from corelane.store.fleet import Fleet
-from corelane.store.history import History
-from corelane.store.jobs.events import JobEvents
-from corelane.store.jobs.store import JobStore
-from corelane.store.link.link import CommonLink
-from corelane.store.metrics import Flushing, ProcessMetrics
-from corelane.store.pauses import PauseStore
-from corelane.store.rollout import Rollout
-from corelane.submitting.bulk import Bulk
-from corelane.submitting.dry_run import DryRuns
-from corelane.submitting.large_bodies import LargeBodies
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
@@ -48,35 +30,9 @@ JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
 WAIT_PREFERENCE = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of one API process."""
-
-    settings: Settings
-    link: CommonLink
-    store: JobStore
-    job_events: JobEvents
-    fleet: Fleet
-    rollout: Rollout
-    pauses: PauseStore
-    deliveries: DeliveryLog
-    jobs: Jobs
-    metrics: ProcessMetrics
-    flushing: Flushing
-    files: FileStore
-    batches: BatchStore
-    storage: Storage
-    bulk: Bulk
-    audit: Audit
-    overviews: Overviews
-    history: History
-    dry_runs: DryRuns
-    large_bodies: LargeBodies
-
-
-async def get_parts(request: Request) -> Parts:
-    """Return the parts of the app, or of the cell, that serves this request."""
-    return cast(Parts, request.scope.get(PARTS) or request.app.state.parts)
+async def get_state(request: Request) -> AppState:
+    """Return the state of the app that serves this request."""
+    return cast(AppState, request.app.state.app_state)
 
 
 def preferred_wait(header: str) -> float | None:
@@ -87,7 +43,7 @@ def preferred_wait(header: str) -> float | None:
 
 async def get_wait(
     request: Request,
-    parts: Annotated[Parts, Depends(get_parts)],
+    state: Annotated[AppState, Depends(get_state)],
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when the job is final, or after N seconds.")
     ] = None,
@@ -97,7 +53,7 @@ async def get_wait(
 ) -> CallerWait:
     """Return how long the caller waits, cut to the longest time allowed."""
     seconds = preferred_wait(prefer or "") if wait is None else wait
-    return CallerWait(None if seconds is None else min(seconds, parts.settings.max_wait_s), request.receive)
+    return CallerWait(None if seconds is None else min(seconds, state.settings.max_wait_s), request.receive)
 
 
 async def get_caller(request: Request) -> Caller:
@@ -107,13 +63,13 @@ async def get_caller(request: Request) -> Caller:
 
 async def get_job_id(
     job_id: Annotated[str, Path(max_length=200, description="The job's id, or your own name of it.")],
-    parts: Annotated[Parts, Depends(get_parts)],
+    state: Annotated[AppState, Depends(get_state)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
     """Return a path's job id, given itself or by the caller's own name; raise NotFound if it is neither."""
     if is_job_id(job_id):
         return job_id
-    named = await parts.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
+    named = await state.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
     if named is None:
         raise NotFound(f"there is no job {job_id[:128]!r}; ids look like job_0…")
     return named
@@ -213,7 +169,7 @@ async def get_job_filter(
     )
 
 
-PartsDep = Annotated[Parts, Depends(get_parts)]
+StateDep = Annotated[AppState, Depends(get_state)]
 JobId = Annotated[str, Depends(get_job_id)]
 JobName = Annotated[str, Depends(get_job_name)]
 JobFilterDep = Annotated[JobFilter, Depends(get_job_filter)]

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from api.context import PARTS, PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT
+from api.context import PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -167,7 +167,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def count_problem(request: Request, code: str) -> None:
     """Count a problem that is sent."""
-    request.app.state.parts.metrics.recorder.add(PROBLEMS, 1, code)
+    request.app.state.app_state.metrics.recorder.add(PROBLEMS, 1, code)
 
 
 async def _foreseen(request: Request, error: Exception) -> JSONResponse:
@@ -180,11 +180,8 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     more: dict[str, Any] = (
         {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
     )
-    detail = known.detail
-    if isinstance(known, errors.StoreUnavailable) and (parts := request.scope.get(PARTS)) is not None:
-        detail = f"cell {parts.settings.cell}: {detail}; the jobs of other cells go on"
-    more |= for_openai(request.url.path, status, known.code, detail)
-    return problem(status, known.code, detail, retry_after_s, **more)
+    more |= for_openai(request.url.path, status, known.code, known.detail)
+    return problem(status, known.code, known.detail, retry_after_s, **more)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

@@ -15,11 +15,12 @@ from api.console.samples import SAMPLES, sample_named
 from api.console.snippets import Snippets, ask_snippets
 from api.console.waterfall import Bar, lay_out
 from api.context import REQUEST_CONTEXT
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
 from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
+from api.state import AppState
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Answer, Job, JobHead, Options, Result
@@ -81,7 +82,7 @@ class Outcome:
 @router.get("/ask")
 async def show_ask(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     sample: str = "",
     context_id: Annotated[str, Query(max_length=200)] = "",
@@ -90,20 +91,20 @@ async def show_ask(
     chosen = sample_named(sample)
     form = {"question": chosen.question, "context": chosen.context} if chosen else {"context_id": context_id}
     shown: dict[str, Any] = {"form": EMPTY | form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
-    return render(request, "ask.html", **shown, **await about_form(parts, caller.owner))
+    return render(request, "ask.html", **shown, **await about_form(state, caller.owner))
 
 
 @router.post("/ask")
-async def ask(request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Ask the question of the form, wait for its answer and show it."""
     form = {name: texts[0] for name, texts in (await read_form(request)).items()}
     shown: dict[str, Any] = {"form": EMPTY | form, "is_open": True, "sample": "", "outcome": None, "faults": []}
     if not is_htmx(request):
-        shown |= await about_form(parts, caller.owner)
+        shown |= await about_form(state, caller.owner)
     status = 200
     try:
         asked, body = read_question(form)
-        shown["outcome"] = await answer(request, parts, caller.owner, asked, body)
+        shown["outcome"] = await answer(request, state, caller.owner, asked, body)
     except ValidationError as error:
         shown["faults"], status = faults_of(error, FIELD_NAMES), 422
     except CorelaneError as error:
@@ -111,10 +112,10 @@ async def ask(request: Request, parts: PartsDep, caller: SubmitCaller) -> Respon
     return render(request, "parts/answer.html" if is_htmx(request) else "ask.html", status, **shown)
 
 
-async def about_form(parts: Parts, owner: str) -> dict[str, Any]:
+async def about_form(state: AppState, owner: str) -> dict[str, Any]:
     """Return what the form offers: samples, stored contexts, models that take questions, and if any is calibrated."""
-    stored = await parts.store.contexts_kept.page(owner, None, MOST_STORED)
-    models = [model for model in (await list_models(parts)).data if model.state == "open"]
+    stored = await state.store.contexts_kept.page(owner, None, MOST_STORED)
+    models = [model for model in (await list_models(state)).data if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})
     return {
         "samples": SAMPLES,
@@ -160,33 +161,35 @@ def likely(result: Result | None) -> list[Answer]:
     return [answer for place, answer in enumerate(answers) if not place or answer.score >= LEAST_SCORE]
 
 
-async def passage_of(parts: Parts, owner: str, asked: AnswerRequest) -> str:
+async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
     """Return what a question was asked about; empty if a stored context was deleted meanwhile."""
     if asked.context_id is None:
         return asked.context or ""
-    return (await parts.store.contexts_kept.texts(owner, [asked.context_id])).get(asked.context_id, "")
+    return (await state.store.contexts_kept.texts(owner, [asked.context_id])).get(asked.context_id, "")
 
 
-async def answer(request: Request, parts: Parts, owner: str, asked: AnswerRequest, body: Mapping[str, Any]) -> Outcome:
+async def answer(
+    request: Request, state: AppState, owner: str, asked: AnswerRequest, body: Mapping[str, Any]
+) -> Outcome:
     """Submit the question as the JSON API does, and wait for its answer."""
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
     items = [asked.item]
-    wait = CallerWait(min(WAIT_S, parts.settings.max_wait_s), request.receive)
-    job_id = new_job_id(cell=parts.settings.cell)
+    wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)
+    job_id = new_job_id(cell=state.settings.cell)
     submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
-    submitted = await parts.jobs.submit(submission, wait)
+    submitted = await state.jobs.submit(submission, wait)
     record = submitted.record
     if wait.has_left and not record.status.is_final:
-        await parts.store.cancel(record.id)
-    found = await parts.store.results(record, 0, 1) if record.status.is_final else []
+        await state.store.cancel(record.id)
+    found = await state.store.results(record, 0, 1) if record.status.is_final else []
     result = Result.model_validate(found[0]) if found else None
-    job = await parts.jobs.describe(record, is_held=submitted.is_held)
+    job = await state.jobs.describe(record, is_held=submitted.is_held)
     timing = job.timing
-    model = next((each for each in (await list_models(parts)).data if each.id == job.model), None)
+    model = next((each for each in (await list_models(state)).data if each.id == job.model), None)
     return Outcome(
         job,
         result,
-        cut(await passage_of(parts, owner, asked) if result else "", likely(result)),
+        cut(await passage_of(state, owner, asked) if result else "", likely(result)),
         [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
         model is not None and model.calibrated,
         ask_snippets(service_of(request), body),

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.console.pages import PageRoute
 from api.console.render import render
-from api.deps import AdminCaller, PartsDep
+from api.deps import AdminCaller, StateDep
 from api.middleware.console_door import CONSOLE
 from api.routes.audit import list_audit
 
@@ -18,10 +18,10 @@ PAGE_LINES = 50
 
 @router.get("")
 async def show_audit(
-    request: Request, parts: PartsDep, caller: AdminCaller, after: Annotated[str, Query(max_length=40)] = ""
+    request: Request, state: StateDep, caller: AdminCaller, after: Annotated[str, Query(max_length=40)] = ""
 ) -> Response:
     """Show a page of what was done, newest first."""
-    page = await list_audit(parts, caller, PAGE_LINES, after or None)
+    page = await list_audit(state, caller, PAGE_LINES, after or None)
     return render(
         request,
         "audit.html",

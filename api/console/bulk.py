@@ -13,9 +13,10 @@ from api.console.filters import address, read_query, write_query
 from api.console.forms import faults_of, first, read_form
 from api.console.pages import PageRoute
 from api.console.render import is_htmx, render
-from api.deps import Parts, PartsDep, SubmitCaller
+from api.deps import StateDep, SubmitCaller
 from api.middleware.console_door import CONSOLE
 from api.routes.bulk import act_on_jobs
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
 from corelane.domain.job_filter import JobFilter
@@ -70,7 +71,7 @@ class Progress:
 
 
 @router.post("/bulk")
-async def act_on_everything(request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def act_on_everything(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Count what an action would do, or do it if the form says so."""
     form = await read_form(request)
     query, is_dry = first(form, "filter"), first(form, "sure") != "yes"
@@ -85,7 +86,7 @@ async def act_on_everything(request: Request, parts: PartsDep, caller: SubmitCal
     except ValueError:
         raise InvalidInput("jobs can be retried or canceled") from None
     progress = Progress.read(first(form, "progress"))
-    await take_steps(parts, caller, BulkRequest(action=action, filter=wanted, dry_run=is_dry), progress)
+    await take_steps(state, caller, BulkRequest(action=action, filter=wanted, dry_run=is_dry), progress)
     shown: dict[str, Any] = {
         "action": action.value,
         "past": PAST[action],
@@ -104,13 +105,13 @@ def selected(form: Mapping[str, Sequence[str]], shown: JobFilter) -> JobFilter:
     return JobFilter(id=tuple(form["id"]), owner=shown.owner)
 
 
-async def take_steps(parts: Parts, caller: Caller, asked: BulkRequest, progress: Progress) -> None:
+async def take_steps(state: AppState, caller: Caller, asked: BulkRequest, progress: Progress) -> None:
     """Take steps until all is done, the time is up, or the service is too busy."""
     until = time.monotonic() + STEPS_S
     while not progress.is_over and time.monotonic() < until:
         step = asked.model_copy(update={"after": progress.after})
         try:
-            result = await act_on_jobs(step, parts, caller)
+            result = await act_on_jobs(step, state, caller)
         except (Overloaded, Unavailable) as error:
             progress.pause = error.detail
             return

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from api.deps import Parts
 from api.routes.history import read_history
+from api.state import AppState
 
 #: What a reader may choose, in minutes, with its name.
 RANGES = ((15, "15 min"), (60, "1 h"), (360, "6 h"))
@@ -13,9 +13,9 @@ DEFAULT_MINUTES = 60
 COLUMNS = ("items_s", "failed_s", "p50_s", "p95_s", "wait_p95_s", "backlog_s", "padding_ratio", "busy")
 
 
-async def read_columns(parts: Parts, minutes: int) -> dict[str, Any]:
+async def read_columns(state: AppState, minutes: int) -> dict[str, Any]:
     """Return the history of the last minutes: a list for each value, the times in seconds as ``at``, and ``marks``."""
-    now_ms, points, marks = await read_history(parts, minutes)
+    now_ms, points, marks = await read_history(state, minutes)
     return {
         "now": now_ms / 1000,
         "at": [point.at_ms / 1000 for point in points],

@@ -10,11 +10,12 @@ from api.console.forms import faults_of, first, go_to, read_form, said, service_
 from api.console.pages import PageRoute
 from api.console.render import render
 from api.console.snippets import ask_snippets
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.middleware.console_door import CONSOLE
 from api.routes import contexts as api_contexts
 from api.routes.contexts import ContextId
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.contexts import ContextBody
@@ -39,14 +40,14 @@ After = Annotated[str | None, Query(max_length=100)]
 
 @router.get("")
 async def show_contexts(
-    request: Request, parts: PartsDep, caller: ReadCaller, after: After = None, did: str = ""
+    request: Request, state: StateDep, caller: ReadCaller, after: After = None, did: str = ""
 ) -> Response:
     """Show the caller's stored contexts, newest first."""
-    return await _list(request, parts, caller, after, said=said(did))
+    return await _list(request, state, caller, after, said=said(did))
 
 
 @router.post("")
-async def store_context(request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def store_context(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Store a passage, and lead to its page; say what is wrong with it beside the form."""
     form = await read_form(request)
     typed = {name: first(form, name) for name in ("text", "name", "expires_in_s")}
@@ -55,21 +56,21 @@ async def store_context(request: Request, parts: PartsDep, caller: SubmitCaller)
         given["expires_in_s"] = int(typed["expires_in_s"])
     try:
         body = ContextBody.model_validate(given)
-        api_contexts.require_allowed(body, parts.settings)
+        api_contexts.require_allowed(body, state.settings)
         kept = Response()
-        found = await api_contexts.keep(parts, caller, body, kept)
+        found = await api_contexts.keep(state, caller, body, kept)
     except ValidationError as error:
-        return await _list(request, parts, caller, None, 422, form=typed, faults=faults_of(error, FIELD_NAMES))
+        return await _list(request, state, caller, None, 422, form=typed, faults=faults_of(error, FIELD_NAMES))
     except CorelaneError as error:
-        return await _list(request, parts, caller, None, status_of(error), form=typed, faults=[error.detail])
+        return await _list(request, state, caller, None, status_of(error), form=typed, faults=[error.detail])
     return go_to(request, f"contexts/{found.id}", did="stored" if kept.status_code == 201 else "stored-again")
 
 
 async def _list(
-    request: Request, parts: Parts, caller: Caller, after: str | None, status: int = 200, **shown: Any
+    request: Request, state: AppState, caller: Caller, after: str | None, status: int = 200, **shown: Any
 ) -> Response:
-    found = await api_contexts.list_contexts(parts, caller, PAGE_ENTRIES, after)
-    longest_s = parts.settings.context_ttl_s
+    found = await api_contexts.list_contexts(state, caller, PAGE_ENTRIES, after)
+    longest_s = state.settings.context_ttl_s
     about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "said": ""}
     return render(
         request,
@@ -77,7 +78,7 @@ async def _list(
         status,
         contexts=found,
         after=after,
-        most_bytes=parts.settings.max_contexts_bytes,
+        most_bytes=state.settings.max_contexts_bytes,
         longest_s=longest_s,
         times_s=[each for each in TIMES_S if each < longest_s],
         **(about | shown),
@@ -86,10 +87,10 @@ async def _list(
 
 @router.get("/{context_id}")
 async def show_context(
-    context_id: ContextId, request: Request, parts: PartsDep, caller: ReadCaller, did: str = ""
+    context_id: ContextId, request: Request, state: StateDep, caller: ReadCaller, did: str = ""
 ) -> Response:
     """Show one stored context."""
-    found = await api_contexts.get_context(context_id, parts, caller)
+    found = await api_contexts.get_context(context_id, state, caller)
     example = {"question": "What does it say?", "context_id": found.id}
     return render(
         request, "context.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
@@ -97,21 +98,21 @@ async def show_context(
 
 
 @router.get("/{context_id}/shown")
-async def show_text(context_id: ContextId, request: Request, parts: PartsDep, caller: ReadCaller) -> Response:
+async def show_text(context_id: ContextId, request: Request, state: StateDep, caller: ReadCaller) -> Response:
     """Show the text of a stored context, in part if it is long."""
-    text = await api_contexts.read_text(context_id, parts, caller)
+    text = await api_contexts.read_text(context_id, state, caller)
     return render(request, "parts/context_text.html", text=text[:MOST_SHOWN], chars=len(text))
 
 
 @router.get("/{context_id}/text")
-async def download_text(context_id: ContextId, parts: PartsDep, caller: ReadCaller) -> Response:
+async def download_text(context_id: ContextId, state: StateDep, caller: ReadCaller) -> Response:
     """Send the text of a stored context, to be saved."""
-    return await api_contexts.get_context_text(context_id, parts, caller)
+    return await api_contexts.get_context_text(context_id, state, caller)
 
 
 @router.post("/{context_id}/delete")
-async def delete_context(context_id: ContextId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def delete_context(context_id: ContextId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a stored context."""
-    await api_contexts.delete_context(context_id, parts, caller)
-    await parts.audit.write(caller, AuditAction.CONTEXT_DELETE, context_id, "on the console")
+    await api_contexts.delete_context(context_id, state, caller)
+    await state.audit.write(caller, AuditAction.CONTEXT_DELETE, context_id, "on the console")
     return go_to(request, "contexts", did="context-deleted")

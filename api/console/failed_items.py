@@ -9,7 +9,7 @@ from api.console.filters import address, fill_form, read_filter
 from api.console.forms import faults_of
 from api.console.pages import PageRoute
 from api.console.render import render
-from api.deps import PartsDep, ReadCaller
+from api.deps import ReadCaller, StateDep
 from api.middleware.console_door import CONSOLE
 from api.routes.failed_items import count_failed_items, list_failed_items
 from corelane.domain.failed_items import FailedItem, FailureGroup
@@ -25,7 +25,7 @@ PAGE_ITEMS = 25
 @router.get("")
 async def show_failed_items(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str, Query(max_length=60)] = "",
     code: Annotated[str, Query(max_length=64)] = "",
@@ -40,9 +40,9 @@ async def show_failed_items(
     code = code.strip()
     try:
         wanted = read_filter(given)
-        page = await list_failed_items(parts, caller, wanted, code or None, PAGE_ITEMS, after or None)
+        page = await list_failed_items(state, caller, wanted, code or None, PAGE_ITEMS, after or None)
         items, following = page.data, page.next
-        groups = (await count_failed_items(parts, caller, wanted)).data
+        groups = (await count_failed_items(state, caller, wanted)).data
     except ValidationError as error:
         faults, status = faults_of(error, {}), 422
     except InvalidInput as error:

@@ -11,10 +11,11 @@ from api.console.forms import faults_of, first, go_to, read_form, said
 from api.console.pages import PageRoute
 from api.console.render import fragment, render
 from api.console.stream import Update
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.middleware.console_door import CONSOLE
 from api.routes import batches as api_batches
 from api.routes import files as api_files
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.batches import FINAL, BatchRequest
@@ -33,55 +34,55 @@ After = Annotated[str | None, Query(max_length=64)]
 
 @router.get("/files")
 async def show_files(
-    request: Request, parts: PartsDep, caller: ReadCaller, after: After = None, did: str = ""
+    request: Request, state: StateDep, caller: ReadCaller, after: After = None, did: str = ""
 ) -> Response:
     """Show the caller's files, newest first."""
-    found = await api_files.list_files(parts, caller, after, PAGE_ENTRIES, "desc", None)
-    most_bytes = parts.settings.max_file_bytes
+    found = await api_files.list_files(state, caller, after, PAGE_ENTRIES, "desc", None)
+    most_bytes = state.settings.max_file_bytes
     return render(request, "files.html", files=found, after=after, most_bytes=most_bytes, said=said(did))
 
 
 @router.post("/files")
 async def upload_file(
-    request: Request, parts: PartsDep, caller: SubmitCaller, content_type: Annotated[str, Header()] = ""
+    request: Request, state: StateDep, caller: SubmitCaller, content_type: Annotated[str, Header()] = ""
 ) -> Response:
     """Keep an uploaded file, and lead to its page."""
-    file = await api_files.upload_file(request, parts, caller, content_type)
+    file = await api_files.upload_file(request, state, caller, content_type)
     return go_to(request, f"files/{file.id}", did="uploaded")
 
 
 @router.get("/files/{file_id}")
-async def show_file(file_id: str, request: Request, parts: PartsDep, caller: ReadCaller, did: str = "") -> Response:
+async def show_file(file_id: str, request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show one file."""
-    file = await api_files.get_file(file_id, parts, caller)
+    file = await api_files.get_file(file_id, state, caller)
     return render(request, "file.html", file=file, windows=WINDOWS, said=said(did))
 
 
 @router.get("/files/{file_id}/content")
-async def download_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> StreamingResponse:
+async def download_file(file_id: str, state: StateDep, caller: ReadCaller) -> StreamingResponse:
     """Send a file's content, to be saved."""
-    return await api_files.read_file(file_id, parts, caller)
+    return await api_files.read_file(file_id, state, caller)
 
 
 @router.post("/files/{file_id}/delete")
-async def delete_file(file_id: str, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def delete_file(file_id: str, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a file."""
-    await api_files.delete_file(file_id, parts, caller)
-    await parts.audit.write(caller, AuditAction.FILE_DELETE, file_id, "on the console")
+    await api_files.delete_file(file_id, state, caller)
+    await state.audit.write(caller, AuditAction.FILE_DELETE, file_id, "on the console")
     return go_to(request, "files", did="file-deleted")
 
 
 @router.get("/batches")
 async def show_batches(
-    request: Request, parts: PartsDep, caller: ReadCaller, after: After = None, did: str = ""
+    request: Request, state: StateDep, caller: ReadCaller, after: After = None, did: str = ""
 ) -> Response:
     """Show the caller's batches, newest first."""
-    found = await api_batches.list_batches(parts, caller, after, PAGE_ENTRIES)
+    found = await api_batches.list_batches(state, caller, after, PAGE_ENTRIES)
     return render(request, "batches.html", batches=found, after=after, final=FINAL, said=said(did))
 
 
 @router.post("/batches")
-async def start_batch(request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def start_batch(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Start a batch on a file, and lead to its page."""
     form = await read_form(request)
     asked = {
@@ -93,28 +94,28 @@ async def start_batch(request: Request, parts: PartsDep, caller: SubmitCaller) -
         body = BatchRequest.model_validate(asked)
     except ValidationError as error:
         raise InvalidInput("; ".join(faults_of(error, {"input_file_id": "file"}))) from None
-    batch = await api_batches.make_batch(request, body, Response(), parts, caller)
+    batch = await api_batches.make_batch(request, body, Response(), state, caller)
     return go_to(request, f"batches/{batch.id}", did="started")
 
 
 @router.get("/batches/{batch_id}")
-async def show_batch(batch_id: str, request: Request, parts: PartsDep, caller: ReadCaller, did: str = "") -> Response:
+async def show_batch(batch_id: str, request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show one batch."""
-    shown = await about_batch(batch_id, parts, caller)
+    shown = await about_batch(batch_id, state, caller)
     stream = None if shown["is_final"] else f"page=batch&id={batch_id}"
     return render(request, "batch.html", said=said(did), stream=stream, **shown)
 
 
-async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
     """Return what changes on a batch's page while the batch runs."""
     can = {scope.value: scope in caller.scopes for scope in Scope}
-    shown = await about_batch(arguments.get("id", ""), parts, caller)
+    shown = await about_batch(arguments.get("id", ""), state, caller)
     return Update({"batch-head": fragment("parts/batch_head.html", can=can, **shown)})
 
 
-async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, Any]:
+async def about_batch(batch_id: str, state: AppState, caller: Caller) -> dict[str, Any]:
     """Return what the page of a batch shows."""
-    batch = await api_batches.get_batch(batch_id, parts, caller)
+    batch = await api_batches.get_batch(batch_id, state, caller)
     names = ("created", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
     times = [(name.replace("_", " "), getattr(batch, f"{name}_at")) for name in names]
     return {
@@ -125,8 +126,8 @@ async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, 
 
 
 @router.post("/batches/{batch_id}/cancel")
-async def cancel_batch(batch_id: str, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def cancel_batch(batch_id: str, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Cancel a batch."""
-    await api_batches.cancel_batch(batch_id, parts, caller)
-    await parts.audit.write(caller, AuditAction.BATCH_CANCEL, batch_id, "on the console")
+    await api_batches.cancel_batch(batch_id, state, caller)
+    await state.audit.write(caller, AuditAction.BATCH_CANCEL, batch_id, "on the console")
     return go_to(request, f"batches/{batch_id}", did="batch-canceled")

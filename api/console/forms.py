@@ -34,7 +34,7 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     """Return the texts of a form. Browsers send line ends as CRLF; here they are what was typed, LF."""
     found: dict[str, list[str]] = {}
     # The layers around the routes have bounded the body.
-    form = await request.form(max_part_size=request.app.state.parts.settings.max_body_bytes)
+    form = await request.form(max_part_size=request.app.state.app_state.settings.max_body_bytes)
     for name, value in form.multi_items():
         if isinstance(value, str):
             found.setdefault(name, []).append(value.replace("\r\n", "\n"))
@@ -72,4 +72,4 @@ def said(word: str) -> str:
 def service_of(request: Request) -> Service:
     """Return where this service is, as the browser sees it, for calls outside the console."""
     home = str(request.url.replace(path="", query="", fragment="")).rstrip("/")
-    return Service(home, request.app.state.parts.settings.requires_keys)
+    return Service(home, request.app.state.app_state.settings.requires_keys)

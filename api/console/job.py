@@ -19,11 +19,12 @@ from api.console.result_walk import ResultWalks, results_page
 from api.console.snippets import job_snippets
 from api.console.stream import Update
 from api.console.waterfall import lay_out
-from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.jobs import CallerWait
 from api.middleware.console_door import CONSOLE
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
@@ -48,20 +49,20 @@ class Verdict:
 async def show_job(
     job_id: JobId,
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[int, Query(ge=0)] = 0,
     only: JobStatus | None = None,
     did: str = "",
 ) -> Response:
     """Show a job."""
-    record = await parts.jobs.require(job_id, caller)
-    deliveries = (await list_job_deliveries(job_id, parts, caller)).data if record.webhook_url else []
+    record = await state.jobs.require(job_id, caller)
+    deliveries = (await list_job_deliveries(job_id, state, caller)).data if record.webhook_url else []
     return render(
         request,
         "job.html",
-        **await about_job(parts, record),
-        page=await results_page(parts, record, max(after, record.dropped), only),
+        **await about_job(state, record),
+        page=await results_page(state, record, max(after, record.dropped), only),
         stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
         deliveries=deliveries,
         with_url=False,
@@ -76,16 +77,16 @@ class JobFeed:
     def __init__(self) -> None:
         self._walks = ResultWalks()
 
-    async def __call__(self, parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+    async def __call__(self, state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
         """Return the parts of the page."""
         job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
-        record = await parts.jobs.require(job_id, caller)
-        about = await about_job(parts, record)
+        record = await state.jobs.require(job_id, caller)
+        about = await about_job(state, record)
         can = {scope.value: scope in caller.scopes for scope in Scope}
         shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
         if re.fullmatch("[0-9]{1,18}", after):
-            state = JobStatus(only) if only in set(JobStatus) else None
-            page = await self._walks.find(record, max(int(after), record.dropped), state).go_on(parts, record)
+            status = JobStatus(only) if only in set(JobStatus) else None
+            page = await self._walks.find(record, max(int(after), record.dropped), status).go_on(state, record)
             shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
         return Update(shown)
 
@@ -94,22 +95,22 @@ class JobFeed:
 async def show_results(
     job_id: JobId,
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[int, Query(ge=0)] = 0,
     only: JobStatus | None = None,
 ) -> Response:
     """Show a page of a job's results."""
-    record = await parts.jobs.require(job_id, caller)
-    page = await results_page(parts, record, max(after, record.dropped), only)
+    record = await state.jobs.require(job_id, caller)
+    page = await results_page(state, record, max(after, record.dropped), only)
     return render(request, "parts/results.html", job=record.describe(), page=page)
 
 
 @router.get("/{job_id}/events")
-async def show_events(job_id: JobId, request: Request, parts: PartsDep, caller: ReadCaller) -> Response:
+async def show_events(job_id: JobId, request: Request, state: StateDep, caller: ReadCaller) -> Response:
     """Show the first events of a job."""
-    record = await parts.jobs.require(job_id, caller)
-    found = await parts.job_events.read(record.id, BEGINNING)
+    record = await state.jobs.require(job_id, caller)
+    found = await state.job_events.read(record.id, BEGINNING)
     told = [tell(event, record) for event in found.events]
     is_all = len(found.events) < PAGE_EVENTS
     return render(request, "parts/events.html", events=list(zip(found.events, told, strict=True)), is_all=is_all)
@@ -131,65 +132,65 @@ def tell(event: JobEvent, record: JobRecord) -> str:
 
 @router.get("/{job_id}/items/{index}")
 async def show_item(
-    job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, parts: PartsDep, caller: ReadCaller
+    job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, state: StateDep, caller: ReadCaller
 ) -> Response:
     """Show what one item asked, with its answers marked in its passage."""
-    record = await parts.jobs.require(job_id, caller)
+    record = await state.jobs.require(job_id, caller)
     if index >= record.total:
         raise NotFound(f"{record.id} has no item {index:,}")
-    item = await parts.store.item(record, index)
-    pieces = await marked(parts, record, index, item)
+    item = await state.store.item(record, index)
+    pieces = await marked(state, record, index, item)
     return render(request, "parts/item.html", job_id=record.id, index=index, item=item, pieces=pieces)
 
 
-async def marked(parts: Parts, record: JobRecord, index: int, item: AskedItem | None) -> list[Piece]:
+async def marked(state: AppState, record: JobRecord, index: int, item: AskedItem | None) -> list[Piece]:
     """Return an item's passage with its answers marked."""
     if item is None:
         return []
     try:
-        found = await parts.store.results(record, index, 1)
+        found = await state.store.results(record, index, 1)
     except ResultsDropped:
         found = []
     return cut(item.context, Result.model_validate(found[0]).answers if found else [])
 
 
 @router.post("/{job_id}/cancel")
-async def cancel(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def cancel(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Cancel a job."""
-    async with noted(parts, caller, job_id, AuditAction.JOB_CANCEL):
-        await api_jobs.cancel_job(job_id, parts, caller)
+    async with noted(state, caller, job_id, AuditAction.JOB_CANCEL):
+        await api_jobs.cancel_job(job_id, state, caller)
     return go_to(request, f"jobs/{job_id}", did="canceled")
 
 
 @router.post("/{job_id}/retry")
-async def retry(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def retry(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a job that were not answered, and lead to the new job."""
-    async with noted(parts, caller, job_id, AuditAction.JOB_RETRY):
-        submitted = await api_jobs.take_retry(parts, job_id, caller)
-        await parts.jobs.settle(submitted, CallerWait(None, request.receive))
+    async with noted(state, caller, job_id, AuditAction.JOB_RETRY):
+        submitted = await api_jobs.take_retry(state, job_id, caller)
+        await state.jobs.settle(submitted, CallerWait(None, request.receive))
     return go_to(request, f"jobs/{submitted.record.id}", did="retried")
 
 
 @router.post("/{job_id}/delete")
-async def delete(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def delete(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a job."""
-    async with noted(parts, caller, job_id, AuditAction.JOB_DELETE):
-        await api_jobs.delete_job(job_id, parts, caller)
+    async with noted(state, caller, job_id, AuditAction.JOB_DELETE):
+        await api_jobs.delete_job(job_id, state, caller)
     return go_to(request, "jobs", did="deleted")
 
 
 @asynccontextmanager
-async def noted(parts: Parts, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
+async def noted(state: AppState, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
     """Note in the audit what was done to a caller's own job; the API itself notes what is done to others'."""
-    record = await parts.jobs.require(job_id, caller)
+    record = await state.jobs.require(job_id, caller)
     yield
     if record.owner == caller.owner:
-        await parts.audit.write(caller, action, record.id, "on the console")
+        await state.audit.write(caller, action, record.id, "on the console")
 
 
-async def about_job(parts: Parts, record: JobRecord) -> dict[str, Any]:
+async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
     """Return what the head of the page shows."""
-    job = await parts.jobs.describe(record)
+    job = await state.jobs.describe(record)
     timing = job.timing
     return {
         "job": job,

@@ -18,10 +18,11 @@ from api.console.pages import PageRoute
 from api.console.render import HEADERS, fragment, render
 from api.console.snippets import ask_snippets, jobs_snippets
 from api.console.stream import Update
-from api.deps import Parts, PartsDep, ReadCaller
+from api.deps import ReadCaller, StateDep
 from api.middleware.console_door import CONSOLE
 from api.routes.jobs import of_owner
 from api.routes.streams import CuttableStream, StreamCut
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
@@ -74,7 +75,7 @@ class Chip:
 @router.get("")
 async def show_jobs(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str, Query(max_length=40)] = "",
     did: str = "",
@@ -88,19 +89,19 @@ async def show_jobs(
         wanted = read_filter(given)
         if after and not is_job_id(after):
             raise InvalidInput("this page's address is not whole: begin again with the newest jobs")
-        page = await parts.store.page(parts.jobs.owner_meant(caller, wanted.owner), wanted, after or None, PAGE_JOBS)
+        page = await state.store.page(state.jobs.owner_meant(caller, wanted.owner), wanted, after or None, PAGE_JOBS)
         records, following = page.records, page.next
     except ValidationError as error:
         faults, status = faults_of(error, {"q": "id or name"}), 422
     except (InvalidInput, Forbidden) as error:
         faults, status = [error.detail], 422 if isinstance(error, InvalidInput) else 403
-    shown = await about_list(request, parts, caller, wanted, records, after, following)
+    shown = await about_list(request, state, caller, wanted, records, after, following)
     return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
 
 
 async def about_list(
     request: Request,
-    parts: Parts,
+    state: AppState,
     caller: Caller,
     wanted: JobFilter,
     records: Sequence[JobRecord],
@@ -108,9 +109,9 @@ async def about_list(
     following: str | None,
 ) -> dict[str, Any]:
     """Return what the page of a list shows."""
-    owner, sees_all = parts.jobs.owner_meant(caller, wanted.owner), parts.jobs.sees_all(caller)
-    tallies = await parts.store.tallies(owner)
-    every = await parts.store.tallies(ALL_OWNERS) if sees_all and wanted.owner is None else None
+    owner, sees_all = state.jobs.owner_meant(caller, wanted.owner), state.jobs.sees_all(caller)
+    tallies = await state.store.tallies(owner)
+    every = await state.store.tallies(ALL_OWNERS) if sees_all and wanted.owner is None else None
     open_ids = [record.id for record in records if not record.status.is_final]
     first = records[0].id if records and not after and wanted.is_empty else ""
     service, now = service_of(request), datetime.now(UTC).replace(microsecond=0)
@@ -118,8 +119,8 @@ async def about_list(
         "jobs": [of_owner(record.describe(), record, caller) for record in records],
         "took": {record.id: wall_s(record) for record in records},
         "is_filtered": not wanted.is_empty,
-        "has_owners": parts.settings.requires_keys,
-        "models": sorted({name for model in await parts.fleet.models() for name in (model.version, *model.aliases)}),
+        "has_owners": state.settings.requires_keys,
+        "models": sorted({name for model in await state.fleet.models() for name in (model.version, *model.aliases)}),
         "all_owners": address("jobs", wanted.model_copy(update={"owner": ALL_OWNERS})),
         "others": every and {name: count - (tallies or every)[name] for name, count in every.items()},
         "chips": make_chips(wanted, tallies),
@@ -154,18 +155,18 @@ def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[Chi
     ]
 
 
-async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
     """Return the rows of the jobs that were open when the page was made, and whether there are newer ones."""
     ids = [job for job in arguments.get("ids", "").split(",")[:PAGE_JOBS] if is_job_id(job)]
     shown, owner = dict[str, str](), arguments.get("owner", "")
     can = {scope.value: scope in caller.scopes for scope in Scope}
-    for record in await parts.store.records(ids):
-        if record.owner == caller.owner or parts.jobs.sees_all(caller):
+    for record in await state.store.records(ids):
+        if record.owner == caller.owner or state.jobs.sees_all(caller):
             took = {record.id: wall_s(record)}
             job = of_owner(record.describe(), record, caller)
             shown[record.id] = fragment("parts/job_row.html", job=job, took=took, can=can)
     if first := arguments.get("first"):
-        page = await parts.store.page(parts.jobs.owner_meant(caller, owner or None), JobFilter(), None, 1)
+        page = await state.store.page(state.jobs.owner_meant(caller, owner or None), JobFilter(), None, 1)
         is_newer = bool(page.records) and page.records[0].id > first
         shown["newer"] = (
             fragment("parts/newer.html", address=address("jobs", JobFilter(owner=owner or None))) * is_newer
@@ -175,26 +176,26 @@ async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Up
 
 @router.get("/export")
 async def export(
-    request: Request, parts: PartsDep, caller: ReadCaller, form: Literal["csv", "jsonl"] = "csv"
+    request: Request, state: StateDep, caller: ReadCaller, form: Literal["csv", "jsonl"] = "csv"
 ) -> Response:
     """Send every job that a filter matches, to be saved."""
     wanted = read_filter({name: request.query_params.getlist(name) for name in request.query_params})
-    owner = parts.jobs.owner_meant(caller, wanted.owner)
+    owner = state.jobs.owner_meant(caller, wanted.owner)
     kind = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}[form]
-    response = CuttableStream(export_rows(parts, owner, wanted, form), media_type=kind)
+    response = CuttableStream(export_rows(state, owner, wanted, form), media_type=kind)
     response.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="jobs.{form}"'})
     return response
 
 
-async def export_rows(parts: Parts, owner: str, wanted: JobFilter, form: str) -> AsyncIterator[bytes]:
+async def export_rows(state: AppState, owner: str, wanted: JobFilter, form: str) -> AsyncIterator[bytes]:
     """Yield the export in pieces; it is cut when the server stops."""
     if form == "csv":
         yield as_csv([COLUMNS])
     after: str | None = None
     while True:
-        if parts.jobs.completions.is_closing:
+        if state.jobs.completions.is_closing:
             raise StreamCut
-        page = await parts.store.page(owner, wanted, after, EXPORT_JOBS)
+        page = await state.store.page(owner, wanted, after, EXPORT_JOBS)
         jobs = [record.describe() for record in page.records]
         if form == "csv":
             yield as_csv([columns_of(job) for job in jobs])

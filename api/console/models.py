@@ -11,9 +11,10 @@ from api.console.forms import said
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, fragment, is_htmx, render
 from api.console.stream import Update
-from api.deps import AS_READER, AdminCaller, Parts, PartsDep
+from api.deps import AS_READER, AdminCaller, StateDep
 from api.middleware.console_door import CONSOLE
 from api.routes import fleet, rollout
+from api.state import AppState
 from corelane.artifacts.manifest import list_artifacts
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.placement import ALL_CORES
@@ -28,22 +29,22 @@ Text = Annotated[str, Form(min_length=1, max_length=210)]
 
 
 @router.get("/models")
-async def models(request: Request, parts: PartsDep, did: str = "") -> Response:
+async def models(request: Request, state: StateDep, did: str = "") -> Response:
     """Show the versions, where they are held, and the aliases."""
-    shown = await _versions(parts) | await _aliases(parts) | {"said": said(did), "stream": "page=models"}
-    return render(request, "models.html", **shown, on_disk=await _on_disk(parts, shown["models"]))
+    shown = await _versions(state) | await _aliases(state) | {"said": said(did), "stream": "page=models"}
+    return render(request, "models.html", **shown, on_disk=await _on_disk(state, shown["models"]))
 
 
-async def feed(parts: Parts, caller: Caller, _: Mapping[str, str]) -> Update:
+async def feed(state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
     """Return the versions as they stand now."""
     can = {scope.value: scope in caller.scopes for scope in Scope}
-    return Update({"versions": fragment("models/versions.html", can=can, **await _versions(parts))})
+    return Update({"versions": fragment("models/versions.html", can=can, **await _versions(state))})
 
 
 @router.post("/models/load")
 async def load(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
     model: Text,
     core: Text = ALL_CORES,
@@ -52,7 +53,7 @@ async def load(
 ) -> Response:
     """Load a version on a core, on all, or on a number of them."""
     wanted = rollout.LoadRequest(model=model.strip(), count=int(count) if count else None, lazy=lazy)
-    placement = await rollout.load_model(core, wanted, parts, caller)
+    placement = await rollout.load_model(core, wanted, state, caller)
     where = f"{count} cores" if count else _where(core)
     later = "once work waits for it" if lazy else "now; the table shows how far it is"
     return _done(request, f"{placement.version} is to be loaded on {where}, {later}.")
@@ -60,32 +61,32 @@ async def load(
 
 @router.post("/models/reload")
 async def reload(
-    request: Request, parts: PartsDep, caller: AdminCaller, version: Text, core: Text = ALL_CORES
+    request: Request, state: StateDep, caller: AdminCaller, version: Text, core: Text = ALL_CORES
 ) -> Response:
     """Load a version's artifact again."""
     rollout.require_version(version)
-    await rollout.reload_model(core, version, parts, caller)
+    await rollout.reload_model(core, version, state, caller)
     return _done(request, f"{version} is loaded again on {_where(core)}; the old one is served until then.")
 
 
 @router.post("/models/unload")
 async def unload(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
     version: Text,
     core: Text = ALL_CORES,
     force: Annotated[bool, Form()] = False,
 ) -> Response:
     """Unload a version from a core or from all."""
-    await rollout.unload_model(core, version, parts, caller, force)
+    await rollout.unload_model(core, version, state, caller, force)
     return _done(request, f"{version} leaves {_where(core)}{'' if force else ' once none of its work is open there'}.")
 
 
 @router.post("/aliases/set")
 async def set_alias(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
     alias: Text,
     version: Annotated[list[Text], Form(max_length=20)],
@@ -97,20 +98,20 @@ async def set_alias(
     weights = {name: share for name, share in zip(version, weight, strict=True) if share > 0}
     if not weights:
         raise InvalidInput("one of the weights must be above zero")
-    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), parts, caller)
-    return await _changed_alias(request, parts, f"New jobs of {alias} go by these shares from now on.")
+    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), state, caller)
+    return await _changed_alias(request, state, f"New jobs of {alias} go by these shares from now on.")
 
 
 @router.post("/aliases/unset")
-async def unset_alias(request: Request, parts: PartsDep, caller: AdminCaller, alias: Text) -> Response:
+async def unset_alias(request: Request, state: StateDep, caller: AdminCaller, alias: Text) -> Response:
     """Let the workers' settings decide again what an alias means."""
-    await rollout.unset_alias(alias, parts, caller)
-    return await _changed_alias(request, parts, f"The settings of the workers decide again what {alias} means.")
+    await rollout.unset_alias(alias, state, caller)
+    return await _changed_alias(request, state, f"The settings of the workers decide again what {alias} means.")
 
 
-async def _versions(parts: Parts) -> dict[str, Any]:
+async def _versions(state: AppState) -> dict[str, Any]:
     """Return the versions and the cores, and for each version how it stands where."""
-    models, cores = (await fleet.list_models(parts)).data, (await fleet.list_cores(parts)).data
+    models, cores = (await fleet.list_models(state)).data, (await fleet.list_cores(state)).data
     standing: dict[str, list[tuple[fleet.CoreInfo, fleet.CoreModel]]] = {}
     for core in cores:
         for each in core.models:
@@ -121,14 +122,14 @@ async def _versions(parts: Parts) -> dict[str, Any]:
     return {"models": models, "cores": cores, "standing": standing, "strangers": strangers}
 
 
-async def _aliases(parts: Parts) -> dict[str, Any]:
-    return {"aliases": (await rollout.list_aliases(parts)).data}
+async def _aliases(state: AppState) -> dict[str, Any]:
+    return {"aliases": (await rollout.list_aliases(state)).data}
 
 
-async def _on_disk(parts: Parts, models: list[fleet.ModelInfo]) -> list[str]:
+async def _on_disk(state: AppState, models: list[fleet.ModelInfo]) -> list[str]:
     """Return the versions that the API sees among the artifacts and that are not loaded."""
     known = {model.id for model in models}
-    settings = parts.settings
+    settings = state.settings
     try:
         found = await asyncio.to_thread(list_artifacts, settings.artifact_root, settings.target)
     except (CorelaneError, OSError) as error:
@@ -148,8 +149,8 @@ def _done(request: Request, text: str) -> Response:
     return RedirectResponse(base_of(request) + "models", 303, HEADERS)
 
 
-async def _changed_alias(request: Request, parts: Parts, text: str) -> Response:
+async def _changed_alias(request: Request, state: AppState, text: str) -> Response:
     if is_htmx(request):
-        shown = await _versions(parts) | await _aliases(parts)
+        shown = await _versions(state) | await _aliases(state)
         return render(request, "models/aliases.html", **shown, note=text)
     return RedirectResponse(base_of(request) + "models", 303, HEADERS)

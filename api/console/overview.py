@@ -11,8 +11,9 @@ from api.console.forms import said
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, fragment, render
 from api.console.stream import Update
-from api.deps import AS_READER, Parts, PartsDep, ReadCaller
+from api.deps import AS_READER, ReadCaller, StateDep
 from api.middleware.console_door import CONSOLE
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 
@@ -23,16 +24,16 @@ LIVE = ("forecast", "facts", "troubles", "cores", "owners", "lanes", "rates")
 
 
 @router.get("/")
-async def overview(request: Request, parts: PartsDep, caller: ReadCaller, did: str = "") -> Response:
+async def overview(request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show the service at a glance."""
-    shown = context_of(await parts.overviews.read(), parts, caller)
+    shown = context_of(await state.overviews.read(), state, caller)
     return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
 
 
 @router.get("/history")
-async def history(parts: PartsDep, minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60)] = DEFAULT_MINUTES) -> Response:
+async def history(state: StateDep, minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60)] = DEFAULT_MINUTES) -> Response:
     """Return the points of the charts, column by column, and the marks."""
-    return JSONResponse(await read_columns(parts, minutes), headers=HEADERS)
+    return JSONResponse(await read_columns(state, minutes), headers=HEADERS)
 
 
 class OverviewFeed:
@@ -44,23 +45,23 @@ class OverviewFeed:
         self._seen: Overview | None = None
         self._updates: dict[bool, Update] = {}
 
-    async def __call__(self, parts: Parts, caller: Caller, _: Mapping[str, str]) -> Update:
+    async def __call__(self, state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
         """Return the parts of the page, and how many items the cores have answered, for its pulse."""
-        seen, is_admin = await parts.overviews.read(), Scope.ADMIN in caller.scopes
+        seen, is_admin = await state.overviews.read(), Scope.ADMIN in caller.scopes
         if seen is not self._seen:
             self._seen, self._updates = seen, {}
         if is_admin not in self._updates:
-            context = context_of(seen, parts, caller)
+            context = context_of(seen, state, caller)
             values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
             parts_of_page = {name: fragment(f"overview/{name}.html", **context) for name in LIVE}
             self._updates[is_admin] = Update(parts_of_page, values)
         return self._updates[is_admin]
 
 
-def context_of(seen: Overview, parts: Parts, caller: Caller) -> dict[str, Any]:
+def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
     """Return what the page's templates show to a caller."""
     return {
-        "seen": seen if parts.jobs.sees_all(caller) else seen.without_owners(),
+        "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
         "paused": {pause.subject: pause for pause in seen.paused},
         "can": {scope.value: scope in caller.scopes for scope in Scope},
         "live": LIVE,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Request, Response
 
 from api.console.forms import go_to
 from api.console.pages import PageRoute
-from api.deps import AdminCaller, PartsDep
+from api.deps import AdminCaller, StateDep
 from api.middleware.console_door import CONSOLE
 from api.routes import pauses
 from corelane.domain.pauses import PauseKind
@@ -21,16 +21,16 @@ Back = Annotated[Literal[".", "models"], Form()]
 
 
 @router.post("/pause")
-async def pause(request: Request, parts: PartsDep, caller: AdminCaller, kind: Kind, name: Name, back: Back) -> Response:
+async def pause(request: Request, state: StateDep, caller: AdminCaller, kind: Kind, name: Name, back: Back) -> Response:
     """Take no new work on, for or of it."""
-    await pauses.pause(kind, name, parts, caller)
+    await pauses.pause(kind, name, state, caller)
     return go_to(request, back, did="paused")
 
 
 @router.post("/resume")
 async def resume(
-    request: Request, parts: PartsDep, caller: AdminCaller, kind: Kind, name: Name, back: Back
+    request: Request, state: StateDep, caller: AdminCaller, kind: Kind, name: Name, back: Back
 ) -> Response:
     """Have it go on."""
-    await pauses.resume(kind, name, parts, caller)
+    await pauses.resume(kind, name, state, caller)
     return go_to(request, back, did="resumed")

@@ -17,7 +17,7 @@ import markupsafe
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.context import CALLER, SHOWN_CELLS
+from api.context import CALLER
 from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
 
@@ -167,16 +167,13 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     """
     caller = caller_of(request)
     scopes = caller.scopes if caller else frozenset[Scope]()
-    cells, cell = request.scope.get(SHOWN_CELLS, ((), ""))
     shared = {
-        "cells": cells,
-        "cell": cell,
         "base": base_of(request),
         "here": request.url.path.removeprefix("/console").strip("/") or ".",
         "caller": caller,
         "can": {scope.value: scope in scopes for scope in Scope},
         "scopes": scope_names(scopes),
-        "has_session": request.app.state.parts.settings.requires_keys and caller is not None,
+        "has_session": request.app.state.app_state.settings.requires_keys and caller is not None,
         "stream": None,
     }
     text = fragment(template, **(shared | context))

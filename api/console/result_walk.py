@@ -6,7 +6,7 @@ A result never changes once it is there. So a page that follows a running job re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from api.deps import Parts
+from api.state import AppState
 from corelane.domain.jobs import JobStatus, Result
 from corelane.store.jobs.records import JobRecord
 
@@ -44,12 +44,12 @@ class ResultWalk:
     def _is_full(self) -> bool:
         return len(self.rows) >= PAGE_RESULTS or self.at - self.first >= MOST_LOOKED
 
-    async def go_on(self, parts: Parts, record: JobRecord) -> ResultsPage:
+    async def go_on(self, state: AppState, record: JobRecord) -> ResultsPage:
         """Look at the results that came since, and return the page."""
         while self.at < record.total and not self._is_full:
             count = PAGE_RESULTS if self.only is None else TRIP_RESULTS
             begin = self.at
-            found = await parts.store.results(record, begin, count)
+            found = await state.store.results(record, begin, count)
             if self.at != begin:
                 # Another reader of the same page was quicker.
                 continue
@@ -83,6 +83,6 @@ class ResultWalks:
         return walk
 
 
-async def results_page(parts: Parts, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
+async def results_page(state: AppState, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
     """Return the results from an item on, or those of one status among a bounded number of them."""
-    return await ResultWalk(only, at, at).go_on(parts, record)
+    return await ResultWalk(only, at, at).go_on(state, record)

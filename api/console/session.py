@@ -30,7 +30,7 @@ def make_router(sessions: SessionStore, keys: KeyFinder) -> APIRouter:
     @router.get("/sign-in")
     async def sign_in_page(request: Request, next: Annotated[str, Query(max_length=300)] = "") -> Response:
         """Show the form."""
-        if not request.app.state.parts.settings.requires_keys:
+        if not request.app.state.app_state.settings.requires_keys:
             return RedirectResponse(base_of(request), 303, HEADERS)
         return render(request, "sign_in.html", next=next, error=None)
 

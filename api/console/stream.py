@@ -20,9 +20,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.console.pages import PageRoute
-from api.deps import Parts, PartsDep, ReadCaller
+from api.deps import ReadCaller, StateDep
 from api.middleware.console_door import CONSOLE, session_of
 from api.routes.streams import EventStream
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
@@ -61,8 +62,8 @@ class Update:
     values: Mapping[str, Any] | None = None
 
 
-#: Returns what a page shows: of the parts of the API, for a caller, with the page's own arguments.
-Feed = Callable[[Parts, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
+#: Returns what a page shows: of the API's state, for a caller, with the page's own arguments.
+Feed = Callable[[AppState, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
 
 
 def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
@@ -74,7 +75,7 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
     @router.get("/stream", response_class=EventStream)
     async def follow_page(
         request: Request,
-        parts: PartsDep,
+        state: StateDep,
         caller: ReadCaller,
         page: Annotated[str, Query(max_length=50)],
     ) -> Response:
@@ -86,16 +87,16 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
             return EventStream(refusal())
         arguments = {name: value for name, value in request.query_params.items() if name != "page"}
 
-        session = session_of(request.headers) if parts.settings.requires_keys else ""
+        session = session_of(request.headers) if state.settings.requires_keys else ""
 
         async def ask() -> Update:
-            key = (parts.settings.cell, page, caller.owner, caller.scopes, tuple(sorted(arguments.items())))
-            return await shared.ask(key, lambda: feed(parts, caller, arguments))
+            key = (page, caller.owner, caller.scopes, tuple(sorted(arguments.items())))
+            return await shared.ask(key, lambda: feed(state, caller, arguments))
 
         async def is_signed_in() -> bool:
             return not session or await sessions.find(session) is not None
 
-        return EventStream(counted(streams, caller.owner, updates(parts, await ask(), ask, is_signed_in)))
+        return EventStream(counted(streams, caller.owner, updates(state, await ask(), ask, is_signed_in)))
 
     return router
 
@@ -138,15 +139,15 @@ async def counted(streams: Counter[str], owner: str, content: AsyncIterator[byte
 
 
 async def updates(
-    parts: Parts, update: Update, ask: Callable[[], Awaitable[Update]], is_signed_in: Callable[[], Awaitable[bool]]
+    state: AppState, update: Update, ask: Callable[[], Awaitable[Update]], is_signed_in: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     """Yield what changes on a page, ``update`` first, until the server stops or the session ends."""
     clock = asyncio.get_running_loop().time
     begun = sent_at = checked_at = clock()
     sent: dict[str, Any] = {}
     yield format_sse_event(retry=RETRY_MS)
-    with parts.metrics.counted("event_streams"), parts.jobs.completions.watch("") as bell:
-        while not parts.jobs.completions.is_closing and clock() - begun < LONGEST_S:
+    with state.metrics.counted("event_streams"), state.jobs.completions.watch("") as bell:
+        while not state.jobs.completions.is_closing and clock() - begun < LONGEST_S:
             changed = _changed(sent, update)
             if changed:
                 yield format_sse_event(data_str=orjson.dumps(changed).decode(), event="update")
@@ -178,5 +179,5 @@ def _changed(sent: dict[str, Any], update: Update) -> dict[str, Any]:
     """Return what differs from what was sent, and note that it is sent."""
     parts = {name: html for name, html in update.parts.items() if sent.get(f"#{name}") != html}
     values = {name: value for name, value in (update.values or {}).items() if sent.get(name) != value}
-    sent.update({f"#{name}": html for name, html in parts.items()} | values)
+    sent.update({f"#{name}": html for name, html in update.parts.items()} | values)
     return ({"parts": parts} if parts else {}) | ({"values": values} if values else {})

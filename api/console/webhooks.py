@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from api.console.forms import go_to, said
 from api.console.pages import PageRoute
 from api.console.render import render
-from api.deps import PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.middleware.console_door import CONSOLE
 from api.routes import deliveries as api_deliveries
 from api.routes.deliveries import DeliveryId
@@ -28,7 +28,7 @@ MOST_WAITING = 10
 @router.get("")
 async def show_webhooks(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=140)] = None,
     find: Annotated[str, Query(max_length=200)] = "",
@@ -36,14 +36,14 @@ async def show_webhooks(
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
         return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
-    signing = await list_webhook_secrets(parts, WebhookSecrets([parts.link], caller.owner))
+    signing = await list_webhook_secrets(state, WebhookSecrets([state.link], caller.owner))
     shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True, "signing": signing.data}
     if Scope.ADMIN in caller.scopes:
-        outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
-        shown["resting"] = await parts.deliveries.resting(MOST_WAITING)
-        shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)
-        owner = None if parts.jobs.sees_all(caller) else caller.owner
-        waiting = await parts.deliveries.waiting(MOST_WAITING, owner)
+        outcomes, pending, dead, open_circuits = await state.deliveries.counts()
+        shown["resting"] = await state.deliveries.resting(MOST_WAITING)
+        shown["dead"] = await api_deliveries.list_dead_deliveries(state, caller, "dead", after, PAGE_ENTRIES)
+        owner = None if state.jobs.sees_all(caller) else caller.owner
+        waiting = await state.deliveries.waiting(MOST_WAITING, owner)
         shown["waiting"] = [api_deliveries.describe(each) for each in waiting]
         shown |= {"outcomes": outcomes, "pending": pending, "dead_count": dead, "open_circuits": open_circuits}
     return render(request, "webhooks.html", **shown)
@@ -51,15 +51,15 @@ async def show_webhooks(
 
 @router.get("/{delivery_id}")
 async def show_delivery(
-    delivery_id: DeliveryId, request: Request, parts: PartsDep, caller: ReadCaller, did: str = ""
+    delivery_id: DeliveryId, request: Request, state: StateDep, caller: ReadCaller, did: str = ""
 ) -> Response:
     """Show one delivery and its attempts."""
-    delivery = await api_deliveries.get_delivery(delivery_id, parts, caller)
+    delivery = await api_deliveries.get_delivery(delivery_id, state, caller)
     return render(request, "delivery.html", delivery=delivery, said=said(did))
 
 
 @router.post("/{delivery_id}/redeliver")
-async def redeliver(delivery_id: DeliveryId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+async def redeliver(delivery_id: DeliveryId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Post an event again."""
-    await api_deliveries.redeliver(delivery_id, parts, caller)
+    await api_deliveries.redeliver(delivery_id, state, caller)
     return go_to(request, f"webhooks/{delivery_id}", did="redelivered")

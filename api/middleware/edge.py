@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from traceback import clear_frames
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -166,27 +166,27 @@ class OuterLayer:
         await self._app(scope, body.receive, send)
 
 
+class Guards(Protocol):
+    """What the inner layer asks about a caller: ``api.state.AppState``."""
+
+    settings: Settings
+    keys: KeyCache
+    owners: Owners
+    rate_limiter: RateLimiter
+
+
 class InnerLayer:
     """The layer in front of the routes: answers 401, 403, 413 or 429, or lets a request through with its caller."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: Settings,
-        keys: KeyCache,
-        owners: Owners,
-        rate_limiter: RateLimiter,
-        console: ConsoleDoor,
-        refuse_page: Refuse,
-    ) -> None:
+    def __init__(self, app: ASGIApp, guards: Guards, console: ConsoleDoor, refuse_page: Refuse) -> None:
         """``refuse_page`` answers a request for a page of the console with an error."""
         self._app = app
         self._console = console
         self._refuse_page = refuse_page
-        self._settings = settings
-        self._keys = keys
-        self._owners = owners
-        self._rates = rate_limiter
+        self._settings = settings = guards.settings
+        self._keys = guards.keys
+        self._owners = guards.owners
+        self._rates = guards.rate_limiter
         self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 

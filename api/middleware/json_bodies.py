@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from api.context import CALLER, PARTS
+from api.context import CALLER
 from corelane.settings import Settings
 from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies, Room, load
 from corelane.submitting.submitter import require_few_items
@@ -32,7 +32,7 @@ class JsonRequest(Request):
         Raise json.JSONDecodeError, which FastAPI answers with 422; TooLarge; RequestValidationError.
         """
         sent = await self.body()
-        model, settings = self.model if len(sent) > LARGE_BYTES else None, parts_of(self).settings
+        model, settings = self.model if len(sent) > LARGE_BYTES else None, self.app.state.app_state.settings
         return await bodies_of(self).read(owner_of(self), sent, lambda sent: read_json(settings, sent, model))
 
     def let_go(self) -> None:
@@ -44,7 +44,7 @@ class JsonRequest(Request):
 
 async def enter(request: Request) -> Room:
     """Take up room for a request's body before it is read; raise Overloaded."""
-    declared, most = request.headers.get("content-length", ""), parts_of(request).settings.max_body_bytes
+    declared, most = request.headers.get("content-length", ""), request.app.state.app_state.settings.max_body_bytes
     size = min(int(declared), most) if declared.isdecimal() and len(declared) < 20 else most
     has_none = not declared and request.scope["http_version"] != "2" and "transfer-encoding" not in request.headers
     return await bodies_of(request).enter(owner_of(request), 0 if has_none else size)
@@ -66,14 +66,9 @@ def read_json(settings: Settings, sent: bytes, model: type[BaseModel] | None = N
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
 
 
-def parts_of(request: Request) -> Any:
-    """Return the parts of the app, or of the cell, that serves a request."""
-    return request.scope.get(PARTS) or request.app.state.parts
-
-
 def bodies_of(request: Request) -> LargeBodies:
     """Return the large bodies of the process that serves a request."""
-    found: LargeBodies = parts_of(request).large_bodies
+    found: LargeBodies = request.app.state.app_state.large_bodies
     return found
 
 

@@ -27,7 +27,7 @@ DAY_S = 24 * 3600
 
 
 class KeyFinder(Protocol):
-    """What finds keys by their secrets: the cache, or those of several cells."""
+    """Finds keys by their secrets."""
 
     async def find(self, secret: str) -> Key:
         """Return the active key; raise Unauthorized."""

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, PARTS
+from api.context import CALLER
 from api.errors import refuse
 from api.middleware.edge import CREATE_METHODS, HEADERS
 from corelane.errors import CorelaneError
@@ -33,8 +33,7 @@ class Asked:
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
         self.caller: Any = scope.get(CALLER)
-        #: The parts of the app, or of the cell, that serves it.
-        self.parts: Any = scope.get(PARTS) or scope["app"].state.parts
+        self.state: Any = scope["app"].state.app_state
         #: Its body, if it has one and that was read.
         self.body = b""
         #: Returns what comes after the body: the news that the caller has left.

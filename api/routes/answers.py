@@ -10,12 +10,13 @@ from fastapi.responses import JSONResponse
 
 from api.compat.huggingface import HfAnswer, HfRequest, answers_of, require_answered
 from api.context import REQUEST_CONTEXT
-from api.deps import Parts, PartsDep, SubmitCaller, WaitDep
+from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
 from api.jobs import CallerWait, as_shown, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
 from api.middleware.short_ways import Asked
 from api.routes.jobs import wait_of
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
@@ -39,10 +40,10 @@ MAX_WAIT_S = 60.0
 
 @router.post("/answers", response_model=Result, responses=NOT_YET)
 async def answer(
-    http: Request, request: Annotated[AnswerRequest, Body()], parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+    http: Request, request: Annotated[AnswerRequest, Body()], state: StateDep, wait: WaitDep, caller: SubmitCaller
 ) -> Response:
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
-    return await answer_one(parts, request, caller, wait, reuse=may_reuse(http.headers))
+    return await answer_one(state, request, caller, wait, reuse=may_reuse(http.headers))
 
 
 async def answer_shortly(asked: Asked) -> Response | None:
@@ -54,17 +55,17 @@ async def answer_shortly(asked: Asked) -> Response | None:
         request = AnswerRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
-    return await answer_one(asked.parts, request, asked.caller, wait, reuse=may_reuse(asked.headers))
+    return await answer_one(asked.state, request, asked.caller, wait, reuse=may_reuse(asked.headers))
 
 
 async def answer_one(
-    parts: Parts, request: AnswerRequest, caller: Caller, wait: CallerWait, *, reuse: bool
+    state: AppState, request: AnswerRequest, caller: Caller, wait: CallerWait, *, reuse: bool
 ) -> Response:
     """Ask one question; return its result, or 202 with its job. Without ``reuse`` it is computed on its own."""
     head = JobHead(
         model=request.model, options=request.options, priority=request.priority, reuse=request.reuse and reuse
     )
-    found = await ask(parts, caller.owner, head, [request.item], wait)
+    found = await ask(state, caller.owner, head, [request.item], wait)
     if isinstance(found, Response):
         return found
     return Response(orjson.dumps(as_shown(found.results[0])), 200, found.headers, "application/json")
@@ -75,7 +76,7 @@ async def answer_as_pipeline(
     http: Request,
     request: Annotated[HfRequest, Body()],
     response: Response,
-    parts: PartsDep,
+    state: StateDep,
     wait: WaitDep,
     caller: SubmitCaller,
 ) -> Any:
@@ -84,7 +85,7 @@ async def answer_as_pipeline(
     parameters = request.parameters
     reuse = may_reuse(http.headers)
     head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority, reuse=reuse)
-    answered = await ask(parts, caller.owner, head, items, wait)
+    answered = await ask(state, caller.owner, head, items, wait)
     if isinstance(answered, Response):
         return answered
     response.headers.update(answered.headers)
@@ -102,24 +103,26 @@ class Answered:
     headers: dict[str, str]
 
 
-async def ask(parts: Parts, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait) -> Answered | Response:
+async def ask(
+    state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
+) -> Answered | Response:
     """Submit a job and wait for it; return its results, or 202 with the job if it is not final by then.
 
     A caller who leaves cancels the job: no one else knows its id, and this route knows no ``Idempotency-Key``.
     """
-    longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
+    longest = min(MAX_WAIT_S, state.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
-    job_id = new_job_id(cell=parts.settings.cell)
+    job_id = new_job_id(cell=state.settings.cell)
     submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_CONTEXT.get())
-    submitted = await parts.jobs.submit(submission, wait)
+    submitted = await state.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:
         if wait.has_left:
             log.info("caller_left", job_id=record.id)
-            await parts.store.cancel(record.id)
-        job = await parts.jobs.describe(record, is_held=submitted.is_held)
+            await state.store.cancel(record.id)
+        job = await state.jobs.describe(record, is_held=submitted.is_held)
         return JSONResponse(job.model_dump(mode="json"), 202, headers)
-    return Answered(await parts.store.results(record, 0, len(items)), headers)
+    return Answered(await state.store.results(record, 0, len(items)), headers)
 
 
 #: The short ways of this router's endpoints.

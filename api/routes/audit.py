@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.deps import AdminCaller, PartsDep
+from api.deps import AdminCaller, StateDep
 from api.errors import documented
 from corelane.domain.audit import AuditList
 from corelane.errors import InvalidInput
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 
 
 @router.get("/audit")
 async def list_audit(
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
     limit: Annotated[int, Query(ge=1, le=200, description="Most lines in a page.")] = 50,
     after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
@@ -26,5 +26,5 @@ async def list_audit(
     """
     if after is not None and not LINE_ID.fullmatch(after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
-    page = await parts.audit.page(after, limit, None if parts.jobs.sees_all(caller) else caller.owner)
+    page = await state.audit.page(after, limit, None if state.jobs.sees_all(caller) else caller.owner)
     return AuditList(data=page.entries, has_more=page.next is not None, next=page.next)

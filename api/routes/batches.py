@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.context import REQUEST_CONTEXT
-from api.deps import IdempotencyKey, Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.routes.files import page_of, require_file
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest
 from corelane.domain.ids import is_id, new_id
@@ -40,7 +41,7 @@ async def create_batch(
     request: Request,
     body: Annotated[BatchRequest, Body()],
     response: Response,
-    parts: PartsDep,
+    state: StateDep,
     caller: SubmitCaller,
     key: IdempotencyKey = None,
 ) -> Batch | Response:
@@ -49,56 +50,56 @@ async def create_batch(
     With `dry_run` nothing is kept, no key is used, and the answer is the batch's forecast.
     """
     if body.dry_run:
-        return await forecast(parts, body, caller)
-    return await make_batch(request, body, response, parts, caller, key)
+        return await forecast(state, body, caller)
+    return await make_batch(request, body, response, state, caller, key)
 
 
 async def make_batch(
-    request: Request, body: BatchRequest, response: Response, parts: Parts, caller: Caller, key: str | None = None
+    request: Request, body: BatchRequest, response: Response, state: AppState, caller: Caller, key: str | None = None
 ) -> Batch:
     """Make a batch, once, or return the one that the same request made before."""
     once = None
     if key is not None:
         asked = fingerprint("batches", await request.body())
-        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-        if (holder := await parts.batches.holder(once)) is not None:
-            return (await replay(parts, once, holder, response, caller)).describe()
-    file = await require_input(parts, body, caller)
-    batch = new_id("batch", cell=parts.settings.cell)
+        once = by_key(caller.owner, key, asked, state.settings.idempotency_ttl_s)
+        if (holder := await state.batches.holder(once)) is not None:
+            return (await replay(state, once, holder, response, caller)).describe()
+    file = await require_input(state, body, caller)
+    batch = new_id("batch", cell=state.settings.cell)
     try:
-        await parts.batches.begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
+        await state.batches.begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
     except Held as held:
         if once is None:
             raise
-        return (await replay(parts, once, held.holder, response, caller)).describe()
+        return (await replay(state, once, held.holder, response, caller)).describe()
     log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
-    return (await require_batch(parts, batch, caller)).describe()
+    return (await require_batch(state, batch, caller)).describe()
 
 
-async def require_input(parts: Parts, body: BatchRequest, caller: Caller) -> FileRecord:
+async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileRecord:
     """Return the record of a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
-    file = await require_file(parts, body.input_file_id, caller)
+    file = await require_file(state, body.input_file_id, caller)
     if file.purpose != "batch":
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
     return file
 
 
-async def forecast(parts: Parts, body: BatchRequest, caller: Caller) -> Response:
+async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Response:
     """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper takes it up."""
-    file = await require_input(parts, body, caller)
-    content = await asyncio.to_thread(parts.storage.read, file.id)
-    run = BatchDryRun(parts.dry_runs, parts.settings, caller.owner, body.completion_window)
+    file = await require_input(state, body, caller)
+    content = await asyncio.to_thread(state.storage.read, file.id)
+    run = BatchDryRun(state.dry_runs, state.settings, caller.owner, body.completion_window)
     found = await run.run(file.id, content)
     return Response(found.model_dump_json(), media_type="application/json")
 
 
-async def replay(parts: Parts, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
+async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
     """Return the batch that the same request made before.
 
     Raise the error of the ``Once`` if another request made it, NotFound if it is kept no longer.
     """
     once.require_same(holder)
-    record = await parts.batches.get(holder.subject)
+    record = await state.batches.get(holder.subject)
     if record is None or record.owner != caller.owner:
         raise NotFound(f"this Idempotency-Key stands for {holder.subject}, which is kept no longer: use a new key")
     response.headers["Idempotent-Replayed"] = "true"
@@ -107,7 +108,7 @@ async def replay(parts: Parts, once: Once, holder: Holder, response: Response, c
 
 @router.get("")
 async def list_batches(
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Most batches in a page.")] = 20,
@@ -115,27 +116,27 @@ async def list_batches(
     """List the caller's batches, newest first."""
     if after is not None and not is_id("batch", after):
         raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
-    records = await parts.batches.page(caller.owner, after, limit + 1)
+    records = await state.batches.page(caller.owner, after, limit + 1)
     return page_of(BatchList, records, limit)
 
 
 @router.get("/{batch_id}")
-async def get_batch(batch_id: str, parts: PartsDep, caller: ReadCaller) -> Batch:
+async def get_batch(batch_id: str, state: StateDep, caller: ReadCaller) -> Batch:
     """Return a batch as it stands; its counts are live."""
-    return (await require_batch(parts, batch_id, caller)).describe()
+    return (await require_batch(state, batch_id, caller)).describe()
 
 
 @router.post("/{batch_id}/cancel")
-async def cancel_batch(batch_id: str, parts: PartsDep, caller: SubmitCaller) -> Batch:
+async def cancel_batch(batch_id: str, state: StateDep, caller: SubmitCaller) -> Batch:
     """End a batch with the lines answered by now; one that is being finished, or final, stays as it is."""
-    await require_batch(parts, batch_id, caller)
-    await parts.batches.cancel(batch_id)
-    return (await require_batch(parts, batch_id, caller)).describe()
+    await require_batch(state, batch_id, caller)
+    await state.batches.cancel(batch_id)
+    return (await require_batch(state, batch_id, caller)).describe()
 
 
-async def require_batch(parts: Parts, batch_id: str, caller: Caller) -> BatchRecord:
+async def require_batch(state: AppState, batch_id: str, caller: Caller) -> BatchRecord:
     """Return the record of a caller's own batch; raise NotFound, for another's batch as well."""
-    record = await parts.batches.get(batch_id) if is_id("batch", batch_id) else None
+    record = await state.batches.get(batch_id) if is_id("batch", batch_id) else None
     if record is None or record.owner != caller.owner:
         raise NotFound(f"there is no batch {batch_id[:64]!r}; it never existed, or its time to be kept is over")
     return record

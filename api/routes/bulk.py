@@ -4,7 +4,7 @@ import orjson
 from fastapi import APIRouter
 
 from api.context import REQUEST_CONTEXT
-from api.deps import PartsDep, SubmitCaller
+from api.deps import StateDep, SubmitCaller
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from corelane.domain.audit import AuditAction
@@ -19,17 +19,17 @@ AUDITED = {BulkAction.CANCEL: AuditAction.JOBS_CANCEL, BulkAction.RETRY: AuditAc
 
 
 @router.post("/bulk")
-async def act_on_jobs(body: BulkRequest, parts: PartsDep, caller: SubmitCaller) -> BulkResult:
+async def act_on_jobs(body: BulkRequest, state: StateDep, caller: SubmitCaller) -> BulkResult:
     """Retry or cancel every job that a filter takes, a step of at most 100 jobs a request: go on with `after` while
     `has_more`. With `dry_run` nothing is changed. May be repeated: no job is retried twice.
     """
     if body.after is not None and not is_job_id(body.after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the step before")
-    owner = parts.jobs.owner_meant(caller, body.filter.owner)
-    result = await parts.bulk.step(body, owner, REQUEST_CONTEXT.get())
+    owner = state.jobs.owner_meant(caller, body.filter.owner)
+    result = await state.bulk.step(body, owner, REQUEST_CONTEXT.get())
     if result.done and not body.dry_run:
         skipped = ", ".join(f"{each.count} {each.code}" for each in result.skipped)
         detail = f"{result.done} of {result.matched} jobs" + (f"; {skipped}" if skipped else "")
         subject = orjson.dumps(body.filter.given()).decode()
-        await parts.audit.write(caller, AUDITED[body.action], subject, detail)
+        await state.audit.write(caller, AUDITED[body.action], subject, detail)
     return result

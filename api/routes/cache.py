@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.deps import PartsDep, SubmitCaller
+from api.deps import StateDep, SubmitCaller
 from api.errors import documented
 from corelane.domain.audit import AuditAction
 
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(403, 422, 5
 
 @router.delete("/cache", status_code=204)
 async def clear_cache(
-    parts: PartsDep,
+    state: StateDep,
     caller: SubmitCaller,
     owner: Annotated[
         str | None,
@@ -25,6 +25,6 @@ async def clear_cache(
     ] = None,
 ) -> None:
     """Forget the answers that are kept for equal questions of yours. Jobs and their results stay. May be repeated."""
-    meant = parts.jobs.owner_meant(caller, owner)
-    await parts.store.clear_cache(meant)
-    await parts.audit.write(caller, AuditAction.CACHE_CLEAR, meant)
+    meant = state.jobs.owner_meant(caller, owner)
+    await state.store.clear_cache(meant)
+    await state.audit.write(caller, AuditAction.CACHE_CLEAR, meant)

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.docs.examples import PASSAGE
 from api.errors import documented
 from api.middleware.edge import content_type, is_json
 from api.middleware.json_bodies import enter, owner_of, read_json
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, context_id, is_context_id
 from corelane.domain.jobs import not_blank
@@ -45,7 +46,7 @@ PLAIN = ("", "text/plain")
 ContextId = Annotated[str, Path(max_length=200, description="The context's id: `ctx_` and the SHA-256 of its text.")]
 
 
-async def read_body(request: Request, parts: Parts) -> ContextBody:
+async def read_body(request: Request, state: AppState) -> ContextBody:
     """Read a context from a request, as plain text or JSON; raise InvalidInput or TooLarge."""
     kind = content_type(request.headers)
     if kind not in PLAIN and not is_json(kind):
@@ -54,18 +55,18 @@ async def read_body(request: Request, parts: Parts) -> ContextBody:
     def parse(body: bytes) -> ContextBody:
         if not is_json(kind):
             return ContextBody(text=body.decode())
-        return ContextBody.model_validate(read_json(parts.settings, body))
+        return ContextBody.model_validate(read_json(state.settings, body))
 
     try:
         with await enter(request):
-            given = await parts.large_bodies.read(owner_of(request), await request.body(), parse)
+            given = await state.large_bodies.read(owner_of(request), await request.body(), parse)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"the body is not JSON in UTF-8: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:
         raise InvalidInput(first_fault(error)) from None
-    require_allowed(given, parts.settings)
+    require_allowed(given, state.settings)
     return given
 
 
@@ -85,29 +86,29 @@ def require_allowed(given: ContextBody, settings: Settings) -> None:
         raise InvalidInput(f"`expires_in_s` is at most {longest_s} here (CORELANE_CONTEXT_TTL_S)")
 
 
-async def keep(parts: Parts, caller: Caller, given: ContextBody, response: Response) -> ContextInfo:
+async def keep(state: AppState, caller: Caller, given: ContextBody, response: Response) -> ContextInfo:
     """Store a context; answer 201 if it is new."""
-    ttl_s = given.expires_in_s or parts.settings.context_ttl_s
-    found, is_new = await parts.store.contexts_kept.keep(caller.owner, given.text, given.name, ttl_s)
+    ttl_s = given.expires_in_s or state.settings.context_ttl_s
+    found, is_new = await state.store.contexts_kept.keep(caller.owner, given.text, given.name, ttl_s)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"/v1/contexts/{found.id}"
     return found
 
 
 @router.post("", status_code=201, responses=CREATED, openapi_extra=TEXT_BODY)
-async def store_context(request: Request, response: Response, parts: PartsDep, caller: SubmitCaller) -> ContextInfo:
+async def store_context(request: Request, response: Response, state: StateDep, caller: SubmitCaller) -> ContextInfo:
     """Store a context, and learn its id: for those who do not want to compute it."""
-    return await keep(parts, caller, await read_body(request, parts), response)
+    return await keep(state, caller, await read_body(request, state), response)
 
 
 @router.put("/{context_id}", status_code=201, responses=CREATED, openapi_extra=TEXT_BODY)
 async def put_context(
-    context_id: ContextId, request: Request, response: Response, parts: PartsDep, caller: SubmitCaller
+    context_id: ContextId, request: Request, response: Response, state: StateDep, caller: SubmitCaller
 ) -> ContextInfo:
     """Store a context under its id. It is kept once however often it is put; each use begins its time again."""
-    given = await read_body(request, parts)
+    given = await read_body(request, state)
     require_id(context_id, given.text)
-    return await keep(parts, caller, given, response)
+    return await keep(state, caller, given, response)
 
 
 def require_id(given: str, text: str) -> None:
@@ -118,20 +119,20 @@ def require_id(given: str, text: str) -> None:
 
 @router.get("")
 async def list_contexts(
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most contexts in a page.")] = 100,
     after: Annotated[str | None, Query(max_length=100, description="Cursor of an earlier page's `next`.")] = None,
 ) -> ContextList:
     """List your stored contexts, newest first."""
-    page = await parts.store.contexts_kept.page(caller.owner, after, limit)
+    page = await state.store.contexts_kept.page(caller.owner, after, limit)
     return ContextList(data=page.data, has_more=page.next is not None, next=page.next, bytes=page.bytes)
 
 
 @router.get("/{context_id}")
-async def get_context(context_id: ContextId, parts: PartsDep, caller: ReadCaller) -> ContextInfo:
+async def get_context(context_id: ContextId, state: StateDep, caller: ReadCaller) -> ContextInfo:
     """Describe a stored context."""
-    found = await parts.store.contexts_kept.get(caller.owner, context_id) if is_context_id(context_id) else None
+    found = await state.store.contexts_kept.get(caller.owner, context_id) if is_context_id(context_id) else None
     if found is None:
         raise no_such_context(context_id)
     return found
@@ -142,26 +143,26 @@ async def get_context(context_id: ContextId, parts: PartsDep, caller: ReadCaller
     response_class=PlainTextResponse,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def get_context_text(context_id: ContextId, parts: PartsDep, caller: ReadCaller) -> Response:
+async def get_context_text(context_id: ContextId, state: StateDep, caller: ReadCaller) -> Response:
     """Return a stored context's text."""
-    return PlainTextResponse(await read_text(context_id, parts, caller))
+    return PlainTextResponse(await read_text(context_id, state, caller))
 
 
-async def read_text(context_id: str, parts: Parts, caller: Caller) -> str:
+async def read_text(context_id: str, state: AppState, caller: Caller) -> str:
     """Return the text of a caller's stored context; raise NotFound."""
-    text = await parts.store.contexts_kept.text(caller.owner, context_id) if is_context_id(context_id) else None
+    text = await state.store.contexts_kept.text(caller.owner, context_id) if is_context_id(context_id) else None
     if text is None:
         raise no_such_context(context_id)
     return text
 
 
 @router.delete("/{context_id}", status_code=204)
-async def delete_context(context_id: ContextId, parts: PartsDep, caller: SubmitCaller) -> None:
+async def delete_context(context_id: ContextId, state: StateDep, caller: SubmitCaller) -> None:
     """Delete a stored context: no new job can name it. Jobs that name it already are answered; it goes with them."""
-    store = parts.store.contexts_kept
+    store = state.store.contexts_kept
     if not is_context_id(context_id) or not await store.remove(caller.owner, context_id):
         raise no_such_context(context_id)
-    parts.jobs.submitter.contexts.forget(caller.owner, [context_id])
+    state.jobs.submitter.contexts.forget(caller.owner, [context_id])
 
 
 def no_such_context(given: str) -> NotFound:

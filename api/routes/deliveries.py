@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
-from api.deps import AdminCaller, JobId, Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import AdminCaller, JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
@@ -99,25 +100,26 @@ DeliveryId = Annotated[str, Depends(get_delivery_id)]
 
 
 @router.get("/jobs/{job_id}/deliveries", responses=documented(410))
-async def list_job_deliveries(job_id: JobId, parts: PartsDep, caller: ReadCaller) -> DeliveryList:
+async def list_job_deliveries(job_id: JobId, state: StateDep, caller: ReadCaller) -> DeliveryList:
     """List the deliveries of a job: sent, pending or given up."""
-    record = await parts.jobs.require(job_id, caller)
-    return DeliveryList(data=[describe(found) for found in await parts.deliveries.of(record.id)])
+    record = await state.jobs.require(job_id, caller)
+    return DeliveryList(data=[describe(found) for found in await state.deliveries.of(record.id)])
 
 
 @router.get("/deliveries")
 async def list_dead_deliveries(
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
-    state: Annotated[Literal["dead"], Query(description="Dead letters: given up, and kept for redelivery.")] = "dead",
+    _kind: Annotated[
+        Literal["dead"], Query(alias="state", description="Dead letters: given up, and kept for redelivery.")
+    ] = "dead",
     after: Annotated[str | None, Query(max_length=140, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Most deliveries in a page.")] = 20,
 ) -> DeliveryList:
     """List the dead letters of every key, the earliest first; where keys are not checked, your own."""
-    del state
     after_ms, after_id = read_cursor(after)
-    owner = None if parts.jobs.sees_all(caller) else caller.owner
-    found = await parts.deliveries.dead(after_ms, after_id, limit + 1, owner)
+    owner = None if state.jobs.sees_all(caller) else caller.owner
+    found = await state.deliveries.dead(after_ms, after_id, limit + 1, owner)
     page, has_more = found[:limit], len(found) > limit
     last = page[-1] if has_more else None
     cursor = None if last is None else f"{last.ended_ms or 0}.{last.delivery.id}"
@@ -125,28 +127,28 @@ async def list_dead_deliveries(
 
 
 @router.get("/deliveries/{delivery_id}")
-async def get_delivery(delivery_id: DeliveryId, parts: PartsDep, caller: ReadCaller) -> DeliveryInfo:
+async def get_delivery(delivery_id: DeliveryId, state: StateDep, caller: ReadCaller) -> DeliveryInfo:
     """Return one delivery and its attempts."""
-    return describe(await require_delivery(parts, delivery_id, caller))
+    return describe(await require_delivery(state, delivery_id, caller))
 
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202)
-async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: SubmitCaller) -> DeliveryInfo:
+async def redeliver(delivery_id: DeliveryId, state: StateDep, caller: SubmitCaller) -> DeliveryInfo:
     """Post an event again now: the same `webhook-id` and bytes, a new signature, and all of its attempts.
 
     A delivery that is under way goes on unchanged. May be repeated.
     """
-    await require_delivery(parts, delivery_id, caller)
-    if not await parts.deliveries.redeliver(delivery_id):
+    await require_delivery(state, delivery_id, caller)
+    if not await state.deliveries.redeliver(delivery_id):
         raise no_such_delivery(delivery_id)
-    await parts.audit.write(caller, AuditAction.REDELIVER, delivery_id)
-    return describe(await require_delivery(parts, delivery_id, caller))
+    await state.audit.write(caller, AuditAction.REDELIVER, delivery_id)
+    return describe(await require_delivery(state, delivery_id, caller))
 
 
-async def require_delivery(parts: Parts, delivery_id: str, caller: Caller) -> LoggedDelivery:
+async def require_delivery(state: AppState, delivery_id: str, caller: Caller) -> LoggedDelivery:
     """Return a caller's own delivery, or any for an admin; raise NotFound, for another's as well."""
-    found = await parts.deliveries.get(delivery_id)
-    if found is None or (found.delivery.owner != caller.owner and not parts.jobs.sees_all(caller)):
+    found = await state.deliveries.get(delivery_id)
+    if found is None or (found.delivery.owner != caller.owner and not state.jobs.sees_all(caller)):
         raise no_such_delivery(delivery_id)
     return found
 

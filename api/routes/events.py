@@ -15,10 +15,11 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 
-from api.deps import JobId, Parts, PartsDep, ReadCaller
+from api.deps import JobId, ReadCaller, StateDep
 from api.errors import documented
 from api.jobs import required
 from api.routes.streams import EventStream
+from api.state import AppState
 from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
 from corelane.domain.jobs import Job
 from corelane.errors import NotFound, Unavailable
@@ -89,7 +90,7 @@ ITEM_SCHEMA = {
 )
 async def follow_job(
     job_id: JobId,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     last_event_id: Annotated[
         str | None,
@@ -104,29 +105,29 @@ async def follow_job(
 
     Every event has an id; give the last one you read as `Last-Event-ID`, and the stream goes on after it.
     """
-    record = await parts.jobs.require(job_id, caller)
+    record = await state.jobs.require(job_id, caller)
     given = last_event_id or after
     place = parse_event_id(given) if given else BEGINNING
     if given and record.status.is_final:
-        page = await parts.job_events.read(job_id, place)
+        page = await state.job_events.read(job_id, place)
         if page.is_over and not page.events:
             return Response(status_code=204)
-    return EventStream(follow(parts, record, place))
+    return EventStream(follow(state, record, place))
 
 
-async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterator[bytes]:
+async def follow(state: AppState, record: JobRecord, after: EventId) -> AsyncIterator[bytes]:
     """Yield the events after an event, to the end of the job, or until the server stops."""
     clock = asyncio.get_running_loop().time
     sent = clock()
     yield format_sse_event(retry=RETRY_MS)
-    with parts.metrics.counted("event_streams"), parts.jobs.completions.watch(record.id) as bell:
-        while not parts.jobs.completions.is_closing:
+    with state.metrics.counted("event_streams"), state.jobs.completions.watch(record.id) as bell:
+        while not state.jobs.completions.is_closing:
             bell.clear()
             try:
-                page = await parts.job_events.read(record.id, after)
+                page = await state.job_events.read(record.id, after)
                 for event in page.events:
                     if event.type in KNOWN:
-                        yield await encode(parts, record, event)
+                        yield await encode(state, record, event)
                         sent = clock()
                     after = event.at
                 if page.is_over:
@@ -141,17 +142,17 @@ async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterat
                 yield KEEPALIVE_COMMENT
                 sent = clock()
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S * max(1.0, parts.metrics.gauges["event_streams"] / OFTEN)):
+                async with asyncio.timeout(POLL_S * max(1.0, state.metrics.gauges["event_streams"] / OFTEN)):
                     await bell.wait()
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 
-async def encode(parts: Parts, record: JobRecord, event: JobEvent) -> bytes:
+async def encode(state: AppState, record: JobRecord, event: JobEvent) -> bytes:
     """Return an event as it is sent; raise NotFound if it must carry the job, and the job is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:
-        found = await parts.store.get(record.id, parts.settings.inline_results)
-        data = await parts.jobs.describe(required(found, record.id))
+        found = await state.store.get(record.id, state.settings.inline_results)
+        data = await state.jobs.describe(required(found, record.id))
     else:
         data = event.describe(record)
     return format_sse_event(data_str=data.model_dump_json(), event=event.type, id=event.id)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.deps import JobFilterDep, PartsDep, ReadCaller
+from api.deps import JobFilterDep, ReadCaller, StateDep
 from api.errors import documented
 from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.ids import is_job_id, iso_time
@@ -21,7 +21,7 @@ CURSOR = re.compile(r"([a-z0-9_]{1,40})\.(\d{1,12})")
 
 @router.get("/failed-items")
 async def list_failed_items(
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     wanted: JobFilterDep,
     code: Annotated[str | None, Query(max_length=64, description="Only failures with this code of error.")] = None,
@@ -32,8 +32,8 @@ async def list_failed_items(
 
     A page may be short, or empty, though `has_more` says to go on. Items whose results were dropped are not listed.
     """
-    owner = parts.jobs.owner_meant(caller, wanted.owner)
-    page = await parts.store.failed_items(owner, wanted, code, read_cursor(after), limit)
+    owner = state.jobs.owner_meant(caller, wanted.owner)
+    page = await state.store.failed_items(owner, wanted, code, read_cursor(after), limit)
     items = [
         FailedItem(
             job=record.id,
@@ -54,13 +54,13 @@ async def list_failed_items(
 
 
 @router.get("/failed-items/codes")
-async def count_failed_items(parts: PartsDep, caller: ReadCaller, wanted: JobFilterDep) -> FailureGroups:
+async def count_failed_items(state: StateDep, caller: ReadCaller, wanted: JobFilterDep) -> FailureGroups:
     """Count the items that failed by code of error, of the jobs that the parameters take.
 
     Jobs that were answered before an upgrade to this are not counted.
     """
-    owner = parts.jobs.owner_meant(caller, wanted.owner)
-    sums, is_whole = await count_failures(parts.link, owner, wanted, parts.settings.cell)
+    owner = state.jobs.owner_meant(caller, wanted.owner)
+    sums, is_whole = await count_failures(state.link, owner, wanted, state.settings.cell)
     groups = [
         FailureGroup(code=code, items=found.items, jobs=found.jobs, retryable=not fails_again(code))
         for code, found in sums.items()

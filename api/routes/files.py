@@ -9,9 +9,10 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.multipart import FormReader
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import BatchList, ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
 from corelane.domain.ids import is_id, new_id
@@ -45,22 +46,22 @@ FORM_SCHEMA: dict[str, Any] = {
 )
 async def upload_file(
     request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: SubmitCaller,
     content_type: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FileObject:
     """Store a file for a batch. It is completely stored before this answers; a form that breaks off leaves nothing."""
-    file = new_id("file", cell=parts.settings.cell)
-    form = await FormReader(parts.settings, parts.storage, file).read(content_type, request.stream())
+    file = new_id("file", cell=state.settings.cell)
+    form = await FormReader(state.settings, state.storage, file).read(content_type, request.stream())
     try:
-        ttl_s = read_fields(form.fields) or parts.settings.files_ttl_s
+        ttl_s = read_fields(form.fields) or state.settings.files_ttl_s
         fields = file_fields("batch", form.filename or "", form.bytes)
-        await parts.files.keep(file, caller.owner, ttl_s, fields)
+        await state.files.keep(file, caller.owner, ttl_s, fields)
     except BaseException:
-        await asyncio.shield(asyncio.to_thread(discard, parts, file))
+        await asyncio.shield(asyncio.to_thread(discard, state, file))
         raise
     log.info("file_kept", file_id=file, bytes=form.bytes, owner=caller.owner)
-    return (await require_file(parts, file, caller)).describe()
+    return (await require_file(state, file, caller)).describe()
 
 
 def read_fields(fields: dict[str, str]) -> int | None:
@@ -80,17 +81,17 @@ def read_fields(fields: dict[str, str]) -> int | None:
         raise InvalidInput(f"expires_after[{place_of(first)}]: {sentence(first)}") from None
 
 
-def discard(parts: Parts, file: str) -> None:
+def discard(state: AppState, file: str) -> None:
     """Delete the written part of a file that was not registered."""
     try:
-        parts.storage.delete(file)
+        state.storage.delete(file)
     except StorageFailed as error:
         log.warning("file_left_for_the_keeper", file_id=file, detail=error.detail)
 
 
 @router.get("")
 async def list_files(
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Most files in a page.")] = 10_000,
@@ -100,14 +101,14 @@ async def list_files(
     """List the caller's files, newest first."""
     if after is not None and not is_id("file", after):
         raise InvalidInput("`after` is not the id of a file; pass the last id of the page before")
-    records = await parts.files.page(caller.owner, after, limit + 1, order, purpose)
+    records = await state.files.page(caller.owner, after, limit + 1, order, purpose)
     return page_of(FileList, records, limit)
 
 
 @router.get("/{file_id}")
-async def get_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> FileObject:
+async def get_file(file_id: str, state: StateDep, caller: ReadCaller) -> FileObject:
     """Return a file's description."""
-    return (await require_file(parts, file_id, caller)).describe()
+    return (await require_file(state, file_id, caller)).describe()
 
 
 @router.get(
@@ -115,10 +116,10 @@ async def get_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> FileObj
     response_class=StreamingResponse,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def read_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> StreamingResponse:
+async def read_file(file_id: str, state: StateDep, caller: ReadCaller) -> StreamingResponse:
     """Stream a file's content."""
-    record = await require_file(parts, file_id, caller)
-    chunks = await asyncio.to_thread(parts.storage.read, file_id)
+    record = await require_file(state, file_id, caller)
+    chunks = await asyncio.to_thread(state.storage.read, file_id)
     headers = {
         "Content-Length": str(record.size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
@@ -133,22 +134,22 @@ async def in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @router.delete("/{file_id}")
-async def delete_file(file_id: str, parts: PartsDep, caller: SubmitCaller) -> FileDeleted:
+async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> FileDeleted:
     """Delete a file. A batch that has read it goes on without it; one that has not read it fails."""
-    record = await require_file(parts, file_id, caller)
-    await parts.files.forget(record)
+    record = await require_file(state, file_id, caller)
+    await state.files.forget(record)
     try:
-        await asyncio.to_thread(parts.storage.delete, file_id)
+        await asyncio.to_thread(state.storage.delete, file_id)
     except StorageFailed as error:
         log.warning("file_left_for_the_keeper", file_id=file_id, detail=error.detail)
     else:
-        await parts.files.retired([file_id], [])
+        await state.files.retired([file_id], [])
     return FileDeleted(id=file_id)
 
 
-async def require_file(parts: Parts, file_id: str, caller: Caller) -> FileRecord:
+async def require_file(state: AppState, file_id: str, caller: Caller) -> FileRecord:
     """Return the record of a caller's own file; raise NotFound, for another's file as well."""
-    record = await parts.files.get(file_id) if is_id("file", file_id) else None
+    record = await state.files.get(file_id) if is_id("file", file_id) else None
     if record is None or record.owner != caller.owner:
         raise NotFound(f"there is no file {file_id[:64]!r}; it never existed, was deleted, or its time is over")
     return record

@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from api.deps import AS_READER, PartsDep, ReadCaller
+from api.deps import AS_READER, ReadCaller, StateDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
@@ -153,27 +153,27 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
 
 
 @router.get("/overview")
-async def get_overview(parts: PartsDep, caller: ReadCaller) -> Overview:
+async def get_overview(state: StateDep, caller: ReadCaller) -> Overview:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
-    seen = await parts.overviews.read()
-    return seen if parts.jobs.sees_all(caller) else seen.without_owners()
+    seen = await state.overviews.read()
+    return seen if state.jobs.sees_all(caller) else seen.without_owners()
 
 
 @router.get("/scaling", dependencies=[AS_READER])
-async def get_scaling(parts: PartsDep) -> ScalingInfo:
+async def get_scaling(state: StateDep) -> ScalingInfo:
     """Return how many cores there are, and how many the open work asks for; for scalers. 503 while no keeper runs."""
-    found = await read_scaling(parts.link)
+    found = await read_scaling(state.link)
     if found is None:
         raise NotReady("no keeper has told how many cores the work asks for; check that `corelane keeper` runs")
     return found
 
 
 @router.get("/cores", dependencies=[AS_READER])
-async def list_cores(parts: PartsDep) -> CoreList:
+async def list_cores(state: StateDep) -> CoreList:
     """List the cores and their states."""
-    found, stopped = await parts.fleet.cores(), await read_stopped(parts.link)
+    found, stopped = await state.fleet.cores(), await read_stopped(state.link)
     cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
-    names, pauses = {core.core for core in cores}, await parts.pauses.read()
+    names, pauses = {core.core for core in cores}, await state.pauses.read()
     cores += [
         CoreInfo(core=name, state="stopped", paused=pauses.of(PauseKind.CORE, name), last_beat_at=iso_time(at_ms))
         for name, at_ms in stopped.items()
@@ -183,12 +183,12 @@ async def list_cores(parts: PartsDep) -> CoreList:
 
 
 @router.get("/models", dependencies=[AS_READER])
-async def list_models(parts: PartsDep) -> ModelList:
+async def list_models(state: StateDep) -> ModelList:
     """List the models that can be asked."""
-    records = await parts.fleet.models()
+    records = await state.fleet.models()
     unheld = [record.version for record in records if not record.cores]
-    outlooks = {version: await parts.fleet.outlook(version) for version in unheld}
-    pauses = await parts.pauses.read()
+    outlooks = {version: await state.fleet.outlook(version) for version in unheld}
+    pauses = await state.pauses.read()
     return ModelList(
         data=[
             ModelInfo(
@@ -209,10 +209,10 @@ async def list_models(parts: PartsDep) -> ModelList:
 
 @router.get("/models/{model}", dependencies=[AS_READER], responses=documented(404))
 async def get_model(
-    model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], parts: PartsDep
+    model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], state: StateDep
 ) -> ModelInfo:
     """Return one model: a version, or the version that most jobs of an alias or a name go to."""
-    return choose_model((await list_models(parts)).data, model)
+    return choose_model((await list_models(state)).data, model)
 
 
 def choose_model(models: Sequence[ModelInfo], model: str) -> ModelInfo:

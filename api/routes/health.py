@@ -8,9 +8,10 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from api.deps import Parts, PartsDep
+from api.deps import StateDep
 from api.errors import documented
 from api.middleware.short_ways import Asked
+from api.state import AppState
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
 from corelane.metrics.exposition import Sample, render
@@ -57,22 +58,22 @@ async def live_shortly(asked: Asked) -> Response | None:
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=documented(503))
-async def ready(parts: PartsDep) -> Health:
+async def ready(state: StateDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""
-    cores = await parts.fleet.default_cores()
-    if cores == 0 and not (await may_sleep(parts) or await is_paused(parts)):
-        codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
+    cores = await state.fleet.default_cores()
+    if cores == 0 and not (await may_sleep(state) or await is_paused(state)):
+        codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
-    waits = await parts.deliveries.waits()
+    waits = await state.deliveries.waits()
     overdue = only_overdue(waits)
     details = {
         name: Detail(state="red" if name in overdue else "green", waits_s=round(waits.get(name, 0.0), 1))
         for name in CARRIERS
     }
-    down = [trouble.part for trouble in await parts.overviews.part_troubles()]
-    if wanted := parts.settings.replicas_ack:
-        seen = await read_replication(parts.link)
+    down = [trouble.part for trouble in await state.overviews.part_troubles()]
+    if wanted := state.settings.replicas_ack:
+        seen = await read_replication(state.link)
         lacking = [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []
         details["redis"] = Detail(state="red" if lacking else "green", parts=lacking)
     details["parts"] = Detail(state="red" if down else "green", parts=down)
@@ -80,32 +81,32 @@ async def ready(parts: PartsDep) -> Health:
 
 
 @router.get("/metrics", include_in_schema=False)
-async def metrics(parts: PartsDep) -> Response:
+async def metrics(state: StateDep) -> Response:
     """Return Prometheus metrics of the whole service; while Redis is away or takes no writes, what can be known."""
     with suppress(Unavailable):
-        await parts.flushing.flush()
+        await state.flushing.flush()
     try:
-        shown = render(*await read_all(parts.link))
+        shown = render(*await read_all(state.link))
     except Unavailable:
         # No counter is shown: to begin again at 0 would look like a new service.
         shown = render(None, [Sample(STORE_UP, 0)])
     return Response(shown, media_type=CONTENT_TYPE_LATEST)
 
 
-async def may_sleep(parts: Parts) -> bool:
+async def may_sleep(state: AppState) -> bool:
     """Return whether the service is ready without a core that holds the default model: the first question starts one.
 
     It is not where cores run and cannot serve, or where it is not known yet which model the default is.
     """
-    if parts.settings.min_cores != 0 or not await parts.fleet.has_default():
+    if state.settings.min_cores != 0 or not await state.fleet.has_default():
         return False
-    states = {core["state"] for core in await parts.fleet.cores() if "state" in core}
+    states = {core["state"] for core in await state.fleet.cores() if "state" in core}
     return states <= {"starting", "restarting", "idle", "busy"}
 
 
-async def is_paused(parts: Parts) -> bool:
+async def is_paused(state: AppState) -> bool:
     """Return whether a living core is paused: jobs are taken in meanwhile, so no proxy is to send them elsewhere."""
-    return any("paused" in core and "state" in core for core in await parts.fleet.cores())
+    return any("paused" in core and "state" in core for core in await state.fleet.cores())
 
 
 def reason_codes(reasons: str) -> list[str]:

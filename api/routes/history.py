@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.deps import AS_READER, Parts, PartsDep
+from api.deps import AS_READER, StateDep
 from api.errors import documented
+from api.state import AppState
 from corelane.domain.history import HistoryInfo, HistoryMark, HistoryPoint
 from corelane.domain.ids import iso_time
 from corelane.store.history import Mark, Point
@@ -21,13 +22,13 @@ EDGE_MS = 5_000
 
 @router.get("/history", dependencies=[AS_READER])
 async def get_history(
-    parts: PartsDep,
+    state: StateDep,
     minutes: Annotated[int, Query(ge=1, le=WEEK, description="How far back.")] = 60,
 ) -> HistoryInfo:
     """Show how the service did: a point for each ten seconds of the last six hours, or for each five minutes of the
     last week, 400 at most; and what was changed meanwhile.
     """
-    _, points, marks = await read_history(parts, minutes)
+    _, points, marks = await read_history(state, minutes)
     return HistoryInfo(
         points=[
             HistoryPoint.model_validate(
@@ -40,9 +41,9 @@ async def get_history(
     )
 
 
-async def read_history(parts: Parts, minutes: int) -> tuple[int, list[Point], list[Mark]]:
+async def read_history(state: AppState, minutes: int) -> tuple[int, list[Point], list[Mark]]:
     """Return the time now in milliseconds, and the points and marks of the last minutes."""
-    history = parts.history
-    now_ms = await parts.link.now_ms()
+    history = state.history
+    now_ms = await state.link.now_ms()
     since_ms = now_ms - minutes * 60_000 + EDGE_MS
     return now_ms, await history.points(since_ms, MOST_POINTS), await history.marks(since_ms)

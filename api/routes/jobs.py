@@ -16,9 +16,8 @@ from api.deps import (
     JobFilterDep,
     JobId,
     JobName,
-    Parts,
-    PartsDep,
     ReadCaller,
+    StateDep,
     SubmitCaller,
     WaitDep,
     preferred_wait,
@@ -29,6 +28,7 @@ from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.json_bodies import JsonRequest
 from api.middleware.short_ways import Asked
+from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
@@ -74,47 +74,47 @@ JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
 @ndjson.post("", status_code=202, response_model=Job)
 async def submit_lines(
-    request: Request, parts: PartsDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+    request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
-    once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
-    submitted = await take_lines(parts, request.stream(), caller.owner, once, None)
-    return await present_lines(parts, submitted, wait)
+    once = None if key is None else by_key(caller.owner, key, "", state.settings.idempotency_ttl_s)
+    submitted = await take_lines(state, request.stream(), caller.owner, once, None)
+    return await present_lines(state, submitted, wait)
 
 
 @ndjson.put("/{job_id}", status_code=202, response_model=Job)
 async def put_lines(
-    job_id: JobName, request: Request, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+    job_id: JobName, request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller
 ) -> Response:
     """Take in the same under a name of the caller's own."""
     once = by_name(caller.owner, job_id, "")
-    submitted = await take_lines(parts, request.stream(), caller.owner, once, job_id)
-    return await present_lines(parts, submitted, wait)
+    submitted = await take_lines(state, request.stream(), caller.owner, once, job_id)
+    return await present_lines(state, submitted, wait)
 
 
 @router.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def submit_job(
-    request: Request, body: JobBody, parts: PartsDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+    request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies.
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
     return await take_job(
-        parts, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers), request=request
+        state, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers), request=request
     )
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def put_job(
-    job_id: JobName, request: Request, body: JobBody, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+    job_id: JobName, request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller
 ) -> Response:
     """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
     return await take_job(
-        parts, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers), request=request
+        state, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers), request=request
     )
 
 
@@ -130,11 +130,11 @@ async def submit_shortly(asked: Asked) -> Response | None:
         body = JobRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
-    return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
+    return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
 
 
 async def take_job(
-    parts: Parts,
+    state: AppState,
     body: JobRequest,
     sent: bytes,
     caller: Caller,
@@ -150,10 +150,10 @@ async def take_job(
     ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says. A caller
     who waits holds no large body in memory: the ``request`` forgets it.
     """
-    settings = parts.settings
+    settings = state.settings
     job_id, once = new_job_id(cell=settings.cell), None
     if body.dry_run:
-        return as_forecast(await dry_run(parts, body, caller.owner, job_id))
+        return as_forecast(await dry_run(state, body, caller.owner, job_id))
     if name is not None:
         once = by_name(caller.owner, name, fingerprint("jobs", sent))
     elif key is not None:
@@ -170,34 +170,34 @@ async def take_job(
         request=REQUEST_CONTEXT.get(),
     )
     if body.unchecked:
-        submission = await parts.jobs.tolerant.prepare(submission, body.unchecked)
+        submission = await state.jobs.tolerant.prepare(submission, body.unchecked)
     if len(sent) <= LARGE_BYTES or not isinstance(request, JsonRequest):
-        return await present(parts, await parts.jobs.submit(submission, wait), wait)
-    submitted = await parts.jobs.submit(submission, CallerWait(None, request.receive))
+        return await present(state, await state.jobs.submit(submission, wait), wait)
+    submitted = await state.jobs.submit(submission, CallerWait(None, request.receive))
     del sent, submission
     body.items = body.contexts = None
     request.let_go()
-    return await present(parts, replace(submitted, record=await parts.jobs.wait(submitted.record, wait)), wait)
+    return await present(state, replace(submitted, record=await state.jobs.wait(submitted.record, wait)), wait)
 
 
-async def dry_run(parts: Parts, body: JobRequest, owner: str, job_id: str) -> JobForecast:
+async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) -> JobForecast:
     """Return the forecast of a job of JSON; of its items that would fail alone, how many and why."""
-    found = (await parts.jobs.tolerant.check(body, owner, body.unchecked))[1] if body.unchecked else body.items or ()
+    found = (await state.jobs.tolerant.check(body, owner, body.unchecked))[1] if body.unchecked else body.items or ()
     items = [each for each in found if isinstance(each, Item)]
     bad = [each for each in found if isinstance(each, BadItem)]
-    return await parts.dry_runs.job(Submission(body, owner, items, id=job_id), bad)
+    return await state.dry_runs.job(Submission(body, owner, items, id=job_id), bad)
 
 
 async def take_lines(
-    parts: Parts, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
+    state: AppState, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
 ) -> Submitted | JobForecast:
     """Take in a job sent as lines, once: if it was made before, the body is only read to be compared.
 
     If its head asks for a dry run, the body is only measured.
     """
-    submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
-    find = partial(find_context, parts, owner)
-    lines = NdjsonBody(parts.settings, body, None if once is None else digest, find, parts.large_bodies, owner)
+    submitter, digest = state.jobs.submitter, start_fingerprint("lines")
+    find = partial(find_context, state, owner)
+    lines = NdjsonBody(state.settings, body, None if once is None else digest, find, state.large_bodies, owner)
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
         made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
@@ -206,8 +206,8 @@ async def take_lines(
         return made
     await lines.read_head()
     if lines.head.dry_run:
-        return await parts.dry_runs.lines(lines, owner)
-    admission = await submitter.admit(lines.head, owner, new_job_id(cell=parts.settings.cell))
+        return await state.dry_runs.lines(lines, owner)
+    admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
     job_id, file = await lines.keep()
     if once is not None:
         once = replace(once, fingerprint=digest.hexdigest())
@@ -221,13 +221,13 @@ async def take_lines(
         request=REQUEST_CONTEXT.get(),
         known=lines.known,
     )
-    with parts.metrics.recorder.timed(SUBMIT_S):
-        return await submit_file(submitter, parts.settings, submission, admission)
+    with state.metrics.recorder.timed(SUBMIT_S):
+        return await submit_file(submitter, state.settings, submission, admission)
 
 
-async def find_context(parts: Parts, owner: str, context: str) -> Named:
+async def find_context(state: AppState, owner: str, context: str) -> Named:
     """Find a stored context that a line names."""
-    return await parts.jobs.submitter.contexts.name(owner, [context])
+    return await state.jobs.submitter.contexts.name(owner, [context])
 
 
 def as_forecast(found: WorkForecast) -> Response:
@@ -235,16 +235,16 @@ def as_forecast(found: WorkForecast) -> Response:
     return Response(found.model_dump_json(), media_type="application/json")
 
 
-async def present_lines(parts: Parts, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
+async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
     """Answer with a job that was sent as lines, or with its forecast."""
     if isinstance(submitted, JobForecast):
         return as_forecast(submitted)
-    return await present(parts, await parts.jobs.settle(submitted, wait), wait)
+    return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 
-async def present(parts: Parts, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
+async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
     """Answer with a job that was submitted: 200 if it is final, else 202; with ``results`` those that came by then."""
-    shown = await parts.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
+    shown = await state.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
 
@@ -254,7 +254,7 @@ async def present(parts: Parts, submitted: Submitted, wait: CallerWait, *, resul
 async def list_jobs(
     request: Request,
     response: Response,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     wanted: JobFilterDep,
     limit: Annotated[int, Query(ge=1, le=100, description="Most jobs in a page.")] = 20,
@@ -266,7 +266,7 @@ async def list_jobs(
     """
     if after is not None and not is_job_id(after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before, or a job's id")
-    page = await parts.store.page(parts.jobs.owner_meant(caller, wanted.owner), wanted, after, limit)
+    page = await state.store.page(state.jobs.owner_meant(caller, wanted.owner), wanted, after, limit)
     if page.next is not None:
         query = request.url.include_query_params(after=page.next).query
         response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
@@ -276,9 +276,9 @@ async def list_jobs(
 
 
 @router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
-async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDep, caller: ReadCaller) -> Response:
+async def get_job(job_id: JobId, request: Request, state: StateDep, wait: WaitDep, caller: ReadCaller) -> Response:
     """Return a job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
-    return await show_job(parts, job_id, caller, wait, request.headers.get("If-None-Match", ""))
+    return await show_job(state, job_id, caller, wait, request.headers.get("If-None-Match", ""))
 
 
 async def get_shortly(asked: Asked) -> Response | None:
@@ -286,7 +286,7 @@ async def get_shortly(asked: Asked) -> Response | None:
     job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
     if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
         return None
-    return await show_job(asked.parts, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
+    return await show_job(asked.state, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
 
 
 def wait_of(asked: Asked) -> CallerWait | None:
@@ -299,14 +299,14 @@ def wait_of(asked: Asked) -> CallerWait | None:
         seconds = float(match[1])
     elif prefer is not None:
         seconds = preferred_wait(prefer)
-    return CallerWait(None if seconds is None else min(seconds, asked.parts.settings.max_wait_s), asked.receive)
+    return CallerWait(None if seconds is None else min(seconds, asked.state.settings.max_wait_s), asked.receive)
 
 
-async def show_job(parts: Parts, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
+async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
     """Answer with a job, unless the caller has it already, as ``If-None-Match`` says."""
-    record = await parts.jobs.require(job_id, caller, parts.settings.inline_results)
-    waited = await parts.jobs.wait(record, wait)
-    shown = await parts.jobs.shown(waited)
+    record = await state.jobs.require(job_id, caller, state.settings.inline_results)
+    waited = await state.jobs.wait(record, wait)
+    shown = await state.jobs.shown(waited)
     if record.owner != caller.owner:
         shown["owner"] = record.owner
     body = orjson.dumps(shown)
@@ -323,41 +323,41 @@ def has_etag(header: str, etag: str) -> bool:
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(410))
-async def delete_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> None:
+async def delete_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> None:
     """Forget a job, its items and its results at once; one that is not final is canceled first."""
-    record = await parts.jobs.require(job_id, caller)
-    if await parts.store.delete(job_id):
-        await audit(parts, caller, record, AuditAction.JOB_DELETE)
+    record = await state.jobs.require(job_id, caller)
+    if await state.store.delete(job_id):
+        await audit(state, caller, record, AuditAction.JOB_DELETE)
 
 
 @router.post("/{job_id}/cancel", responses=documented(410))
-async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Job:
+async def cancel_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> Job:
     """Cancel the items that are not answered yet and keep the others; a final job stays as it is."""
-    record = await parts.jobs.require(job_id, caller)
-    if (is_canceled := await parts.store.cancel(job_id)) is None:
+    record = await state.jobs.require(job_id, caller)
+    if (is_canceled := await state.store.cancel(job_id)) is None:
         raise no_such_job(job_id)
     if is_canceled:
-        await audit(parts, caller, record, AuditAction.JOB_CANCEL)
-    return await parts.jobs.describe(await parts.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
+        await audit(state, caller, record, AuditAction.JOB_CANCEL)
+    return await state.jobs.describe(await state.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
 
 
 @router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=RETRIED)
-async def retry_job(job_id: JobId, parts: PartsDep, wait: WaitDep, caller: SubmitCaller) -> Response:
+async def retry_job(job_id: JobId, state: StateDep, wait: WaitDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
     It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
     """
-    submitted = await parts.jobs.settle(await take_retry(parts, job_id, caller), wait)
-    return await present(parts, submitted, wait, results=Scope.READ in caller.scopes)
+    submitted = await state.jobs.settle(await take_retry(state, job_id, caller), wait)
+    return await present(state, submitted, wait, results=Scope.READ in caller.scopes)
 
 
-async def take_retry(parts: Parts, job_id: str, caller: Caller) -> Submitted:
+async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
     """Take in the retry of a job, or find it."""
-    record = await parts.jobs.require(job_id, caller)
-    submitter, store = parts.jobs.submitter, parts.store
-    submitted = await retry(submitter, store, parts.settings, record, REQUEST_CONTEXT.get())
+    record = await state.jobs.require(job_id, caller)
+    submitter, store = state.jobs.submitter, state.store
+    submitted = await retry(submitter, store, state.settings, record, REQUEST_CONTEXT.get())
     if not submitted.is_replayed:
-        await audit(parts, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
+        await audit(state, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
     return submitted
 
 
@@ -366,11 +366,11 @@ def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:
     return job if record.owner == caller.owner else job.model_copy(update={"owner": record.owner})
 
 
-async def audit(parts: Parts, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:
+async def audit(state: AppState, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:
     """Note what an admin does to another owner's job."""
     if record.owner != caller.owner:
         of = f"of {record.owner}"
-        await parts.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)
+        await state.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)
 
 
 router.routes[:0] = ndjson.routes

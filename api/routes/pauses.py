@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from api.deps import AdminCaller, Parts, PartsDep, ReadCaller
+from api.deps import AdminCaller, ReadCaller, StateDep
 from api.errors import documented
+from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.pauses import Pause, PauseKind, PauseList
@@ -19,35 +20,35 @@ NamePath = Annotated[
 
 
 @router.get("")
-async def list_pauses(parts: PartsDep, caller: ReadCaller) -> PauseList:
+async def list_pauses(state: StateDep, caller: ReadCaller) -> PauseList:
     """List what is paused, the longest pause first; owners for keys of scope `admin`, where keys are checked."""
-    pauses = await parts.pauses.read()
-    return PauseList(data=pauses.shown(with_owners=parts.jobs.sees_all(caller)))
+    pauses = await state.pauses.read()
+    return PauseList(data=pauses.shown(with_owners=state.jobs.sees_all(caller)))
 
 
 @router.put("/{kind}/{name:path}")
-async def pause(kind: KindPath, name: NamePath, parts: PartsDep, caller: AdminCaller) -> Pause:
+async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Pause:
     """Take no new work on a core, for a version, or of an owner, until it is resumed. Work in flight ends.
 
     Jobs are taken in and wait; each says so in `waiting_for`. May be repeated: the first pause stays.
     """
-    require_allowed(parts, caller, kind, name)
-    found, is_new = await parts.pauses.pause(kind, name, caller.name or caller.owner)
+    require_allowed(state, caller, kind, name)
+    found, is_new = await state.pauses.pause(kind, name, caller.name or caller.owner)
     if is_new:
-        await parts.audit.write(caller, AuditAction.PAUSE, f"{kind} {name}")
+        await state.audit.write(caller, AuditAction.PAUSE, f"{kind} {name}")
     return found
 
 
 @router.delete("/{kind}/{name:path}", status_code=204)
-async def resume(kind: KindPath, name: NamePath, parts: PartsDep, caller: AdminCaller) -> Response:
+async def resume(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Response:
     """Have a core, a version or an owner go on. May be repeated."""
-    require_allowed(parts, caller, kind, name)
-    if await parts.pauses.resume(kind, name):
-        await parts.audit.write(caller, AuditAction.RESUME, f"{kind} {name}")
+    require_allowed(state, caller, kind, name)
+    if await state.pauses.resume(kind, name):
+        await state.audit.write(caller, AuditAction.RESUME, f"{kind} {name}")
     return Response(status_code=204)
 
 
-def require_allowed(parts: Parts, caller: Caller, kind: PauseKind, name: str) -> None:
+def require_allowed(state: AppState, caller: Caller, kind: PauseKind, name: str) -> None:
     """Raise Forbidden where a caller may not steer what another owner has."""
     if kind is PauseKind.OWNER:
-        parts.jobs.owner_meant(caller, name)
+        state.jobs.owner_meant(caller, name)

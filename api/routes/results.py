@@ -9,9 +9,10 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 
 from api.context import NDJSON
-from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.routes.streams import CuttableStream, StreamCut
+from api.state import AppState
 from corelane.domain.jobs import Job, Result, ResultList
 from corelane.errors import InvalidInput
 from corelane.store.jobs.records import JobRecord
@@ -29,19 +30,19 @@ STREAM_POLL_S = 0.5
 @router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
 async def list_results(
     job_id: JobId,
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
     accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
 ) -> Response | ResultList:
     """List results in item order, up to the first item not answered yet; as NDJSON, stream them to the job's end."""
-    record = await parts.jobs.require(job_id, caller)
+    record = await state.jobs.require(job_id, caller)
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
     if NDJSON in accept:
-        return CuttableStream(stream_results(parts, record, start), media_type=NDJSON)
-    found = await parts.store.results(record, start, limit)
+        return CuttableStream(stream_results(state, record, start), media_type=NDJSON)
+    found = await state.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total or record.is_unread
     return ResultList(
@@ -52,7 +53,7 @@ async def list_results(
 @router.delete("/{job_id}/results")
 async def drop_results(
     job_id: JobId,
-    parts: PartsDep,
+    state: StateDep,
     caller: SubmitCaller,
     before: Annotated[int, Query(ge=1, description="Results of items before this one are dropped.")],
 ) -> Job:
@@ -60,17 +61,17 @@ async def drop_results(
 
     Whole slices are dropped, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
     """
-    record = await parts.jobs.require(job_id, caller)
-    await parts.store.drop(record, before)
-    return (await parts.jobs.require(job_id, caller)).describe()
+    record = await state.jobs.require(job_id, caller)
+    await state.store.drop(record, before)
+    return (await state.jobs.require(job_id, caller)).describe()
 
 
-async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
+async def stream_results(state: AppState, record: JobRecord, at: int) -> AsyncIterator[bytes]:
     """Yield one line per result; end when the job is final and all was sent, raise StreamCut when the server stops."""
     while True:
-        if parts.jobs.completions.is_closing:
+        if state.jobs.completions.is_closing:
             raise StreamCut
-        found = await parts.store.results(record, at, STREAM_PAGE)
+        found = await state.store.results(record, at, STREAM_PAGE)
         if found:
             at += len(found)
             yield b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in found)
@@ -78,7 +79,7 @@ async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncItera
             return
         else:
             await asyncio.sleep(STREAM_POLL_S)
-            again = await parts.store.get(record.id)
+            again = await state.store.get(record.id)
             if again is None:
                 return
             record = again

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
-from api.deps import AS_READER, AdminCaller, Parts, PartsDep
+from api.deps import AS_READER, AdminCaller, StateDep
 from api.errors import documented
 from api.middleware.edge import JsonRoute
+from api.state import AppState
 from corelane.artifacts.manifest import VERSION_ID, find_artifact
 from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.audit import AuditAction
@@ -121,37 +122,37 @@ class AliasList(BaseModel):
 
 
 @router.post("/cores/{core:path}/models", status_code=202)
-async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep, caller: AdminCaller) -> PlacementInfo:
+async def load_model(core: CorePath, request: LoadRequest, state: StateDep, caller: AdminCaller) -> PlacementInfo:
     """Have a core, all, or some of them load a version: checked, warm in every bucket, and only then served.
 
     Other versions are served meanwhile. Asking again has cores that failed try again.
     """
-    await require_core(parts, core)
+    await require_core(state, core)
     if request.count is not None and core != ALL_CORES:
         raise InvalidInput("`count` goes with `all`: POST /v1/cores/all/models")
-    version = resolve(parts, request.model)
+    version = resolve(state, request.model)
     manifest = request.manifest_sha256 or ""
-    placement = await parts.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
+    placement = await state.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
     where = f"on {request.count} cores" if request.count else f"on {core}"
-    await parts.audit.write(caller, AuditAction.MODEL_LOAD, version, where)
+    await state.audit.write(caller, AuditAction.MODEL_LOAD, version, where)
     return PlacementInfo.of(version, placement)
 
 
 @router.post("/cores/{core:path}/models/{version}/reload", status_code=202)
 async def reload_model(
-    core: CorePath, version: VersionPath, parts: PartsDep, caller: AdminCaller, request: ReloadRequest | None = None
+    core: CorePath, version: VersionPath, state: StateDep, caller: AdminCaller, request: ReloadRequest | None = None
 ) -> PlacementInfo:
     """Have a core, or all that hold a version, load its artifact again after it was compiled or calibrated in place.
 
     The old one is served until the new one is warm, and further on if that does not load: `GET /v1/cores` says why.
     """
-    await require_core(parts, core)
+    await require_core(state, core)
     given = request.manifest_sha256 if request else None
     if given and core != ALL_CORES:
         raise InvalidInput("`manifest_sha256` goes with `all`: it holds wherever the version is wanted")
     manifest = (given or "") if core == ALL_CORES else None
-    placement = await parts.rollout.reload(version, core, manifest=manifest)
-    await parts.audit.write(caller, AuditAction.MODEL_RELOAD, version, f"on {core}")
+    placement = await state.rollout.reload(version, core, manifest=manifest)
+    await state.audit.write(caller, AuditAction.MODEL_RELOAD, version, f"on {core}")
     return PlacementInfo.of(version, placement)
 
 
@@ -159,7 +160,7 @@ async def reload_model(
 async def unload_model(
     core: CorePath,
     version: VersionPath,
-    parts: PartsDep,
+    state: StateDep,
     caller: AdminCaller,
     force: Annotated[
         bool,
@@ -171,25 +172,25 @@ async def unload_model(
 
     Refused while an alias means it, or if it would leave its only core.
     """
-    await require_core(parts, core)
-    placement = await parts.rollout.unload(version, core, force=force)
-    await parts.audit.write(caller, AuditAction.MODEL_UNLOAD, version, f"from {core}{', forced' if force else ''}")
+    await require_core(state, core)
+    placement = await state.rollout.unload(version, core, force=force)
+    await state.audit.write(caller, AuditAction.MODEL_UNLOAD, version, f"from {core}{', forced' if force else ''}")
     return PlacementInfo.of(version, placement)
 
 
 @router.get("/aliases", dependencies=[AS_READER])
-async def list_aliases(parts: PartsDep) -> AliasList:
+async def list_aliases(state: StateDep) -> AliasList:
     """List the aliases and what they mean."""
     return AliasList(
         data=[
             AliasInfo(alias=each.alias, weights=each.weights, is_set=each.is_set)
-            for each in await parts.rollout.aliases()
+            for each in await state.rollout.aliases()
         ]
     )
 
 
 @router.put("/aliases/{alias}")
-async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep, caller: AdminCaller) -> AliasInfo:
+async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, caller: AdminCaller) -> AliasInfo:
     """Make an alias mean a version, or several by weight: each job goes to one of them, jobs with the same `sticky_key`
     to the same. Jobs already submitted keep theirs.
     """
@@ -197,24 +198,24 @@ async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep, ca
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
     for version in request.shares:
         require_version(version)
-    await parts.rollout.set_alias(alias, request.shares, force=request.force)
+    await state.rollout.set_alias(alias, request.shares, force=request.force)
     shares = {version: weight for version, weight in request.shares.items() if weight > 0}
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())
-    await parts.audit.write(caller, AuditAction.ALIAS_SET, alias, means)
+    await state.audit.write(caller, AuditAction.ALIAS_SET, alias, means)
     return AliasInfo(alias=alias, weights=shares, is_set=True)
 
 
 @router.delete("/aliases/{alias}")
-async def unset_alias(alias: AliasPath, parts: PartsDep, caller: AdminCaller) -> AliasInfo:
+async def unset_alias(alias: AliasPath, state: StateDep, caller: AdminCaller) -> AliasInfo:
     """Remove an alias that was set here: the workers' settings decide again what it means, if anything."""
-    weights = await parts.rollout.unset_alias(alias)
-    await parts.audit.write(caller, AuditAction.ALIAS_UNSET, alias)
+    weights = await state.rollout.unset_alias(alias)
+    await state.audit.write(caller, AuditAction.ALIAS_UNSET, alias)
     return AliasInfo(alias=alias, weights=weights, is_set=False)
 
 
-async def require_core(parts: Parts, core: str) -> None:
+async def require_core(state: AppState, core: str) -> None:
     """Raise NotFound for a core that sent no heartbeat in the last hour."""
-    if core != ALL_CORES and core not in {known["core"] for known in await parts.fleet.cores()}:
+    if core != ALL_CORES and core not in {known["core"] for known in await state.fleet.cores()}:
         raise NotFound(f"there is no core {core[:120]!r}; GET /v1/cores lists them, `all` means every one")
 
 
@@ -224,12 +225,12 @@ def require_version(version: str) -> None:
         raise InvalidInput(f"{version[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
 
 
-def resolve(parts: Parts, model: str) -> str:
+def resolve(state: AppState, model: str) -> str:
     """Return the version a request means; for a name the newest below the artifact root. Raise InvalidInput."""
     if "@" in model:
         require_version(model)
         return model
     try:
-        return find_artifact(parts.settings.artifact_root, model, parts.settings.target).manifest.version_id
+        return find_artifact(state.settings.artifact_root, model, state.settings.target).manifest.version_id
     except ArtifactRefused as error:
         raise InvalidInput(f"{error.detail}; or name a version, as {model}@3f2a94c1d07b") from None

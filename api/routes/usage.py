@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from api.deps import PartsDep, ReadCaller
+from api.deps import ReadCaller, StateDep
 from api.errors import documented
 from corelane.domain.job_filter import ALL_OWNERS
 from corelane.domain.usage import DAY_S, Group, UsageReport, UsageRow, day_number, day_text, report
@@ -33,7 +33,7 @@ CSV = "text/csv; charset=utf-8"
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
 async def get_usage(
-    parts: PartsDep,
+    state: StateDep,
     caller: ReadCaller,
     first: Annotated[
         date | None, Query(alias="from", description="The first day, by UTC; that of this month if not given.")
@@ -57,15 +57,15 @@ async def get_usage(
     With `owner=*` also what the cores cost in all, idle or not, and the work that was thrown away, which nobody pays
     for. Where keys are not checked everybody sees both.
     """
-    today = int(await parts.link.now_ms()) // (1000 * DAY_S)
+    today = int(await state.link.now_ms()) // (1000 * DAY_S)
     until = today if last is None else day_number(last)
     since = day_number(date.fromisoformat(day_text(until)).replace(day=1)) if first is None else day_number(first)
     if not 0 <= until - since < MOST_DAYS:
         raise InvalidInput(f"`from` is not after `to`, and there are at most {MOST_DAYS} days between them")
-    meant = parts.jobs.owner_meant(caller, owner)
+    meant = state.jobs.owner_meant(caller, owner)
     asked = None if meant == ALL_OWNERS else meant
-    whole = asked is None or not parts.settings.requires_keys
-    found = report(await read_ledger(parts.link, since, until, asked), since, until, _once(group_by), whole=whole)
+    whole = asked is None or not state.settings.requires_keys
+    found = report(await read_ledger(state.link, since, until, asked), since, until, _once(group_by), whole=whole)
     if form == "csv":
         return Response(as_csv(found.data), media_type=CSV)
     return Response(found.model_dump_json(), media_type="application/json")

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 
-from api.deps import AS_READER, Parts, PartsDep, SubmitCaller, get_caller
+from api.deps import AS_READER, StateDep, SubmitCaller, get_caller
 from api.errors import documented
+from api.state import AppState
 from corelane.domain.api_keys import OWNER_FORM, Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.webhook_secrets import SERVICE, NewWebhookSecret, Overlap, OwnedSecret, WebhookSecretList
@@ -16,31 +17,29 @@ router = APIRouter(prefix="/v1/webhook-secrets", tags=["webhooks"], responses=do
 
 
 async def get_secrets(
-    request: Request,
-    parts: PartsDep,
+    state: StateDep,
     caller: Annotated[Caller, Depends(get_caller)],
     owner: Annotated[
         str | None, Query(description="Another owner's secrets: for keys of scope `admin`, where keys are checked.")
     ] = None,
 ) -> WebhookSecrets:
-    """Return the secrets of the caller, or of the owner whom the request names, in all cells."""
+    """Return the secrets of the caller, or of the owner whom the request names."""
     if owner is not None and not OWNER_FORM.fullmatch(owner):
         raise InvalidInput("an owner has 1 to 64 letters, digits, `.`, `_` and `-`")
-    others = [cell.link for cell in request.app.state.cells.values() if cell.link is not parts.link]
-    return WebhookSecrets([parts.link, *others], parts.jobs.owner_meant(caller, owner))
+    return WebhookSecrets([state.link], state.jobs.owner_meant(caller, owner))
 
 
 SecretsDep = Annotated[WebhookSecrets, Depends(get_secrets)]
 
 
 @router.get("", dependencies=[AS_READER])
-async def list_webhook_secrets(parts: PartsDep, secrets: SecretsDep) -> WebhookSecretList:
+async def list_webhook_secrets(state: StateDep, secrets: SecretsDep) -> WebhookSecretList:
     """List what signs your webhooks now, the newest first, without values.
 
     `service` is the secret of the service: it signs alone where an owner has none of its own.
     """
     found = await secrets.read()
-    if parts.settings.webhook_secret is None:
+    if state.settings.webhook_secret is None:
         found = [each for each in found if each.id != SERVICE]
     elif not found:
         found = [OwnedSecret(SERVICE, None)]
@@ -49,37 +48,37 @@ async def list_webhook_secrets(parts: PartsDep, secrets: SecretsDep) -> WebhookS
 
 @router.post("", status_code=201)
 async def create_webhook_secret(
-    body: Overlap, parts: PartsDep, secrets: SecretsDep, caller: SubmitCaller
+    body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
 ) -> NewWebhookSecret:
     """Make the first secret of your own. Its value is in this answer, and never shown again.
 
     For `overlap_s` the service's secret signs your webhooks as well, then yours alone.
     """
-    return await _make(body, parts, secrets, caller, AuditAction.SIGNING_CREATE)
+    return await _make(body, state, secrets, caller, AuditAction.SIGNING_CREATE)
 
 
 @router.post("/rotate", status_code=201)
 async def rotate_webhook_secret(
-    body: Overlap, parts: PartsDep, secrets: SecretsDep, caller: SubmitCaller
+    body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
 ) -> NewWebhookSecret:
     """Make the next secret. Its value is in this answer, and never shown again.
 
     For `overlap_s` what signed until now signs as well, so receivers may change at any time; then it ends.
     """
-    return await _make(body, parts, secrets, caller, AuditAction.SIGNING_ROTATE)
+    return await _make(body, state, secrets, caller, AuditAction.SIGNING_ROTATE)
 
 
 @router.delete("/{secret_id}", status_code=204)
-async def remove_webhook_secret(secret_id: str, parts: PartsDep, secrets: SecretsDep, caller: SubmitCaller) -> None:
+async def remove_webhook_secret(secret_id: str, state: StateDep, secrets: SecretsDep, caller: SubmitCaller) -> None:
     """End a secret at once. The newest can be removed only as the last one: then the service's secret signs again."""
     await secrets.remove(secret_id)
-    await parts.audit.write(caller, AuditAction.SIGNING_REMOVE, secret_id, f"owner {secrets.owner}")
+    await state.audit.write(caller, AuditAction.SIGNING_REMOVE, secret_id, f"owner {secrets.owner}")
 
 
 async def _make(
-    body: Overlap, parts: Parts, secrets: WebhookSecrets, caller: Caller, action: AuditAction
+    body: Overlap, state: AppState, secrets: WebhookSecrets, caller: Caller, action: AuditAction
 ) -> NewWebhookSecret:
     made = await secrets.add(body.overlap_s, is_rotation=action is AuditAction.SIGNING_ROTATE)
     detail = f"owner {secrets.owner}; what signed before ends in {body.overlap_s} s"
-    await parts.audit.write(caller, action, made.id, detail)
+    await state.audit.write(caller, action, made.id, detail)
     return made

@@ -34,6 +34,7 @@ from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
+from corelane.plugin import installed
 
 
 def make_cli() -> typer.Typer:
@@ -66,6 +67,8 @@ def make_cli() -> typer.Typer:
         cli.command(rich_help_panel="Containers")(about_containers)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)
+    for plugin in installed():
+        plugin.commands(cli)
     return cli
 
 

@@ -221,8 +221,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
         async def let_go() -> None:
             await asked.wait()
-            for cell in app.state.cells.values():
-                cell.parts.jobs.completions.release()
+            app.state.app_state.jobs.completions.release()
 
         await serve(app, config, let_go)
 

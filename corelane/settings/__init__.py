@@ -9,11 +9,11 @@ import socket
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
 from corelane.settings.faults import arm
@@ -30,6 +30,8 @@ NEURON_PYTHON = "neuron-python"
 NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 
 Network = IPv4Network | IPv6Network
+
+Fields = TypeVar("Fields", bound=BaseSettings)
 
 
 class Settings(GroupedFields):
@@ -332,6 +334,12 @@ class Settings(GroupedFields):
     _check_hosts = field_validator("allowed_hosts")(rules.check_hosts)
     _check_pauses = field_validator("webhook_retries_s")(rules.check_pauses)
     _check_secrets = field_validator("webhook_secret", "webhook_previous_secret")(rules.check_secret)
+
+    def of(self, fields: type[Fields]) -> Fields:
+        """Return these settings as those of a plugin, by the class of its fields."""
+        if not isinstance(self, fields):
+            raise TypeError(f"no plugin that is installed has the settings {fields.__name__}")
+        return self
 
     @cached_property
     def requires_keys(self) -> bool:

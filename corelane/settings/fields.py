@@ -1,5 +1,6 @@
-"""The groups of settings that stand in modules of their own, in one class."""
+"""The groups of settings that stand in modules of their own, and those of plugins, in one class."""
 
+from corelane.plugin import installed
 from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cache import CacheFields
@@ -9,6 +10,9 @@ from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
 from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
+
+#: What plugins add.
+PLUGIN_FIELDS = tuple(fields for plugin in installed() if (fields := plugin.settings()) is not None)
 
 
 class GroupedFields(
@@ -21,5 +25,6 @@ class GroupedFields(
     CacheFields,
     ContextFields,
     ApiFields,
+    *PLUGIN_FIELDS,  # type: ignore[misc]
 ):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""

@@ -206,10 +206,7 @@ class FullDisk:
 def test_full_disk_is_a_503_and_what_was_written_is_deleted(settings: Settings) -> None:
     app = create_app(settings)
     place = FullDisk(10)
-    app.state.parts = type(app.state.parts)(
-        **{name: getattr(app.state.parts, name) for name in app.state.parts.__slots__}
-        | {"storage": Storage(place, "d")}
-    )
+    app.state.app_state.storage = Storage(place, "d")
     with TestClient(app) as api:
         refused = upload(api)
     assert (refused.status_code, refused.json()["code"]) == (503, "storage_failed")

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from api.cells.merging.fleet import scaling
 from corelane.client import Client
 from corelane.domain.forecast import Speed
-from corelane.domain.scaling import ScalingInfo
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -104,15 +102,6 @@ def test_work_that_no_core_is_there_for_wants_a_core_at_the_remembered_speed(
 def test_service_that_never_had_a_core_wants_one(service: Service, watcher: Watcher) -> None:
     service.bench.raw.flushdb()
     assert watcher.look()["desired"] == 1
-
-
-def test_cells_add_up() -> None:
-    figures = {"at": "2026-11-22T15:00:00.000Z", "cores": 2, "desired": 3, "asked": 1, "running": 1, "stopped": ["a/1"]}
-    more = {"waiting_tokens": 64, "claimed_tokens": 0, "backlog_core_s": 9.0, "backlog_s": 4.5}
-    one = ScalingInfo.model_validate({**figures, **more}).model_dump()
-    merged = ScalingInfo.model_validate(scaling({"0": one, "1": one | {"backlog_core_s": None, "backlog_s": None}}))
-    assert (merged.cores, merged.desired, merged.backlog_core_s, merged.backlog_s) == (4, 6, 9.0, 4.5)
-    assert merged.stopped == ["a/1", "a/1"]
 
 
 def test_hosts_tell_which_cores_an_autoscaler_has_stopped(service: Service, watcher: Watcher) -> None:

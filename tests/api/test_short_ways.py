@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 import redis
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import Message
 
 from api import app as api_app
-from api.context import PARTS
 from api.middleware.edge import HEADERS
 from api.middleware.short_ways import Asked
 from corelane.settings import Settings
@@ -177,7 +177,9 @@ def test_body_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> N
     async def receive() -> Message:
         return {"type": "http.request", "body": b"x", "more_body": next(parts) > 0}
 
-    scope = {HEADERS: ([], {}), "path": "/v1/jobs", "query_string": b"", PARTS: object()}
+    app = FastAPI()
+    app.state.app_state = None
+    scope = {HEADERS: ([], {}), "path": "/v1/jobs", "query_string": b"", "app": app}
     asked = Asked(scope, receive)
     tracemalloc.start()
     try:

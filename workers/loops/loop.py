@@ -8,6 +8,7 @@ rounds does not move, the process ends and another takes its place.
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from celery import Celery, bootsteps
 from corelane.errors import Unavailable
 from corelane.log import Outage, broker_lines, get_logger
 from corelane.metrics.signs import SignFile
+from corelane.settings import Settings
+from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
@@ -33,6 +36,18 @@ STUCK_STATUS = 70
 RETRY_S = 0.5
 
 Round = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """What the loops of one process are made of."""
+
+    settings: Settings
+    #: The Celery message that wakes a core, with a place for the core's queue.
+    bell: str
+    #: Logs that Redis is away; the loops of a process share it.
+    outage: Outage
+    tracer: Tracer | None
 
 
 class Loop:

@@ -11,9 +11,10 @@ from corelane.broker.app import bell_envelope
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
 from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
-from workers.loops.loop import Loop, LoopsByQueue
+from workers.loops.loop import Loop, LoopContext, LoopsByQueue
 
 log = get_logger(__name__)
 
@@ -51,16 +52,24 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             sampling(settings, outage),
             scaling(settings, outage),
             flushing(settings, "keeper", outage),
+            *of_plugins(KEEPER_QUEUE, LoopContext(settings, bell, outage, tracer)),
         ]
 
     def posting() -> list[Loop]:
         tracer = open_tracer("deliveries", settings.core_host)
-        return [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
+        context = LoopContext(settings, bell_envelope(celery), outage, tracer)
+        own = [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
+        return [*own, *of_plugins(DELIVERY_QUEUE, context)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
         DELIVERY_QUEUE: (posting, settings.webhook_timeout_s + SENDER_GRACE_S),
     }
+
+
+def of_plugins(queue: str, context: LoopContext) -> list[Loop]:
+    """Return the loops that plugins add to a queue's."""
+    return [loop for plugin in installed() for loop in plugin.loops(queue, context)]
 
 
 def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:

@@ -1,0 +1,122 @@
+"""The state of one API process: its link to Redis and everything that stands on it. Belongs to one event loop."""
+
+import asyncio
+from typing import Any, TypeVar
+
+from api.jobs import Jobs
+from api.middleware.key_cache import KeyCache
+from api.middleware.open_files import OpenFiles
+from api.middleware.rate_limit import RateLimiter
+from api.overview import Overviews
+from corelane.broker.app import bell_envelope, make_celery
+from corelane.log import get_logger
+from corelane.plugin import installed
+from corelane.settings import Settings
+from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.audit import Audit
+from corelane.store.batches import BatchStore
+from corelane.store.deliveries.log import DeliveryLog
+from corelane.store.file_storage import open_storage
+from corelane.store.files import FileStore
+from corelane.store.fleet import Fleet
+from corelane.store.history import History
+from corelane.store.jobs.events import JobEvents
+from corelane.store.jobs.owners import Owners
+from corelane.store.jobs.store import JobStore
+from corelane.store.link.link import AsyncLink
+from corelane.store.link.replicas import open_gate
+from corelane.store.metrics import Flushing, ProcessMetrics
+from corelane.store.pauses import PauseStore
+from corelane.store.rates import RateStore
+from corelane.store.rollout import Rollout
+from corelane.submitting.bulk import Bulk
+from corelane.submitting.dry_run import DryRuns
+from corelane.submitting.large_bodies import LargeBodies
+from corelane.tracing import Tracer
+
+log = get_logger(__name__)
+
+#: Time for closing, in seconds: the last flush may wait for a Redis that is silent.
+CLOSE_S = 20.0
+
+T = TypeVar("T")
+
+
+class AppState:
+    """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
+
+    def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
+        self.settings = settings
+        self.link = link = AsyncLink(settings.redis_url)
+        self.gate = gate = open_gate(settings)
+        self.bell = bell = bell_envelope(make_celery(settings))
+        self.metrics, self.fleet = ProcessMetrics("api"), Fleet(link)
+        self.store = JobStore(link, settings, bell, gate)
+        self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
+        self.open_files = OpenFiles(self.metrics)
+        self.flushing, self.overviews = Flushing(self.metrics, link, self._measure), Overviews(link)
+        self.key_finder = ApiKeyFinder(link)
+        self.keys = KeyCache(self.key_finder)
+        self.owners = Owners(link, settings.max_owners)
+        self.rate_limiter = RateLimiter(settings)
+        self.job_events = JobEvents(link)
+        self.rollout = Rollout(link)
+        self.pauses = PauseStore(link, bell)
+        self.deliveries = DeliveryLog(link)
+        self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
+        self.storage = open_storage(settings.files_url, settings.files_root)
+        self.bulk = Bulk(self.jobs.submitter, self.store, settings)
+        self.audit = Audit(link)
+        self.history = History(link)
+        self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
+        self.large_bodies = LargeBodies()
+        self._of_plugins: dict[type, Any] = {
+            type(each): each for plugin in installed() for each in plugin.api_parts(self)
+        }
+
+    def of(self, kind: type[T]) -> T:
+        """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
+        found: T = self._of_plugins[kind]
+        return found
+
+    def start(self) -> None:
+        """Start what runs beside requests."""
+        self.jobs.completions.start()
+        self.flushing.start()
+        self.overviews.start()
+        if self.settings.requires_keys:
+            self.keys.start()
+
+    async def close(self) -> None:
+        """Stop it, and close the connections; what does not come to an end is named in the log and left."""
+        closing = asyncio.create_task(self._close())
+        await asyncio.wait((closing,), timeout=CLOSE_S)
+        if closing.done():
+            closing.result()
+            return
+        log.error("close_late", waits_for=awaited(closing))
+        closing.cancel()
+
+    async def _measure(self) -> None:
+        self.open_files.measure()
+        await self.jobs.measure_refusals()
+
+    async def _close(self) -> None:
+        await self.jobs.completions.close()
+        await self.keys.close()
+        await self.rate_limiter.close()
+        await self.overviews.close()
+        await self.flushing.close()
+        await self.link.close()
+        if self.gate is not None:
+            await self.gate.close()
+
+
+def awaited(task: "asyncio.Task[None]") -> list[str]:
+    """Return the coroutines that a task is in, the innermost last."""
+    names = list[str]()
+    coroutine: object = task.get_coro()
+    while (code := getattr(coroutine, "cr_code", None)) is not None:
+        names.append(code.co_qualname)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return names

@@ -1,0 +1,84 @@
+"""What a plugin may give, and which plugins are installed.
+
+A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. The ones
+that come with Corelane stand in ``corelane/plugins``; any package may declare another. Core asks each for what it gives
+and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import typer
+    from fastapi import APIRouter, FastAPI
+    from pydantic_settings import BaseSettings
+
+    from api.state import AppState
+    from workers.loops.loop import Loop, LoopContext
+
+#: The entry points' group.
+GROUP = "corelane.plugins"
+
+
+class Plugin:
+    """One plugin. It overrides what it gives.
+
+    Every process lists the plugins, so a plugin's module imports nothing that is heavy or optional: each method imports
+    what it needs.
+    """
+
+    #: Its name: that of its entry point, its folder and its extra.
+    name: str = ""
+
+    def settings(self) -> "type[BaseSettings] | None":
+        """Return the class of its settings' fields; each is an environment variable ``CORELANE_…`` as core's are."""
+        return None
+
+    def commands(self, cli: "typer.Typer") -> None:
+        """Add its commands to the command line."""
+
+    def api_parts(self, state: "AppState") -> Iterable[object]:
+        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""
+        return ()
+
+    def routers(self) -> "Iterable[APIRouter]":
+        """Return its routes that are part of the documented API."""
+        return ()
+
+    def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
+        """Add what is more than documented routes: pages, files, layers."""
+
+    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+        """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
+        return ()
+
+    def lua(self) -> Sequence[Path]:
+        """Return its files for the Lua library; each is loaded after core's, in this order."""
+        return ()
+
+    def observers(self, core: Any) -> Iterable[Any]:
+        """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""
+        return ()
+
+
+@cache
+def installed() -> tuple[Plugin, ...]:
+    """Return the installed plugins, by name; raise ImportError with a sentence if one cannot be imported."""
+    return tuple(_load(each) for each in sorted(entry_points(group=GROUP), key=lambda each: each.name))
+
+
+def _load(entry: EntryPoint) -> Plugin:
+    """Return the plugin that an entry point names."""
+    where = f"the plugin {entry.name!r} ({entry.value})"
+    try:
+        plugin = entry.load()
+    except Exception as error:
+        raise ImportError(
+            f"{where} cannot be imported: {error}; mend or uninstall the package that declares it"
+        ) from error
+    if not isinstance(plugin, Plugin) or plugin.name != entry.name:
+        raise ImportError(f"{where} is not a corelane.plugin.Plugin of that name")
+    return plugin

@@ -69,7 +69,10 @@ SLOW = ("chaos", "integration", "hosts")
 
 #: What starts processes or compiles, and so is left out with ``--fast``: whole folders; what a file imports for it; and
 #: fixtures. The one Redis of a run is allowed.
-STARTING_FOLDERS = {"chaos", "compile", "contracts", "deploy", "integration", "lab", "monitoring", "tune"}
+STARTING_FOLDERS = {
+    *("benchmarks", "browser", "chaos", "compile", "contracts", "deploy", "failover", "families", "hosts"),
+    *("integration", "lab", "monitoring", "scaling", "tune"),
+}
 STARTING_IMPORTS = {"subprocess", "Popen", "multiprocessing", "start_fleet", "running_service", "server_argv"}
 STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "s3_server", "tiny_artifact", "tiny_model"}
 
@@ -122,9 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rest fills the time that leaves free.
     """
     if config.getoption("--fast"):
-        left_out = [item for item in items if starts_processes(item)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=[item for item in items if starts_processes(item)])
+        items[:] = [item for item in items if not starts_processes(item)]
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         for shared, files in SHARED.items():

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
     from api.state import AppState
+    from corelane.cli.supervisor import Supervisor
+    from corelane.metrics.exposition import Sample
+    from corelane.settings import Settings
+    from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -53,6 +57,14 @@ class Plugin:
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
+        return ()
+
+    def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
+        """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
+        return ()
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return its samples for ``/metrics``, read from Redis at each scrape."""
         return ()
 
     def lua(self) -> Sequence[Path]:

@@ -29,7 +29,7 @@ from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import keep_built_in, keep_tiny_artifact, keep_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
-from tests.redis_for_tests import USER, admin_url, server_binary, service_url, users_file
+from tests.redis_for_tests import USER, admin_url, client_of, server_binary, service_url, users_file
 from tests.s3 import S3Server, serving
 from tests.waiting import eventually
 
@@ -221,7 +221,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     argv = server_argv(server_binary(), folder, port, users_file(folder))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = service_url(port)
-    client = redis.Redis.from_url(admin_url(url), decode_responses=True)
+    client = client_of(admin_url(url))
     eventually(client.ping)
     client.execute_command("ACL", "LOG", "RESET")
     yield url

@@ -27,6 +27,7 @@ from corelane.cli.folders import LOCK, PARTS_FILE, only_one
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.errors import SetupError
 from tests.conftest import free_port
+from tests.redis_for_tests import client_of
 from tests.waiting import eventually
 
 TEXT = b'["n1","Who?","Ada.",4]\n' * 1000
@@ -222,18 +223,11 @@ def server_on(folder: Path) -> Iterator[tuple[str, Any]]:
     port = free_port()
     with subprocess.Popen(server_argv(find_server(), folder, port), stdout=subprocess.DEVNULL) as process:
         try:
-            with redis.Redis(port=port, decode_responses=True) as client:
-                eventually(lambda: answers(client), 20)
-                yield f"redis://127.0.0.1:{port}/0", client
+            with client_of(url := f"redis://127.0.0.1:{port}/0") as client:
+                eventually(client.ping)
+                yield url, client
         finally:
             process.kill()
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except (redis.ConnectionError, redis.BusyLoadingError):
-        return False
 
 
 def churn(client: redis.Redis, files: Path, is_over: threading.Event) -> None:

@@ -20,7 +20,7 @@ from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.corelane.store_bench import Bench
 from tests.integration.conftest import FLOWER, READY_S
-from tests.redis_for_tests import ANYONE, PASSWORD
+from tests.redis_for_tests import ANYONE, PASSWORD, client_of
 from tests.waiting import eventually
 
 
@@ -50,8 +50,8 @@ def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str,
     }
     parts = {Role.WORKER: ("worker", "--core", "0"), Role.FLOWER: ("flower",)}
     running = []
-    with redis.Redis(port=server, decode_responses=True) as raw, (tmp_path / "log").open("wb") as log:
-        eventually(lambda: answers(raw))
+    with client_of(f"redis://127.0.0.1:{server}/0") as raw, (tmp_path / "log").open("wb") as log:
+        eventually(raw.ping)
         try:
             for role, command in parts.items():
                 argv = [sys.executable, "-m", "corelane", *command]
@@ -71,13 +71,6 @@ def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str,
                 process.terminate()
             for process in running:
                 process.wait(60)
-
-
-def answers(raw: redis.Redis) -> bool:
-    try:
-        return bool(raw.ping())
-    except redis.ConnectionError:
-        return False
 
 
 def shown(page: httpx2.Client) -> str:

@@ -27,6 +27,7 @@ from corelane.settings import Settings
 from tests.fakes import save_server_stand_in
 from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
+from tests.redis_for_tests import client_of
 from tests.waiting import eventually
 
 #: A core that takes a little of its work at a time, and a second for it.
@@ -231,7 +232,7 @@ def test_redis_is_for_its_user_alone_and_no_password_stands_in_an_argument(pair:
     fleet = pair[0]
     modes = {name: (fleet.data / name).stat().st_mode & 0o777 for name in ("redis", "redis-password")}
     assert modes == {"redis": 0o700, "redis-password": 0o600}
-    with redis.Redis.from_url(fleet.noted()["redis"]) as stranger, pytest.raises(redis.AuthenticationError):
+    with client_of(fleet.noted()["redis"]) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
     operators = (fleet.data / "redis-password").read_text().strip()
     for part in noted_parts(fleet).values():

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
 
+    from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
@@ -54,6 +55,14 @@ class Plugin:
 
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
+
+    def sections(self, state: "AppState") -> "Iterable[Section]":
+        """Return its pages that know callers in a way of their own."""
+        return ()
+
+    def addresses(self, settings: "Settings") -> Mapping[str, str]:
+        """Return the paths that `corelane serve` shows once it is ready, by their names."""
+        return {}
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""

@@ -32,9 +32,9 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-from tests.integration.conftest import wait_for
 from tests.receivers import receiver
 from tests.trip import Tracer, Trip
+from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops.roles import sending
@@ -110,7 +110,7 @@ def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> di
     """Trace the same kind of question several times, and return what each thread entered every time."""
     core = CoreProcess(settings, Core("test", 0), bell)
     core.start(lambda: False)
-    over, answered = threading.Event(), 0
+    over = threading.Event()
 
     def answer() -> None:
         while not over.is_set():
@@ -129,11 +129,11 @@ def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> di
             with ThreadPoolExecutor(1, "caller") as pool:
                 job = pool.submit(http.post, "/v1/jobs", content=body, headers=headers).result().json()
             assert job["status"] == "succeeded", job
-            wait_for(lambda: raw.hget("cl:posted", "delivered") == str(number))
+            eventually(lambda: raw.hget("cl:posted", "delivered") == str(number))
 
         drainer.start()
         sender.start()
-        wait_for(lambda: bool(core.versions))
+        eventually(lambda: bool(core.versions))
         ask(1)
         found = list[dict[str, Trip]]()
         for number in range(2, 2 + TIMES):

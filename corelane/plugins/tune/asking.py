@@ -11,7 +11,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Result
 from corelane.domain.squad import Question
 from corelane.engine import task
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
 from corelane.engine.runner import Runner
 from corelane.plugins.tune.held_out import Seen

@@ -14,7 +14,7 @@ from corelane.artifacts.manifest import Artifact, find_artifact, read_artifact
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import Options
 from corelane.domain.squad import Question, read_questions
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.plugins.tune.asking import answer, observe

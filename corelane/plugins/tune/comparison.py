@@ -21,7 +21,7 @@ Z_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScoreDifference:
     """New less old, in points, and the interval that holds the true difference in 95 of 100 cases."""
 
     by: float
@@ -30,7 +30,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class VersionComparison:
     """Both versions, and what differs.
 
     ``agreement`` is the share of questions with the same answer. ``score_drift`` is the largest distance between the
@@ -39,15 +39,15 @@ class Comparison:
 
     new: Metrics
     old: Metrics
-    exact: Difference
-    f1: Difference
+    exact: ScoreDifference
+    f1: ScoreDifference
     agreement: float
     score_drift: float
     mean_score_shift: float
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GateLimits:
     """What is allowed of a new version. Each field is an option of the commands that compare versions."""
 
     max_em_drop: Annotated[float, typer.Option(help="With --against: points of EM it may lose.")] = 1.0
@@ -71,7 +71,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class LimitCheck:
     """One limit: the figure, the most or least it may be, and whether it holds."""
 
     name: str
@@ -86,8 +86,8 @@ class GateReport:
 
     new: str
     old: str
-    comparison: Comparison
-    checks: Sequence[Check]
+    comparison: VersionComparison
+    checks: Sequence[LimitCheck]
     changed: Sequence[Mapping[str, object]]
 
     @property
@@ -101,7 +101,10 @@ class GateReport:
 
 
 def compare_versions(
-    questions: Sequence[Question], new: tuple[str, Sequence[Result]], old: tuple[str, Sequence[Result]], limits: Limits
+    questions: Sequence[Question],
+    new: tuple[str, Sequence[Result]],
+    old: tuple[str, Sequence[Result]],
+    limits: GateLimits,
 ) -> GateReport:
     """Compare the results of two named versions with each other, and the difference with the limits."""
     sides = [score_all(questions, results) for _, results in (new, old)]
@@ -109,12 +112,12 @@ def compare_versions(
     return GateReport(new[0], old[0], found, check(found, limits), changed(*sides))
 
 
-def compare(new: Sequence[Scored], old: Sequence[Scored]) -> Comparison:
+def compare(new: Sequence[Scored], old: Sequence[Scored]) -> VersionComparison:
     """Compare the scored results of two versions, of the same questions in the same order; at least one."""
     pairs = list(zip(new, old, strict=True))
     contexts = [each.question.context for each in new]
     confidences = [[each.confidence for each in side if each.confidence is not None] for side in (new, old)]
-    return Comparison(
+    return VersionComparison(
         new=measure(new),
         old=measure(old),
         exact=difference(contexts, [100 * (n.exact - o.exact) for n, o in pairs]),
@@ -125,7 +128,7 @@ def compare(new: Sequence[Scored], old: Sequence[Scored]) -> Comparison:
     )
 
 
-def difference(groups: Sequence[str], values: Sequence[float]) -> Difference:
+def difference(groups: Sequence[str], values: Sequence[float]) -> ScoreDifference:
     """Return the mean of the values with its interval.
 
     Questions of one context are not independent, so the standard error is taken over contexts (cluster-robust, as in
@@ -137,9 +140,9 @@ def difference(groups: Sequence[str], values: Sequence[float]) -> Difference:
         sums[group] = sums.get(group, 0.0) + value - mean
     count = len(sums)
     if count < 2:
-        return Difference(mean, -math.inf, math.inf)
+        return ScoreDifference(mean, -math.inf, math.inf)
     error = math.sqrt(count / (count - 1) * sum(each * each for each in sums.values())) / len(values)
-    return Difference(mean, mean - Z_95 * error, mean + Z_95 * error)
+    return ScoreDifference(mean, mean - Z_95 * error, mean + Z_95 * error)
 
 
 def largest_gap(first: Sequence[float], second: Sequence[float]) -> float:
@@ -152,7 +155,7 @@ def largest_gap(first: Sequence[float], second: Sequence[float]) -> float:
     )
 
 
-def check(found: Comparison, limits: Limits) -> list[Check]:
+def check(found: VersionComparison, limits: GateLimits) -> list[LimitCheck]:
     """Return every limit that the comparison has a figure for, kept or not."""
     checks = [
         _most("EM lost", 0.0 - found.exact.by, limits.max_em_drop),
@@ -163,7 +166,7 @@ def check(found: Comparison, limits: Limits) -> list[Check]:
         checks.append(_most(name, old.f1 - new.f1, limits.max_point_drop))
     checks += [
         _most(ECE_RISEN, found.new.ece - found.old.ece, limits.max_ece_rise),
-        Check("agreement", found.agreement, limits.min_agreement, found.agreement >= limits.min_agreement),
+        LimitCheck("agreement", found.agreement, limits.min_agreement, found.agreement >= limits.min_agreement),
         _most("score drift", found.score_drift, limits.max_score_drift),
         _most("more failed", found.new.failed - found.old.failed, 0),
     ]
@@ -189,9 +192,9 @@ def changed(new: Sequence[Scored], old: Sequence[Scored]) -> list[Mapping[str, o
     ]
 
 
-def _most(name: str, figure: float, limit: float) -> Check:
+def _most(name: str, figure: float, limit: float) -> LimitCheck:
     # Figures are differences of rounded means: what is equal but for the last bit keeps its limit.
-    return Check(name, figure, limit, figure <= limit + 1e-9)
+    return LimitCheck(name, figure, limit, figure <= limit + 1e-9)
 
 
 def _mean(values: Sequence[float]) -> float:

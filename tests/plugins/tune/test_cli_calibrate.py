@@ -19,7 +19,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.plugins.tune.asking import answer, observe
 from corelane.plugins.tune.cli.tuned import finish
-from corelane.plugins.tune.comparison import Limits
+from corelane.plugins.tune.comparison import GateLimits
 from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.held_out import deal, held_out
 from corelane.settings import Settings
@@ -165,7 +165,7 @@ def test_tuned_version_passes_on_the_figure_that_is_printed(
     model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
     (model / "corelane.json").write_text('{"no_answer_threshold": 0.5}')
     settings = Settings(data_dir=tmp_path)
-    loose = Limits(max_em_drop=100, max_f1_drop=100, max_point_drop=100, max_ece_rise=1)
+    loose = GateLimits(max_em_drop=100, max_f1_drop=100, max_point_drop=100, max_ece_rise=1)
     found = finish(model, tmp_path, "tiny-qa", settings, str(tiny_model), None, loose, quiet=False)
     assert (found.against, found.id != found.against) == (before.manifest.version_id, True)
     new, old = (found.comparison["comparison"][side]["ece"] for side in ("new", "old"))

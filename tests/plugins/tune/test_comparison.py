@@ -12,7 +12,7 @@ from corelane.domain.squad import Question
 from corelane.domain.unanswered import failed_result
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.comparison import (
-    Limits,
+    GateLimits,
     changed,
     check,
     compare,
@@ -53,7 +53,7 @@ def test_a_version_against_itself_differs_in_nothing() -> None:
     found = compare(side, side)
     assert (found.exact.by, found.f1.by, found.agreement, found.score_drift, found.mean_score_shift) == (0, 0, 1, 0, 0)
     assert found.new == found.old
-    assert all(each.holds for each in check(found, Limits(0, 0, 0, 0, 1, 0)))
+    assert all(each.holds for each in check(found, GateLimits(0, 0, 0, 0, 1, 0)))
     assert changed(side, side) == []
 
 
@@ -92,7 +92,7 @@ def test_a_failed_question_is_wrong_and_fails_the_gate() -> None:
         readings((asked, Result.model_validate(failed_result(0, None, "run_failed", "it broke")))),
     )
     found = compare(new, old)
-    broken = {each.name for each in check(found, Limits()) if not each.holds}
+    broken = {each.name for each in check(found, GateLimits()) if not each.holds}
     assert {"EM lost", "F1 lost", "more failed"} <= broken
     assert found.new.failed == 1
 
@@ -103,7 +103,7 @@ def test_limits_hold_up_to_their_value() -> None:
     old = readings(*((each, right) for each in asked))
     new = readings(*((each, wrong if n == 0 else right) for n, each in enumerate(asked)))
     found = compare(new, old)
-    assert {each.name: each.holds for each in check(found, Limits(max_em_drop=1, max_f1_drop=0.9))} == {
+    assert {each.name: each.holds for each in check(found, GateLimits(max_em_drop=1, max_f1_drop=0.9))} == {
         "EM lost": True,
         "F1 lost": False,
         "ECE risen": True,
@@ -111,7 +111,7 @@ def test_limits_hold_up_to_their_value() -> None:
         "score drift": True,
         "more failed": True,
     }
-    assert not next(each for each in check(found, Limits(min_agreement=0.995)) if each.name == "agreement").holds
+    assert not next(each for each in check(found, GateLimits(min_agreement=0.995)) if each.name == "agreement").holds
 
 
 def test_questions_of_one_context_count_as_one_for_the_interval() -> None:

@@ -32,7 +32,7 @@ from corelane.domain.squad import QuestionSet, read_set
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.tune.cli.evaluate_against import show_comparison
 from corelane.plugins.tune.cli.evaluate_files import show_files
-from corelane.plugins.tune.comparison import Limits, compare_versions
+from corelane.plugins.tune.comparison import GateLimits, compare_versions
 from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
 from corelane.plugins.tune.saved import read_answers, save_answers
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     client: Annotated["Client", Made(partial(connect, patience_s=60.0))],
-    limits: Annotated[Limits, Made(Limits)],
+    limits: Annotated[GateLimits, Made(GateLimits)],
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE.json[.gz]…", help="Questions in SQuAD's or XQuAD's layout.")
     ],
@@ -96,7 +96,7 @@ def pass_gate(
     asked: QuestionSet,
     new: tuple[str, Sequence[Result]],
     old: tuple[str, Sequence[Result]],
-    limits: Limits,
+    limits: GateLimits,
     *,
     as_json: bool,
 ) -> None:

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from corelane.plugins.tune.comparison import Difference, GateReport
+from corelane.plugins.tune.comparison import GateReport, ScoreDifference
 from corelane.plugins.tune.evaluation import Metrics
 
 #: Questions whose answers changed, shown at most.
@@ -44,5 +44,5 @@ def _rows(new: Metrics, old: Metrics) -> list[tuple[str, str, str]]:
     return [*shown, ("ECE", f"{new.ece:.3f}", f"{old.ece:.3f}"), ("failed", f"{new.failed:,}", f"{old.failed:,}")]
 
 
-def _difference(found: Difference) -> tuple[str, str]:
+def _difference(found: ScoreDifference) -> tuple[str, str]:
     return f"{found.by:+.2f}", f"{found.low:+.2f} to {found.high:+.2f}"

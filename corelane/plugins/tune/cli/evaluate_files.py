@@ -6,6 +6,7 @@ every question once. Coverage is the share of questions that get an answer of at
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -54,17 +55,9 @@ def figures(scored: Sequence[Scored]) -> dict[str, Any]:
         (each.confidence if each.answered and each.confidence is not None else -1.0, each.exact == 1.0)
         for each in scored
     ]
-    return {
-        "questions": found.questions,
-        "exact": found.exact,
-        "f1": found.f1,
-        "answerable_f1": found.answerable_f1,
+    return asdict(found) | {
         "unanswerable_accuracy": found.no_answer_accuracy,
-        "ece": found.ece,
-        "coverage": [
-            {"min_precision": point.min_precision, "coverage": point.coverage, "precision": point.precision}
-            for point in precision_curve(scores, LEAST_SCORES)
-        ],
+        "coverage": [asdict(point) for point in precision_curve(scores, LEAST_SCORES)],
     }
 
 

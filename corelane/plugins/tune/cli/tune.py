@@ -20,8 +20,8 @@ from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import CorelaneError
-from corelane.plugins.tune.comparison import Limits
-from corelane.plugins.tune.training.plan import MACHINE, Plan, SoftTargets, TrainingOptions, shares_of
+from corelane.plugins.tune.comparison import GateLimits
+from corelane.plugins.tune.training.plan import MACHINE, SoftTargets, TrainingOptions, TrainingPlan, shares_of
 from corelane.settings import read_settings
 
 #: The folder of runs in a data folder.
@@ -49,7 +49,7 @@ class RunOptions:
 def tune(
     training: Annotated[TrainingOptions, Made(TrainingOptions)],
     options: Annotated[RunOptions, Made(RunOptions)],
-    limits: Annotated[Limits, Made(Limits)],
+    limits: Annotated[GateLimits, Made(GateLimits)],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
     files: Annotated[
         list[str],
@@ -62,13 +62,13 @@ def tune(
 ) -> None:
     """Fine-tune a model on questions with known answers; the same command goes on with an ended run."""
     paths, shares = shares_of(files)
-    follow_plan(Plan(model=model, files=paths, shares=shares, **asdict(training)), options, limits, as_json)
+    follow_plan(TrainingPlan(model=model, files=paths, shares=shares, **asdict(training)), options, limits, as_json)
 
 
 def distil(
     training: Annotated[TrainingOptions, Made(TrainingOptions)],
     options: Annotated[RunOptions, Made(RunOptions)],
-    limits: Annotated[Limits, Made(Limits)],
+    limits: Annotated[GateLimits, Made(GateLimits)],
     teachers: Annotated[
         list[str], typer.Argument(metavar="TEACHER[=WEIGHT]...", help="Models with the student's tokenizer.")
     ],
@@ -86,11 +86,11 @@ def distil(
     paths, shares = shares_of(questions)
     names, weights = shares_of(teachers)
     targets = SoftTargets(tuple(map(str, names)), weights, temperature, teachers_part)
-    plan = Plan(model=into, files=paths, shares=shares, soft_targets=targets, **asdict(training))
+    plan = TrainingPlan(model=into, files=paths, shares=shares, soft_targets=targets, **asdict(training))
     follow_plan(plan, options, limits, as_json)
 
 
-def follow_plan(plan: Plan, options: RunOptions, limits: Limits, as_json: bool) -> None:
+def follow_plan(plan: TrainingPlan, options: RunOptions, limits: GateLimits, as_json: bool) -> None:
     """Train, then compile and judge what came out; exit code 130 if a signal ended the training."""
     require("all", "torch", "transformers", "tokenizers")
     from corelane.plugins.tune.cli.tuned import finish, refusal

@@ -41,7 +41,7 @@ PARAMETERS = frozenset(field.name for field in fields(Parameters))
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Input:
     """A question and the context to look for its answer in."""
 
     question: str
@@ -57,19 +57,19 @@ def take_parameters(usual: Parameters, arguments: dict[str, Any]) -> Parameters:
     return replace(usual, **{name: value for name, value in named.items() if value is not None})
 
 
-def read_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Example] | Iterator[Any]:
+def read_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Input] | Iterator[Any]:
     """Return the examples of a call, or its iterator as it is; raises ValueError or KeyError with the reason."""
     given = _find_inputs(arguments, named)
     if isinstance(given, Iterator):
         return given
-    if isinstance(given, Mapping | Example):
-        return [read_example(given)]
+    if isinstance(given, Mapping | Input):
+        return [read_input(given)]
     if hasattr(given, "__getitem__") and not isinstance(given, Iterable):
         # A data set of torch.
         each: Iterator[Any] = iter(given)
         return each
     if isinstance(given, Iterable) and not isinstance(given, str):
-        return [read_example(each) for each in given]
+        return [read_input(each) for each in given]
     raise ValueError(f"{given!r} is neither a question with its context nor a list of them")
 
 
@@ -78,7 +78,7 @@ def _find_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         raise ValueError(f"Unknown arguments {sorted(unknown)}")
     if arguments:
         if len(arguments) == 2 and all(isinstance(each, str) for each in arguments):
-            return [Example(*arguments)]
+            return [Input(*arguments)]
         return arguments[0] if len(arguments) == 1 else list(arguments)
     for name in LISTS:
         if name in named:
@@ -101,9 +101,9 @@ def _pair_up(questions: Any, contexts: Any) -> list[dict[str, Any]]:
     return [{"question": questions, "context": contexts}]
 
 
-def read_example(given: Any) -> Example:
+def read_input(given: Any) -> Input:
     """Return one example; raises KeyError if a key is missing, ValueError if a text is."""
-    if isinstance(given, Example):
+    if isinstance(given, Input):
         return given
     if not isinstance(given, Mapping):
         raise ValueError(f"{given!r} is no dictionary with the keys question and context")
@@ -116,4 +116,4 @@ def read_example(given: Any) -> Example:
             raise ValueError(f"`{key}` has to be a text, not {type(given[key]).__name__}")
         if not given[key]:
             raise ValueError(f"`{key}` cannot be empty")
-    return Example(given["question"], given["context"])
+    return Input(given["question"], given["context"])

@@ -15,7 +15,7 @@ from corelane.artifacts.manifest import model_name
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.plugins.tune.in_process.inputs import Example, Parameters, read_example, read_inputs, take_parameters
+from corelane.plugins.tune.in_process.inputs import Input, Parameters, read_input, read_inputs, take_parameters
 from corelane.plugins.tune.in_process.task import Ask, PipelineTask
 from corelane.settings import Settings, read_settings
 
@@ -87,10 +87,10 @@ class QuestionAnsweringPipeline:
             )
 
     def _answer_iterator(self, inputs: Iterator[Any], parameters: Parameters, size: int) -> Iterator[Answers]:
-        while examples := [read_example(each) for each in islice(inputs, size)]:
+        while examples := [read_input(each) for each in islice(inputs, size)]:
             yield from self._answer(examples, parameters)
 
-    def _answer(self, examples: Sequence[Example], parameters: Parameters) -> Iterator[Answers]:
+    def _answer(self, examples: Sequence[Input], parameters: Parameters) -> Iterator[Answers]:
         asked = [Ask(each.question, each.context, parameters=parameters) for each in examples]
         for example, result in zip(examples, self._runner.answer(asked), strict=True):
             if result["error"] is not None:

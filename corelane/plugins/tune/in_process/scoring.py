@@ -31,7 +31,7 @@ class WindowLogits(NamedTuple):
     null_end: float
 
 
-class Answer(NamedTuple):
+class ScoredSpan(NamedTuple):
     """An answer's score, and its place in the context."""
 
     score: float
@@ -73,21 +73,21 @@ def _share(logits: Floats, null: float) -> tuple[Floats, float]:
 
 def merge_windows(
     text: str, windows: Sequence[WindowScores], places: Places, *, top_k: int, with_null: bool
-) -> list[Answer]:
+) -> list[ScoredSpan]:
     """Return the ``top_k`` best answers, best first.
 
     ``places`` are the characters that a token stands for: its own, or those of its word. ``with_null`` lets no answer,
     an empty one, compete by its smallest score of all windows.
     """
-    found: dict[str, Answer] = {}
+    found: dict[str, ScoredSpan] = {}
     for window in windows:
         for first, last, score in zip(window.starts, window.ends, window.scores.tolist(), strict=True):
             start, end = int(places[first, 0]), int(places[last, 1])
             known = found.get(key := text[start:end].lower())
-            found[key] = Answer(score, start, end) if known is None else known._replace(score=known.score + score)
+            found[key] = ScoredSpan(score, start, end) if known is None else known._replace(score=known.score + score)
     answers = list(found.values())
     if with_null:
-        answers.append(Answer(min((window.null for window in windows), default=0.0), 0, 0))
+        answers.append(ScoredSpan(min((window.null for window in windows), default=0.0), 0, 0))
     return sorted(answers, key=lambda answer: -answer.score)[:top_k]
 
 

@@ -8,7 +8,7 @@ that it has seen.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from corelane.engine.text.tokenize import Context, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput, ModelRefused
 from corelane.plugins.tune.training.examples import Example
+from corelane.plugins.tune.training.plan import TrainingOptions
 
 #: Texts tokenized at a time.
 TOKENIZED_AT_ONCE = 2048
@@ -45,7 +46,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TokenizedExample:
     """An example in tokens: its answers are the first and last token of its context."""
 
     example: Example
@@ -78,22 +79,11 @@ class Filled:
     last: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How examples become rows: most tokens a row, tokens a batch, the share of made-up unanswerable rows, the seed.
+class Dataset:
+    """The examples of all files in tokens, with the share of each file that an epoch reads.
 
     With ``fixed`` an item is cut, and gets another passage, in the same way in every epoch.
     """
-
-    max_length: int
-    batch_tokens: int
-    negatives: float
-    seed: int
-    fixed: bool = False
-
-
-class Dataset:
-    """The examples of all files in tokens, with the share of each file that an epoch reads."""
 
     def __init__(
         self,
@@ -101,10 +91,13 @@ class Dataset:
         shares: Sequence[float],
         tokenizer: Tokenizer,
         spec: TokenizerSpec,
-        reading: Reading,
+        options: TrainingOptions,
+        *,
+        fixed: bool = False,
     ) -> None:
-        self.reading = reading
-        self.items: list[Item] = []
+        self.options = options
+        self._fixed = fixed
+        self.items: list[TokenizedExample] = []
         self._shares = shares
         template = spec.layout()
         if template.null_last or not template.before:
@@ -113,12 +106,12 @@ class Dataset:
             )
         self._specials = template.specials
         self._around_question = len(template.before) + len(template.between)
-        self._task = QuestionAnsweringTask(tokenizer, spec, reading.max_length)
+        self._task = QuestionAnsweringTask(tokenizer, spec, options.max_length)
         self._bounds: list[tuple[int, int]] = []
         contexts: dict[str, Context] = {}
         for file in files:
             first = len(self.items)
-            self.items += tokenize_examples(file, tokenizer, contexts, reading.max_length - self._specials)
+            self.items += tokenize_examples(file, tokenizer, contexts, options.max_length - self._specials)
             self._bounds.append((first, len(self.items)))
         self._passages = passages_by_group(self.items)
         if not self.items:
@@ -126,14 +119,14 @@ class Dataset:
 
     def epoch(self, number: int) -> list[list[Row]]:
         """Return the batches of an epoch, in order."""
-        rng = np.random.default_rng((self.reading.seed, 1, number))
+        rng = np.random.default_rng((self.options.seed, 1, number))
         rows = [row for item in self._drawn(number) for row in self._rows_of(item, number)]
         rng.shuffle(rows)
-        return list(make_batches(rows, self.reading.batch_tokens, rng))
+        return list(make_batches(rows, self.options.batch_tokens, rng))
 
     def fill(self, rows: Sequence[Row]) -> Filled:
         """Return the arrays of some rows, and where their answers are."""
-        bucket = Bucket(length=width_of(rows, self.reading.max_length), rows=len(rows))
+        bucket = Bucket(length=width_of(rows, self.options.max_length), rows=len(rows))
         shown = [self._shown(row) for row in rows]
         batch = self._task.fill(bucket, shown, len(rows))
         spans = [
@@ -150,7 +143,7 @@ class Dataset:
         query = Query(item.example.question, "")
         return TokenizedQuery(query, item.question, context, [window], self._context_at(item)), window
 
-    def _context_at(self, item: Item) -> int:
+    def _context_at(self, item: TokenizedExample) -> int:
         return self._around_question + len(item.question)
 
     def _spans_of(self, row: Row, context_at: int) -> list[Span]:
@@ -164,15 +157,15 @@ class Dataset:
             count = end - first
             if not count:
                 continue
-            order = first + np.random.default_rng((self.reading.seed, 2, file)).permutation(count)
+            order = first + np.random.default_rng((self.options.seed, 2, file)).permutation(count)
             begin, stop = round(epoch * share * count), round((epoch + 1) * share * count)
             yield from (int(order[at % count]) for at in range(begin, stop))
 
     def _rows_of(self, number: int, epoch: int) -> Iterator[Row]:
         """Yield an item's row, and for some answerable items one with another passage of the article."""
-        rng = np.random.default_rng((self.reading.seed, 3, 0 if self.reading.fixed else epoch, number))
+        rng = np.random.default_rng((self.options.seed, 3, 0 if self._fixed else epoch, number))
         yield self._cut(number, number, rng)
-        if self.items[number].answers and rng.random() < self.reading.negatives:
+        if self.items[number].answers and rng.random() < self.options.negatives:
             other = self._other_passage(number, rng)
             if other is not None:
                 yield self._cut(number, other, rng)
@@ -181,7 +174,7 @@ class Dataset:
         """Cut a passage to the row's room, around one of the answers and at a random place."""
         item, tokens = self.items[number], len(self.items[passage].context)
         beside = self._specials + len(item.question)
-        room = min(tokens, self.reading.max_length - beside)
+        room = min(tokens, self.options.max_length - beside)
         low, high = 0, tokens - room
         if passage == number and item.answers and high:
             first, last = item.answers[int(rng.integers(len(item.answers)))]
@@ -209,7 +202,7 @@ class Dataset:
 
 def tokenize_examples(
     examples: Sequence[Example], tokenizer: Tokenizer, contexts: dict[str, Context], room: int
-) -> Iterator[Item]:
+) -> Iterator[TokenizedExample]:
     """Yield examples in tokens; those whose question or answers leave no room in a row are left out.
 
     ``contexts`` keeps the tokens of each passage once.
@@ -226,7 +219,7 @@ def tokenize_examples(
             left = room - len(question)
             fitting = tuple(span for span in answers if span[1] - span[0] < left)
             if left >= room // 2 and len(context) and (fitting or not answers):
-                yield Item(example, question.ids, context, fitting)
+                yield TokenizedExample(example, question.ids, context, fitting)
 
 
 def token_span(context: Context, start: int, end: int) -> Span:
@@ -236,7 +229,7 @@ def token_span(context: Context, start: int, end: int) -> Span:
     return min(first, len(context) - 1), max(min(first, len(context) - 1), last)
 
 
-def passages_by_group(items: Sequence[Item]) -> dict[str, list[int]]:
+def passages_by_group(items: Sequence[TokenizedExample]) -> dict[str, list[int]]:
     """Return for each article one item of each of its passages."""
     first: dict[tuple[str, str], int] = {}
     for number, item in enumerate(items):
@@ -291,8 +284,3 @@ def width_of(rows: Sequence[Row], most: int | None = None) -> int:
     """Return how wide some rows are with their padding, at most ``most``."""
     width = math.ceil(max(row.length for row in rows) / WIDTHS) * WIDTHS
     return width if most is None else min(width, most)
-
-
-def bounded(reading: Reading, max_positions: int | None) -> Reading:
-    """Return the reading with rows no longer than the network reads."""
-    return reading if max_positions is None else replace(reading, max_length=min(reading.max_length, max_positions))

@@ -173,7 +173,7 @@ def _place_of(content: bytes, place: str, entry: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class ExampleSplit:
     """Examples of each training file, and the development part; ``dropped`` counts those that were in neither."""
 
     train: list[list[Example]]
@@ -183,7 +183,7 @@ class Split:
 
 def split_examples(
     files: Sequence[Sequence[Example]], dev: Sequence[Example], set_aside: Iterable[str], share: float
-) -> Split:
+) -> ExampleSplit:
     """Set whole groups aside for development, and drop training examples that share a group or passage with it.
 
     ``set_aside`` names groups of the first file by title. If neither they nor ``dev`` are given, every n-th group of
@@ -203,7 +203,7 @@ def split_examples(
     dropped = sum(map(len, files)) - sum(map(len, train)) - (len(chosen) - len(dev))
     if not train[0]:
         raise InvalidInput("nothing is left to train on: every question shares its article with the development part")
-    return Split(train, chosen, dropped)
+    return ExampleSplit(train, chosen, dropped)
 
 
 def squad_layout(examples: Iterable[Example]) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from corelane.plugins.tune.training.dataset import Dataset, Filled, Row, passes
 from corelane.plugins.tune.training.evaluator import Evaluator
 from corelane.plugins.tune.training.loss import log_shares, marginal_loss, readable
 from corelane.plugins.tune.training.network import TrainableModel, arguments
-from corelane.plugins.tune.training.progress import Progress, Say
-from corelane.plugins.tune.training.weights import Fp32Weights, Recipe
+from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.plugins.tune.training.progress import Say, TrainingProgress
+from corelane.plugins.tune.training.weights import Fp32Weights
 
 #: Files and folders of a run.
 CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
@@ -31,24 +32,8 @@ CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
 Objective = Callable[[list[Row], Filled, Tensor, Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How long a run learns, and when it looks up.
-
-    ``judged`` is how often an epoch the development part is judged; after ``patience`` judgements without a better one
-    the run ends. ``checkpoint_s`` is the time between checkpoints.
-    """
-
-    epochs: int
-    judged: int
-    patience: int
-    checkpoint_s: float
-    seed: int
-    recipe: Recipe
-
-
 @dataclass
-class Record:
+class RunRecord:
     """Where a run is: steps done, the best judgement, judgements since, and the time taken."""
 
     step: int = 0
@@ -66,41 +51,43 @@ class Training:
         model: TrainableModel,
         dataset: Dataset,
         evaluator: Evaluator,
-        schedule: Schedule,
+        options: TrainingOptions,
+        checkpoint_s: float,
         folder: Path,
         objective: Objective | None = None,
     ) -> None:
-        """``objective`` is the loss; the marginal loss if not given."""
+        """``checkpoint_s`` is the time between checkpoints; ``objective`` the loss, the marginal loss if not given."""
         self._model = model
         self._dataset = dataset
         self._evaluator = evaluator
-        self._schedule = schedule
+        self._options = options
+        self._checkpoint_s = checkpoint_s
         self._folder = folder
         self._objective = objective
-        self._weights = Fp32Weights(model.weights, schedule.recipe, model.start)
-        self._record = Record()
+        self._weights = Fp32Weights(model.weights, options, model.start)
+        self._record = RunRecord()
 
-    def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> Record | None:
+    def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> RunRecord | None:
         """Train, or go on where the folder's last checkpoint is; None if ``stopped`` says so, after a checkpoint.
 
         The best average of the weights is kept in the folder.
         """
-        sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._schedule.epochs)]
+        sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._options.epochs)]
         record = self._record
         if (kept := last_checkpoint(self._folder / CHECKPOINTS)) is not None:
             self._weights.restore(kept[0])
-            record = self._record = Record(**kept[1])
+            record = self._record = RunRecord(**kept[1])
             say(f"going on after step {record.step:,} of {sum(sizes):,}")
-        marks, saved = judged_after(sizes, self._schedule.judged), time.monotonic()
-        with closing(Progress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
+        marks, saved = judged_after(sizes, self._options.judged), time.monotonic()
+        with closing(TrainingProgress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
             for epoch, rows in batches(self._dataset, sizes, record.step):
-                if record.since_best >= self._schedule.patience:
+                if record.since_best >= self._options.patience:
                     break
                 self._step(epoch, rows, sum(sizes), progress)
                 if record.step in marks:
                     self._look_up(progress)
                 ends = stopped()
-                if record.step in marks or ends or time.monotonic() - saved >= self._schedule.checkpoint_s:
+                if record.step in marks or ends or time.monotonic() - saved >= self._checkpoint_s:
                     record.elapsed_s = progress.elapsed_s
                     write_checkpoint(self._folder / CHECKPOINTS, record.step, self._weights.state(), vars(record))
                     saved = time.monotonic()
@@ -108,16 +95,16 @@ class Training:
                     return None
         return record
 
-    def _step(self, epoch: int, rows: list[Row], steps: int, progress: Progress) -> None:
+    def _step(self, epoch: int, rows: list[Row], steps: int, progress: TrainingProgress) -> None:
         record = self._record
         # A step's random numbers follow from its number: a resumed run draws the same.
-        torch.manual_seed((self._schedule.seed << 32) + record.step)
+        torch.manual_seed((self._options.seed << 32) + record.step)
         loss = run_step(self._model, self._dataset, rows, self._objective)
         norm = self._weights.step(record.step, steps)
         record.step += 1
         progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
 
-    def _look_up(self, progress: Progress) -> None:
+    def _look_up(self, progress: TrainingProgress) -> None:
         """Evaluate the average of the weights, and keep it if it is the best."""
         record, weights, module = self._record, self._weights, self._model.module
         weights.show(weights.average)

@@ -89,7 +89,7 @@ class SoftTargets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(TrainingOptions):
+class TrainingPlan(TrainingOptions):
     """What a run learns, and how. Two runs with the same plan on the same machine end with the same weights."""
 
     model: str

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from corelane.domain.backlog_forecast import duration
+
 #: A line for the reader at most this often.
 SAID_EVERY_S = 15.0
 
@@ -18,7 +20,7 @@ FRESH = 0.05
 Say = Callable[[str], None]
 
 
-class Progress:
+class TrainingProgress:
     """The log of one run, and its speed."""
 
     def __init__(self, path: Path, say: Say, step: int, elapsed_s: float) -> None:
@@ -74,16 +76,6 @@ class Progress:
     def _write(self, entry: dict[str, Any]) -> None:
         rounded = {name: float(f"{v:.6g}") if isinstance(v, float) else v for name, v in entry.items()}
         self._file.write(json.dumps(rounded | {"elapsed_s": round(self.elapsed_s, 1)}) + "\n")
-
-
-def duration(seconds: float) -> str:
-    """Return a duration for readers, to two units."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    if minutes < 100:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _step_of(line: bytes) -> float:

@@ -15,18 +15,18 @@ import torch
 
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.source import find_source
+from corelane.domain.backlog_forecast import duration
 from corelane.engine.cores import keep_memory
 from corelane.errors import SetupError
 from corelane.plugins.tune.training.checkpoints import read_tensors
-from corelane.plugins.tune.training.dataset import Dataset, Reading, bounded
+from corelane.plugins.tune.training.dataset import Dataset
 from corelane.plugins.tune.training.evaluator import Evaluator
-from corelane.plugins.tune.training.examples import Example, Split, read_examples, split_examples, squad_layout
-from corelane.plugins.tune.training.loop import BEST, Schedule, Training
+from corelane.plugins.tune.training.examples import Example, ExampleSplit, read_examples, split_examples, squad_layout
+from corelane.plugins.tune.training.loop import BEST, Training
 from corelane.plugins.tune.training.network import TrainableModel, load_trainable, save, save_start
-from corelane.plugins.tune.training.plan import Plan
-from corelane.plugins.tune.training.progress import Say, duration
+from corelane.plugins.tune.training.plan import TrainingPlan
+from corelane.plugins.tune.training.progress import Say
 from corelane.plugins.tune.training.teachers import consult, follow
-from corelane.plugins.tune.training.weights import Recipe
 
 #: Files and folders of a run beside those of its loop.
 RUN, LOCK, START, MODEL, DEV = "run.json", "lock", "start", "model", "dev.json"
@@ -45,7 +45,7 @@ class Finished:
 
 
 def tune(
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     models_dir: Path,
     say: Say,
@@ -60,8 +60,8 @@ def tune(
 
 
 def _follow(
-    plan: Plan,
-    split: Split,
+    plan: TrainingPlan,
+    split: ExampleSplit,
     folder: Path,
     models_dir: Path,
     say: Say,
@@ -71,19 +71,21 @@ def _follow(
     keep_memory()
     torch.set_num_threads(plan.threads)
     model = load_trainable(folder / START, plan.precision, plan.dropout, plan.frozen)
-    dataset = Dataset(split.train, plan.shares, model.source.tokenizer, model.source.spec, reading_of(plan, model))
-    evaluator = Evaluator(split.dev, model.source, dataset.reading.max_length)
+    source, targets = model.source, plan.soft_targets
+    plan = replace(plan, max_length=min(plan.max_length, source.max_positions or plan.max_length))
+    # Teachers read each row once, so with them rows are the same in every epoch.
+    dataset = Dataset(split.train, plan.shares, source.tokenizer, source.spec, plan, fixed=targets is not None)
+    evaluator = Evaluator(split.dev, source, plan.max_length)
     say(introduce(split, dataset, evaluator, model))
     write_dev(split.dev, folder / DEV)
     objective = None
-    if plan.soft_targets is not None:
-        table = consult(plan.soft_targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
+    if targets is not None:
+        table = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
         if table is None:
             return None
-        objective = follow(table, plan.soft_targets)
-    record = Training(model, dataset, evaluator, schedule_of(plan, checkpoint_s), folder, objective).follow(
-        say, stopped
-    )
+        objective = follow(table, targets)
+    training = Training(model, dataset, evaluator, plan, checkpoint_s, folder, objective)
+    record = training.follow(say, stopped)
     if record is None:
         return None
     save_best(folder, plan)
@@ -110,14 +112,14 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def read_split(plan: Plan) -> Split:
+def read_split(plan: TrainingPlan) -> ExampleSplit:
     """Read and check every file of a plan, and set the development part aside."""
     files = [read_examples(path)[: plan.limit] for path in plan.files]
     dev = [each for path in plan.dev or () for each in read_examples(path)]
     return split_examples(files, dev, plan.set_aside or (), plan.dev_share)
 
 
-def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
+def open_run(plan: TrainingPlan, folder: Path, models_dir: Path) -> TrainingPlan:
     """Begin a run in its folder, or check that the folder's run is this one; return the plan with its threads.
 
     Sums differ in their last bits by the number of threads, so a run keeps the number that it began with.
@@ -143,20 +145,7 @@ def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
     return replace(plan, threads=known["threads"])
 
 
-def reading_of(plan: Plan, model: TrainableModel) -> Reading:
-    """Return how the plan's examples become rows of this network."""
-    fixed = plan.soft_targets is not None
-    reading = Reading(plan.max_length, plan.batch_tokens, plan.negatives, plan.seed, fixed)
-    return bounded(reading, model.source.max_positions)
-
-
-def schedule_of(plan: Plan, checkpoint_s: float) -> Schedule:
-    """Return how long the plan's run is."""
-    recipe = Recipe(plan.learning_rate, plan.warm_up, plan.weight_decay, plan.clip, plan.average)
-    return Schedule(plan.epochs, plan.judged, plan.patience, checkpoint_s, plan.seed, recipe)
-
-
-def introduce(split: Split, dataset: Dataset, evaluator: Evaluator, model: TrainableModel) -> str:
+def introduce(split: ExampleSplit, dataset: Dataset, evaluator: Evaluator, model: TrainableModel) -> str:
     """Return a sentence on what is about to be learnt."""
     asked = sum(map(len, split.train))
     unanswerable = sum(not each.answers for file in split.train for each in file)
@@ -175,7 +164,7 @@ def write_dev(examples: Sequence[Example], path: Path) -> None:
     path.write_text(json.dumps(squad_layout(examples), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def save_best(folder: Path, plan: Plan) -> None:
+def save_best(folder: Path, plan: TrainingPlan) -> None:
     """Write the best average of a run as a model. What did not learn is as it was at the start."""
     weights, figures = read_tensors(folder / BEST)
     with quiet_transformers():

@@ -5,42 +5,33 @@ tensors, one with weight decay and one without, so that a step is a few passes o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from corelane.errors import SetupError
+from corelane.plugins.tune.training.plan import TrainingOptions
 
 #: Adam's two averages; 0.98 forgets a gradient in 50 steps, as is usual for transformers.
 BETAS = (0.9, 0.98)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How weights move: peak learning rate, share of warm-up, weight decay, largest gradient, the average's decay."""
-
-    learning_rate: float
-    warm_up: float
-    weight_decay: float
-    clip: float
-    average: float
-
-
-def rate_at(step: int, steps: int, recipe: Recipe) -> float:
+def rate_at(step: int, steps: int, options: TrainingOptions) -> float:
     """Return the learning rate of a step, counted from 0: it rises over the warm-up, then falls to 0."""
-    rising = max(1, round(recipe.warm_up * steps))
+    rising = max(1, round(options.warm_up * steps))
     if step < rising:
-        return recipe.learning_rate * (step + 1) / rising
-    return recipe.learning_rate * max(0.0, (steps - step) / max(1, steps - rising))
+        return options.learning_rate * (step + 1) / rising
+    return options.learning_rate * max(0.0, (steps - step) / max(1, steps - rising))
 
 
 class Fp32Weights:
     """The fp32 weights of a network, the optimiser's state, and the moving average."""
 
-    def __init__(self, weights: Mapping[str, nn.Parameter], recipe: Recipe, exact: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, weights: Mapping[str, nn.Parameter], options: TrainingOptions, exact: Mapping[str, Tensor]
+    ) -> None:
         """``exact`` are the weights in fp32 by name, as the network's own are rounded."""
-        self._recipe = recipe
+        self._options = options
         self._names = [
             [name for name, each in weights.items() if (each.dim() > 1) == decays] for decays in (True, False)
         ]
@@ -50,9 +41,9 @@ class Fp32Weights:
         self.average = [each.detach().clone() for each in self.flat]
         groups = [
             {"params": [each], "weight_decay": decay}
-            for each, decay in zip(self.flat, (recipe.weight_decay, 0.0), strict=True)
+            for each, decay in zip(self.flat, (options.weight_decay, 0.0), strict=True)
         ]
-        self._optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=BETAS, fused=True)
+        self._optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=BETAS, fused=True)
 
     def step(self, step: int, steps: int) -> float:
         """Move the weights by the network's gradients and clear these; return the gradient's norm.
@@ -65,15 +56,15 @@ class Fp32Weights:
         norm = torch.stack([each.norm() for each in gradients]).norm()
         if not torch.isfinite(norm):
             raise SetupError(f"the gradient of step {step + 1:,} is not finite: take a lower --learning-rate")
-        scale = (self._recipe.clip / (norm + 1e-6)).clamp(max=1.0)
+        scale = (self._options.clip / (norm + 1e-6)).clamp(max=1.0)
         for master, gradient in zip(self.flat, gradients, strict=True):
             master.grad = gradient.mul_(scale)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate_at(step, steps, self._recipe)
+            group["lr"] = rate_at(step, steps, self._options)
         self._optimizer.step()
         self._optimizer.zero_grad()
         # At first the average follows closely: it would keep the start for a thousand steps.
-        keep = min(self._recipe.average, (1 + step) / (10 + step))
+        keep = min(self._options.average, (1 + step) / (10 + step))
         for average, master in zip(self.average, self.flat, strict=True):
             average.lerp_(master.detach(), 1 - keep)
         self.show(self.flat)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corelane.plugins.tune.in_process.inputs import Example, Parameters, read_inputs, take_parameters
+from corelane.plugins.tune.in_process.inputs import Input, Parameters, read_inputs, take_parameters
 
 ONE, OTHER = {"question": "Who?", "context": "Ada"}, {"question": "Where?", "context": "Paris"}
 
@@ -26,7 +26,7 @@ ONE, OTHER = {"question": "Who?", "context": "Ada"}, {"question": "Where?", "con
     ],
 )
 def test_forms_of_a_call(arguments: tuple[Any, ...], named: dict[str, Any], expected: list[dict[str, str]]) -> None:
-    assert read_inputs(arguments, named) == [Example(**each) for each in expected]
+    assert read_inputs(arguments, named) == [Input(**each) for each in expected]
 
 
 def test_iterator_is_not_read_ahead() -> None:

@@ -11,7 +11,6 @@ from corelane.errors import ModelRefused
 from corelane.plugins.tune.training.dataset import (
     PASS_TOKENS,
     Dataset,
-    Reading,
     Row,
     make_batches,
     passes,
@@ -20,9 +19,10 @@ from corelane.plugins.tune.training.dataset import (
     width_of,
 )
 from corelane.plugins.tune.training.examples import Example, read_examples
+from corelane.plugins.tune.training.plan import TrainingOptions
 from tests.plugins.tune.training.made import make_document, write_document
 
-READING = Reading(max_length=48, batch_tokens=200, negatives=0.0, seed=5)
+OPTIONS = TrainingOptions(max_length=48, batch_tokens=200, negatives=0.0, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def long_example(answer_at: int) -> Example:
 
 
 def test_every_answer_is_where_the_row_says(tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]) -> None:
-    dataset = Dataset([examples], [1.0], tokenizer, spec, READING)
+    dataset = Dataset([examples], [1.0], tokenizer, spec, OPTIONS)
     seen = 0
     for rows in dataset.epoch(0):
         filled = dataset.fill(rows)
@@ -69,11 +69,11 @@ def test_every_answer_is_where_the_row_says(tokenizer: Tokenizer, spec: Tokenize
 def test_a_long_passage_is_cut_around_its_answer_at_random_places(
     tokenizer: Tokenizer, spec: TokenizerSpec, answer_at: int
 ) -> None:
-    dataset = Dataset([[long_example(answer_at)]], [1.0], tokenizer, spec, READING)
+    dataset = Dataset([[long_example(answer_at)]], [1.0], tokenizer, spec, OPTIONS)
     starts = set()
     for epoch in range(20):
         [[row]] = dataset.epoch(epoch)
-        assert row.length == READING.max_length
+        assert row.length == OPTIONS.max_length
         [[(first, last)]] = dataset.fill([row]).spans
         assert tokenizer.decode(dataset.fill([row]).batch.input_ids[0, first : last + 1].tolist()) == "paris"
         starts.add(row.start)
@@ -81,14 +81,14 @@ def test_a_long_passage_is_cut_around_its_answer_at_random_places(
 
 
 def test_fixed_rows_are_the_same_in_every_epoch(tokenizer: Tokenizer, spec: TokenizerSpec) -> None:
-    dataset = Dataset([[long_example(100)]], [1.0], tokenizer, spec, replace(READING, fixed=True))
+    dataset = Dataset([[long_example(100)]], [1.0], tokenizer, spec, OPTIONS, fixed=True)
     assert len({row for epoch in range(9) for [row] in dataset.epoch(epoch)}) == 1
 
 
 def test_epochs_follow_from_the_seed_and_differ(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
-    reading = replace(READING, negatives=0.5)
+    reading = replace(OPTIONS, negatives=0.5)
     one, same = (Dataset([examples], [1.0], tokenizer, spec, reading) for _ in range(2))
     other = Dataset([examples], [1.0], tokenizer, spec, replace(reading, seed=6))
     assert one.epoch(1) == same.epoch(1)
@@ -99,7 +99,7 @@ def test_epochs_follow_from_the_seed_and_differ(
 def test_a_share_takes_each_question_equally_often_over_the_epochs(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
-    dataset = Dataset([examples, examples], [0.25, 2.0], tokenizer, spec, READING)
+    dataset = Dataset([examples, examples], [0.25, 2.0], tokenizer, spec, OPTIONS)
     counts = np.zeros(len(dataset.items), dtype=int)
     for epoch in range(4):
         drawn = [row.item for rows in dataset.epoch(epoch) for row in rows]
@@ -112,7 +112,7 @@ def test_a_share_takes_each_question_equally_often_over_the_epochs(
 def test_made_up_unanswerable_rows_read_another_passage_of_the_article_without_the_answer(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example]
 ) -> None:
-    dataset = Dataset([examples], [1.0], tokenizer, spec, replace(READING, negatives=1.0))
+    dataset = Dataset([examples], [1.0], tokenizer, spec, replace(OPTIONS, negatives=1.0))
     made = [row for rows in dataset.epoch(0) for row in rows if row.passage != row.item]
     assert len(made) > 10
     for row in made:
@@ -158,4 +158,4 @@ def test_a_model_whose_rows_begin_with_no_token_of_their_own_is_refused(
     tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example], template: Template
 ) -> None:
     with pytest.raises(ModelRefused, match="no first token"):
-        Dataset([examples], [1.0], tokenizer, spec.model_copy(update={"template": template}), READING)
+        Dataset([examples], [1.0], tokenizer, spec.model_copy(update={"template": template}), OPTIONS)

@@ -3,7 +3,8 @@ import math
 import torch
 
 from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss, readable
-from corelane.plugins.tune.training.weights import Recipe, rate_at
+from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.plugins.tune.training.weights import rate_at
 
 CONTEXT_AT, LAST = torch.tensor([3, 2]), torch.tensor([6, 5])
 
@@ -48,8 +49,8 @@ def test_a_student_like_its_teacher_is_at_no_distance() -> None:
 
 
 def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
-    recipe = Recipe(learning_rate=1.0, warm_up=0.1, weight_decay=0.0, clip=1.0, average=0.9)
-    rates = [rate_at(step, 100, recipe) for step in range(100)]
+    options = TrainingOptions(learning_rate=1.0, warm_up=0.1)
+    rates = [rate_at(step, 100, options) for step in range(100)]
     assert rates.index(max(rates)) in (9, 10)
     assert max(rates) == 1.0
     assert rates[10:] == sorted(rates[10:], reverse=True)

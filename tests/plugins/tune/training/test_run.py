@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from corelane.errors import ModelRefused, SetupError
 from corelane.plugins.tune.training.checkpoints import PATTERN, last_checkpoint
 from corelane.plugins.tune.training.loop import BEST, CHECKPOINTS, LOG
-from corelane.plugins.tune.training.plan import Plan, shares_of
+from corelane.plugins.tune.training.plan import TrainingPlan, shares_of
 from corelane.plugins.tune.training.run import alone, tune
 from tests.integration.conftest import wait_for
 from tests.plugins.tune.training.made import make_document, write_document
@@ -32,9 +32,9 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingPlan:
     path = write_document(tmp_path_factory.mktemp("tune") / "q.json", make_document(articles=12))
-    return Plan(
+    return TrainingPlan(
         model=str(tiny_model),
         files=(path,),
         shares=(1.0,),
@@ -54,7 +54,7 @@ def plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def whole_run(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole_run(plan: TrainingPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the plan without a break."""
     folder = tmp_path_factory.mktemp("tune") / "whole"
     assert tune(plan, folder, folder, lambda _: None) is not None
@@ -85,18 +85,20 @@ tune(read_plan(Path(sys.argv[2])), folder, folder, print, checkpoint_s=0.0)
 """
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> TrainingPlan:
     data = json.loads(path.read_text())
-    return Plan(**data | {"files": tuple(map(Path, data["files"])), "shares": tuple(data["shares"])})
+    return TrainingPlan(**data | {"files": tuple(map(Path, data["files"])), "shares": tuple(data["shares"])})
 
 
-def write_plan(plan: Plan, path: Path) -> Path:
-    data = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+def write_plan(plan: TrainingPlan, path: Path) -> Path:
+    data = {name: getattr(plan, name) for name in TrainingPlan.__dataclass_fields__}
     path.write_text(json.dumps(data | {"files": [str(each) for each in plan.files]}))
     return path
 
 
-def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(plan: Plan, whole_run: Path, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
+    plan: TrainingPlan, whole_run: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     given = write_plan(plan, tmp_path / "plan.json")
     run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(given)], stdout=subprocess.DEVNULL)
@@ -124,7 +126,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(plan: Plan, whole_
     assert figures == [[each for each in entry.items() if each[0] != "elapsed_s"] for entry in entries(whole_run)]
 
 
-def test_a_run_that_is_told_to_stop_keeps_a_checkpoint(plan: Plan, tmp_path: Path) -> None:
+def test_a_run_that_is_told_to_stop_keeps_a_checkpoint(plan: TrainingPlan, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = iter([False, True])
     assert tune(plan, folder, folder, lambda _: None, lambda: next(asked)) is None
@@ -133,13 +135,15 @@ def test_a_run_that_is_told_to_stop_keeps_a_checkpoint(plan: Plan, tmp_path: Pat
     assert kept[1]["step"] == 2
 
 
-def test_a_finished_run_is_not_trained_again(plan: Plan, whole_run: Path) -> None:
+def test_a_finished_run_is_not_trained_again(plan: TrainingPlan, whole_run: Path) -> None:
     before = (whole_run / LOG).read_bytes()
     assert tune(plan, whole_run, whole_run, lambda _: None) is not None
     assert (whole_run / LOG).read_bytes() == before
 
 
-def test_a_folder_of_another_run_is_refused_with_what_differs(plan: Plan, whole_run: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_run_is_refused_with_what_differs(
+    plan: TrainingPlan, whole_run: Path, tmp_path: Path
+) -> None:
     with pytest.raises(SetupError, match=r"another run, with epochs 4 and not 5"):
         tune(replace(plan, epochs=5), whole_run, whole_run, lambda _: None)
     changed = write_document(tmp_path / "q.json", make_document(articles=12, seed=4))
@@ -147,24 +151,24 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(plan: Plan, whole_
         tune(replace(plan, files=(changed,)), whole_run, whole_run, lambda _: None)
 
 
-def test_two_processes_never_train_in_one_folder(plan: Plan, tmp_path: Path) -> None:
+def test_two_processes_never_train_in_one_folder(plan: TrainingPlan, tmp_path: Path) -> None:
     with alone(tmp_path), pytest.raises(SetupError, match="another process trains"):
         tune(plan, tmp_path, tmp_path, lambda _: None)
 
 
-def test_a_gradient_that_is_not_finite_ends_the_run_with_advice(plan: Plan, tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_run_with_advice(plan: TrainingPlan, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="lower --learning-rate"):
         tune(replace(plan, learning_rate=1e30, clip=1e30, warm_up=0.0), tmp_path, tmp_path, lambda _: None)
 
 
-def test_a_run_ends_early_where_nothing_improves(plan: Plan, tmp_path: Path) -> None:
+def test_a_run_ends_early_where_nothing_improves(plan: TrainingPlan, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     idle = replace(plan, learning_rate=1e-12, patience=1)
     assert tune(idle, folder, folder, lambda _: None) is not None
     assert len([each for each in entries(folder) if "judged" in each]) == 2
 
 
-def test_words_can_be_kept_as_they_are(plan: Plan, tmp_path: Path, tiny_model: Path) -> None:
+def test_words_can_be_kept_as_they_are(plan: TrainingPlan, tmp_path: Path, tiny_model: Path) -> None:
     folder = tmp_path / "run"
     assert tune(replace(plan, frozen=True, epochs=1, precision="bf16"), folder, folder, lambda _: None) is not None
     before, after = (load_file(each / "model.safetensors") for each in (tiny_model, folder / "model"))
@@ -174,7 +178,7 @@ def test_words_can_be_kept_as_they_are(plan: Plan, tmp_path: Path, tiny_model: P
 
 
 def test_a_base_model_gets_a_new_head_and_other_models_are_refused(
-    plan: Plan, tmp_path: Path, tiny_model: Path
+    plan: TrainingPlan, tmp_path: Path, tiny_model: Path
 ) -> None:
     from transformers import BertConfig, BertModel
 

@@ -148,7 +148,7 @@ def test_damaged_calibration_is_refused_with_the_way_out(tiny_artifact: Artifact
     whole = path.read_text()
     for content in (whole.replace("-1.3", "-1.2"), whole[: len(whole) // 2], "", whole.replace('"slope": 2.0', "{")):
         path.write_text(content)
-        with pytest.raises(ArtifactRefused, match="corelane calibrate"):
+        with pytest.raises(ArtifactRefused, match="calibrate the model again"):
             Runner.open(FixedBackend(), artifact)
     Runner.open(FixedBackend(), artifact, calibrated=False)
 

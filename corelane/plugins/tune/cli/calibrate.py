@@ -6,7 +6,7 @@ the model.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-@dataclass(frozen=True, slots=True)
-class UnseenMetrics:
-    """How good a calibration is on questions that it was not fitted on, and the effects of precisions there."""
-
-    metrics: Metrics
-    precisions: Sequence[PrecisionPoint]
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        return asdict(self.metrics) | {"precisions": [asdict(each) for each in self.precisions]}
-
-
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's v2.0 layout.")],
     model: Annotated[
@@ -60,22 +48,23 @@ def calibrate(
     questions = read_set(file, limit).questions
     name = model or settings.model
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
-    require("all", "numpy", "torch", "tokenizers")
+    require("tune", "numpy", "torch", "tokenizers")
     from corelane.plugins.tune.asking import observe
     from corelane.plugins.tune.held_out import observations
 
+    version = artifact.manifest.version_id
     seen = observe(artifact, questions, settings.neuron_python)
     observed = observations(seen)
     calibration = calibrate_on(artifact, file, observed)
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)
-    unseen: UnseenMetrics | None = None
+    judged: dict[str, Any] | None = None
     try:
-        unseen = measure_unseen(seen)
+        metrics, precisions = measure_unseen(seen)
+        judged = asdict(metrics) | {"precisions": [asdict(each) for each in precisions]}
+        if not as_json:
+            console.print(table_of(metrics, precisions, f"{version}, calibrated on {len(observed):,} questions"))
     except InvalidInput as error:
         console.print(f"fitted, but too few contexts to cross-validate: {error.detail}", style="yellow")
-    version = artifact.manifest.version_id
-    if unseen is not None and not as_json:
-        console.print(table_of(unseen, f"{version}, calibrated on {len(observed):,} questions"))
     path = keep(artifact, calibration)
     if as_json:
         result = {
@@ -84,7 +73,7 @@ def calibrate(
             "questions": len(observed),
             "no_answer_threshold": calibration.no_answer_threshold,
         }
-        print_line(result | {"judged": None if unseen is None else unseen.as_data()})
+        print_line(result | {"judged": judged})
     else:
         console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
@@ -115,19 +104,21 @@ def keep(artifact: Artifact, calibration: Calibration) -> Path:
     return write_calibration(artifact.path, calibration)
 
 
-def measure_unseen(seen: Sequence["Seen"]) -> UnseenMetrics:
-    """Return how good a calibration is on unseen questions; raise InvalidInput as ``held_out`` does."""
+def measure_unseen(seen: Sequence["Seen"]) -> tuple[Metrics, list[PrecisionPoint]]:
+    """Return how good a calibration is on unseen questions, and the effects of precisions there.
+
+    Raises InvalidInput as ``held_out`` does.
+    """
     from corelane.plugins.tune.held_out import held_out, observations
 
     results = held_out(seen)
     scores = [result.answers[0].score for result in results if result.answers]
     pairs = [(score, each.right) for score, each in zip(scores, observations(seen), strict=True)]
-    return UnseenMetrics(evaluate([question for question, _ in seen], results), precision_curve(pairs, SHOWN))
+    return evaluate([question for question, _ in seen], results), precision_curve(pairs, SHOWN)
 
 
-def table_of(unseen: UnseenMetrics, title: str) -> Table:
+def table_of(found: Metrics, precisions: Sequence[PrecisionPoint], title: str) -> Table:
     """Return the figures for readers."""
-    found = unseen.metrics
     caption = (
         f"each fifth scored by a fit of the rest · ECE {found.ece:.3f}\n"
         f"as it answers by default: F1 {found.f1:.1f}, of the answerable questions {found.answerable_f1:.1f} "
@@ -136,7 +127,7 @@ def table_of(unseen: UnseenMetrics, title: str) -> Table:
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")
-    for point in unseen.precisions:
+    for point in precisions:
         share = "–" if point.precision is None else f"{point.precision:.1%}"
         table.add_row(f"{point.min_precision:g}", f"{point.answered:,}", f"{point.coverage:.1%}", share)
     return table

@@ -92,7 +92,7 @@ def distil(
 
 def follow_plan(plan: TrainingPlan, options: RunOptions, limits: GateLimits, as_json: bool) -> None:
     """Train, then compile and judge what came out; exit code 130 if a signal ended the training."""
-    require("all", "torch", "transformers", "tokenizers")
+    require("tune", "torch", "transformers", "tokenizers")
     from corelane.plugins.tune.cli.tuned import finish, refusal
     from corelane.plugins.tune.training.run import tune as train
 

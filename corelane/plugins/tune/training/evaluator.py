@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from compile.model.loading import SourceModel
+from compile.model.probes import Row, read_rows
 from compile.model.reference import Run
 from corelane.artifacts.calibration import Curve
 from corelane.domain.squad import Question
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
+from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, best_candidates
 from corelane.engine.task import Query
-from corelane.engine.windows import Window
 from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.fitting import Fit, choose_threshold
 from corelane.plugins.tune.held_out import Seen, observations, result_of
@@ -60,10 +61,9 @@ class Evaluator:
     def __init__(self, examples: Sequence[Example], model: SourceModel, max_length: int) -> None:
         self._task = QuestionAnsweringTask(model.tokenizer, model.spec, max_length)
         queries = [Query(each.question, each.context) for each in examples]
-        read = [(each, item) for each, item in zip(examples, self._task.tokenize_all(queries), strict=True)]
-        self._asked = [(each, item) for each, item in read if isinstance(item, TokenizedQuery)]
-        rows = [(number, item, window) for number, (_, item) in enumerate(self._asked) for window in item.windows]
-        self._rows = sorted(rows, key=lambda row: row[2].length)
+        self._rows = sorted(read_rows(self._task, queries), key=lambda row: row[2].length)
+        #: The questions that are short enough to be asked, by their number.
+        self._asked = {number: (examples[number], item) for number, item, _ in sorted(self._rows, key=itemgetter(0))}
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -76,10 +76,10 @@ class Evaluator:
             logits = run(self._task.fill(Bucket(length=part[-1][2].length, rows=len(part)), rows, len(part)))
             for (number, _, _), windows in zip(part, self._task.decode(logits, rows), strict=True):
                 found.setdefault(number, []).append(windows)
-        return score_spans([self._best(number, found[number]) for number in range(len(self._asked))])
+        return score_spans([self._best(number, found[number]) for number in self._asked])
 
-    def _parts(self) -> list[list[tuple[int, TokenizedQuery, Window]]]:
-        parts: list[list[tuple[int, TokenizedQuery, Window]]] = [[]]
+    def _parts(self) -> list[list[Row]]:
+        parts: list[list[Row]] = [[]]
         for row in self._rows:
             if parts[-1] and (len(parts[-1]) + 1) * row[2].length > BATCH_TOKENS:
                 parts.append([])

@@ -56,39 +56,26 @@ def tune(
     split = read_split(plan)
     with alone(folder):
         plan = open_run(plan, folder, models_dir)
-        return _follow(plan, split, folder, models_dir, say, stopped, checkpoint_s)
-
-
-def _follow(
-    plan: TrainingPlan,
-    split: ExampleSplit,
-    folder: Path,
-    models_dir: Path,
-    say: Say,
-    stopped: Callable[[], bool],
-    checkpoint_s: float,
-) -> Finished | None:
-    keep_memory()
-    torch.set_num_threads(plan.threads)
-    model = load_trainable(folder / START, plan.precision, plan.dropout, plan.frozen)
-    source, targets = model.source, plan.soft_targets
-    plan = replace(plan, max_length=min(plan.max_length, source.max_positions or plan.max_length))
-    # Teachers read each row once, so with them rows are the same in every epoch.
-    dataset = Dataset(split.train, plan.shares, source.tokenizer, source.spec, plan, fixed=targets is not None)
-    evaluator = Evaluator(split.dev, source, plan.max_length)
-    say(introduce(split, dataset, evaluator, model))
-    write_dev(split.dev, folder / DEV)
-    objective = None
-    if targets is not None:
-        table = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
-        if table is None:
+        keep_memory()
+        torch.set_num_threads(plan.threads)
+        model = load_trainable(folder / START, plan.precision, plan.dropout, plan.frozen)
+        source, targets = model.source, plan.soft_targets
+        plan = replace(plan, max_length=min(plan.max_length, source.max_positions or plan.max_length))
+        # Teachers read each row once, so with them rows are the same in every epoch.
+        dataset = Dataset(split.train, plan.shares, source.tokenizer, source.spec, plan, fixed=targets is not None)
+        evaluator = Evaluator(split.dev, source, plan.max_length)
+        say(introduce(split, dataset, evaluator, model))
+        write_dev(split.dev, folder / DEV)
+        objective = None
+        if targets is not None:
+            table = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
+            if table is None:
+                return None
+            objective = follow(table, targets)
+        record = Training(model, dataset, evaluator, plan, checkpoint_s, folder, objective).follow(say, stopped)
+        if record is None:
             return None
-        objective = follow(table, targets)
-    training = Training(model, dataset, evaluator, plan, checkpoint_s, folder, objective)
-    record = training.follow(say, stopped)
-    if record is None:
-        return None
-    save_best(folder, plan)
+        save_best(folder, plan)
     best = record.best_figures
     say(f"done in {duration(record.elapsed_s)}: F1 {best['f1']:.2f} after step {best['step']:,}")
     return Finished(folder / MODEL, best, record.elapsed_s)

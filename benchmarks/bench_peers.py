@@ -29,13 +29,13 @@ from benchmarks.peers.subjects import CorelaneSubject, PeerSubject, Subject
 from benchmarks.questions import questions_of
 from benchmarks.runs import QUICK, RESULTS, is_quick, service
 from corelane.artifacts.manifest import Artifact, find_artifact, model_name
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.machine import read_machine
-from corelane.bench.schema import Load
-from corelane.bench.workload import Questions
 from corelane.cli.ports import port_is_free
 from corelane.engine.cores import cpu_slots
+from corelane.plugins.lab.figures import summarise
+from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.machine import read_machine
+from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.workload import Questions
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

@@ -29,14 +29,14 @@ from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
 from benchmarks.options import parser_of, rounds_of
 from benchmarks.questions import questions_of
 from benchmarks.runs import is_quick, keep
-from corelane.bench.background import Background
-from corelane.bench.batch_work import BatchWork, Documents, LinesJob, Standing
-from corelane.bench.beside import BesidePlan, latencies, why_invalid
-from corelane.bench.schema import Request
-from corelane.bench.senders import Target
-from corelane.bench.spreads import percentile
-from corelane.bench.workload import Questions
 from corelane.client import Client
+from corelane.plugins.lab.background import Background
+from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob, Standing
+from corelane.plugins.lab.beside import BesidePlan, latencies, why_invalid
+from corelane.plugins.lab.schema import Request
+from corelane.plugins.lab.senders import Target
+from corelane.plugins.lab.spreads import percentile
+from corelane.plugins.lab.workload import Questions
 
 #: Questions of the batch: more than are answered meanwhile, and soon handed in.
 BATCH, QUICK_BATCH = 6_000, 60

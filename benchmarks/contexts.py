@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.runs import Service, is_quick, keep, service
-from corelane.bench.machine import read_machine
 from corelane.client import Client
 from corelane.client.endpoints import job_body
+from corelane.plugins.lab.machine import read_machine
 from corelane.settings import Settings
 
 CALLERS = 16

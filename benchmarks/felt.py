@@ -23,14 +23,14 @@ from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
 from benchmarks.options import parser_of, rounds_of
 from benchmarks.questions import item, questions_of
 from benchmarks.runs import is_quick, keep
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.http import JSON_TYPE, Connections
-from corelane.bench.machine import read_machine
-from corelane.bench.plan import CORELANE_SENDER
-from corelane.bench.schema import Load
-from corelane.bench.workload import Questions
 from corelane.client import Client
+from corelane.plugins.lab.figures import summarise
+from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.http import JSON_TYPE, Connections
+from corelane.plugins.lab.machine import read_machine
+from corelane.plugins.lab.plan import CORELANE_SENDER
+from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.workload import Questions
 
 #: Callers who each send their next question once the last is answered.
 CALLERS = (1, 16, 64)

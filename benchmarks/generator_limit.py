@@ -18,11 +18,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.runs import is_quick, keep
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.http import read_head
-from corelane.bench.schema import Load, Run
-from corelane.bench.synthetic import make_questions
+from corelane.plugins.lab.figures import summarise
+from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.http import read_head
+from corelane.plugins.lab.schema import Load, Run
+from corelane.plugins.lab.synthetic import make_questions
 
 #: The first rate, and where it ends at the latest, in requests a second; each is measured for so many seconds.
 FIRST_RATE, LAST_RATE, MEASURED_S = 100.0, 51_200.0, 5.0

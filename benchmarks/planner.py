@@ -19,18 +19,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.questions import read_arguments
 from benchmarks.runs import is_quick, keep, service
-from corelane.bench.generator import Measured, Plan, Target
-from corelane.bench.schema import Load
-from corelane.bench.session import measure_point
-from corelane.bench.workload import Questions
-from corelane.cli.plan_calibrate import take_profile
 from corelane.client import Client
 from corelane.domain.arrivals import poisson
 from corelane.engine.cores import cpu_slots
-from corelane.planning.mix import Mix, lengths_of
-from corelane.planning.profile import Profile
-from corelane.planning.search import Demand, breaking_rate, look, percentile
-from corelane.planning.simulate import Arrival, simulate
+from corelane.plugins.lab.cli.plan_calibrate import take_profile
+from corelane.plugins.lab.generator import Measured, Plan, Target
+from corelane.plugins.lab.planning.mix import Mix, lengths_of
+from corelane.plugins.lab.planning.profile import Profile
+from corelane.plugins.lab.planning.search import Demand, breaking_rate, look, percentile
+from corelane.plugins.lab.planning.simulate import Arrival, simulate
+from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.session import measure_point
+from corelane.plugins.lab.workload import Questions
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

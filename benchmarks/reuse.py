@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.checkouts import AFTER, ROOT, Serving, in_turn, serving
 from benchmarks.connections import Connection, at_once
 from benchmarks.runs import QUICK, is_quick, keep
-from corelane.bench.machine import read_machine
+from corelane.plugins.lab.machine import read_machine
 
 #: Equal questions, and the connections that send them.
 EQUAL, CONNECTIONS = 500, 64

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.checkouts import AFTER, BEFORE, add_before, checkouts, serving
 from benchmarks.questions import ROOT, item, questions_of
 from benchmarks.runs import QUICK, is_quick, keep
-from corelane.bench.machine import read_machine
 from corelane.client import Client
+from corelane.plugins.lab.machine import read_machine
 
 #: What a result says of the answer; the rest says how it came about.
 SAID = ("id", "index", "status", "answer", "answers", "no_answer_score", "windows", "error")

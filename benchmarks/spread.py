@@ -24,10 +24,10 @@ from benchmarks.checkouts import AFTER, BEFORE, ROOT, Serving, checkouts, in_tur
 from benchmarks.options import parser_of, rounds_of
 from benchmarks.questions import item, questions_of
 from benchmarks.runs import is_quick, keep
-from corelane.bench.machine import read_machine
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
 from corelane.engine.cores import cpu_slots
+from corelane.plugins.lab.machine import read_machine
 from corelane.quality.squad import Question
 
 #: Questions of the small jobs, and how many of each are measured.

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.checkouts import Serving, add_before, checkouts, in_turn, serving
 from benchmarks.processes import children, descendants, role_of
 from benchmarks.runs import QUICK, is_quick, keep, lent
-from corelane.bench.machine import read_machine
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
+from corelane.plugins.lab.machine import read_machine
 from corelane.settings import Settings, read_settings
 
 #: What a core's process does until its model is ready, with the CPU and wall seconds of each stage, in its checkout.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corelane.bench.schema import ErrorCount, Machine, Run, Way, Workload
+from corelane.plugins.lab.schema import ErrorCount, Machine, Run, Way, Workload
 
 #: Name and version of the results' schema.
 SCHEMA = "corelane.peers/1"

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import orjson
 
-from corelane.bench.http import JSON_TYPE, Connections
-from corelane.bench.senders import HttpSender, Manner, Reply, Target, now
-from corelane.bench.workload import Given
+from corelane.plugins.lab.http import JSON_TYPE, Connections
+from corelane.plugins.lab.senders import HttpSender, Manner, Reply, Target, now
+from corelane.plugins.lab.workload import Given
 from corelane.quality.squad import Question
 
 #: Option of a target: all addresses of a peer that listens on several.

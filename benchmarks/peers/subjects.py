@@ -12,8 +12,8 @@ from benchmarks.peers.peer import Peer, running
 from benchmarks.peers.sender import URLS
 from benchmarks.peers.servers.given import Given
 from corelane import __version__
-from corelane.bench.plan import CORELANE_SENDER
-from corelane.bench.senders import Target
+from corelane.plugins.lab.plan import CORELANE_SENDER
+from corelane.plugins.lab.senders import Target
 
 
 class Subject(Protocol):

@@ -6,7 +6,6 @@ from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
-from corelane.cli.bench import bench
 from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
@@ -24,7 +23,6 @@ from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.owner_secrets import webhook_secret
 from corelane.cli.pauses import list_paused, pause, resume
-from corelane.cli.plan import plan
 from corelane.cli.redis_acl import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
@@ -59,7 +57,7 @@ def make_cli() -> typer.Typer:
     for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}
+    groups |= {"contexts": contexts, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

@@ -20,7 +20,7 @@ from benchmarks.retry_after import BOUNDS
 from benchmarks.runs import QUICK, RESULTS, Service, lend
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
-from corelane.cli.bench_output import INVALID, NOT_HELD
+from corelane.plugins.lab.cli.output import INVALID, NOT_HELD
 
 FOLDER = RESULTS.parent
 
@@ -81,7 +81,7 @@ def bench(*arguments: str) -> dict[str, Any]:
 
 @pytest.fixture
 def settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.bench.split.FLUSHED_S", 0.01)
+    monkeypatch.setattr("corelane.plugins.lab.split.FLUSHED_S", 0.01)
 
 
 @pytest.mark.timeout(300)

@@ -25,7 +25,7 @@ from benchmarks.peers.outcome import (
 from benchmarks.peers.peer import MARK, Peer, marked, running, stop
 from benchmarks.peers.pictures import draw
 from benchmarks.peers.servers.given import Given, given
-from corelane.bench.schema import AnswerCheck, Generator, Machine, Run, Spread, Workload
+from corelane.plugins.lab.schema import AnswerCheck, Generator, Machine, Run, Spread, Workload
 
 FOLDER = Path(__file__).parent.parent.parent / "benchmarks" / "peers"
 

@@ -15,7 +15,7 @@ import pytest
 from corelane.cli.roles import API_GRACE_S
 from corelane.domain.dispatch import Core
 from corelane.domain.instances import INSTANCES
-from corelane.planning.deploy import CONTAINER, NEURON_CORE, WORKLOAD, kustomize_patch
+from corelane.plugins.lab.planning.deploy import CONTAINER, NEURON_CORE, WORKLOAD, kustomize_patch
 from corelane.settings import Settings
 from corelane.store.link.link import SOCKET_TIMEOUT_S
 from deploy.kubernetes import rules

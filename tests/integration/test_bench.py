@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.schema import Load, Report, Request, Spread
-from corelane.bench.senders import Manner, Reply
-from corelane.bench.spreads import percentile
-from corelane.bench.synthetic import make_questions
-from corelane.bench.ways import CorelaneSender
 from corelane.cli.app import make_cli
-from tests.bench.noting import NAME
+from corelane.plugins.lab.figures import summarise
+from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.schema import Load, Report, Request, Spread
+from corelane.plugins.lab.senders import Manner, Reply
+from corelane.plugins.lab.spreads import percentile
+from corelane.plugins.lab.synthetic import make_questions
+from corelane.plugins.lab.ways import CorelaneSender
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
+from tests.plugins.lab.noting import NAME
 
 QUESTIONS = make_questions("words=30", 6)
 

@@ -3,9 +3,8 @@
     python benchmarks/planner.py [FILE.json.gz] [--limit N] [--quick]
 
 Measures a profile on a service of all cores, predicts, then measures services of one core and of all with the bench's
-open loop (Poisson), several times each. Rates are shares of what the planner says the cores can do. *Predicted* is the
-mean of simulated runs with arrivals of their own; *replayed* has those of the measured runs. Nothing else should run.
-Writes `results/planner.json`.
+open loop (Poisson), several times each. Rates are shares of what the planner says the cores can do. Nothing else should
+run. Writes `results/planner.json`.
 """
 
 import json
@@ -20,14 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.questions import read_arguments
 from benchmarks.runs import is_quick, keep, service
 from corelane.client import Client
-from corelane.domain.arrivals import poisson
 from corelane.engine.cores import cpu_slots
-from corelane.plugins.lab.cli.plan_calibrate import take_profile
-from corelane.plugins.lab.generator import Measured, Plan, Target
-from corelane.plugins.lab.planning.mix import Mix, lengths_of
+from corelane.plugins.lab.generator import Plan, Target
+from corelane.plugins.lab.planning.calibrate import take_profile
+from corelane.plugins.lab.planning.forecast import Mix, breaking_rate, demand_of_rate, look
 from corelane.plugins.lab.planning.profile import Profile
-from corelane.plugins.lab.planning.search import Demand, breaking_rate, look, percentile
-from corelane.plugins.lab.planning.simulate import Arrival, simulate
 from corelane.plugins.lab.schema import Load
 from corelane.plugins.lab.session import measure_point
 from corelane.plugins.lab.workload import Questions
@@ -76,47 +72,20 @@ def machine() -> str:
 def rates(profile: Profile, mix: Mix, cores: int) -> list[float]:
     """Return the rates to measure."""
     start = 5.0 * cores
-    demand = Demand(lambda seed: poisson(start, seed), mix, SLOW_S, margin=0.0, requests=100 if is_quick() else 2000)
-    most = max(breaking_rate(profile, cores, demand), start)
+    most = max(breaking_rate(profile, cores, demand_of_rate(start, mix, SLOW_S)), start)
     return [round(share * most, 2) for share in (LOADS[:1] if is_quick() else LOADS)]
 
 
-def predict(profile: Profile, mix: Mix, cores: int, rate: float, seconds: float) -> tuple[float, float, float]:
-    """Return the p95 that is expected, and the least and greatest of the simulated runs, in seconds."""
-    requests = max(200, round(rate * seconds))
-    demand = Demand(lambda seed: poisson(rate, seed), mix, SLOW_S, requests=requests)
-    seen = look(profile, cores, demand, runs=3 if is_quick() else 20)
-    return seen.p95_s, seen.low_s, seen.high_s
-
-
-def measure(url: str, questions: Questions, rate: float) -> tuple[list[float], list[Measured]]:
-    """Return the p95 of each measured run, and the runs."""
+def measure(url: str, questions: Questions, rate: float) -> list[float]:
+    """Return the p95 of each measured run."""
     _, seconds, warm_up_s, repeats = plan()
     load = Load(kind="poisson", rate_per_s=rate, seed=1)
-    runs: list[Measured] = []
     offered = Plan(load=load, warmup_s=warm_up_s, duration_s=seconds, tail_s=0.5 if is_quick() else 10.0)
-    point = measure_point(Target(url), questions, offered, name=f"{rate}/s", repeat=repeats, on_run=runs.append)
+    point = measure_point(Target(url), questions, offered, name=f"{rate}/s", repeat=repeats)
     invalid = [reason for run in point.runs for reason in run.invalid]
     if invalid and not is_quick():
         print(f"  invalid: {'; '.join(invalid)}", file=sys.stderr)
-    return [run.latency.p95 for run in point.runs if run.latency is not None], runs
-
-
-def replay(profile: Profile, mix: Mix, cores: int, runs: list[Measured]) -> float:
-    """Return the p95 that is expected of the requests that were measured."""
-    found = []
-    for measured in runs:
-        requests = sorted(measured.requests, key=lambda each: each.intended_s)
-        sizes = {round(sum(item) / mix.ratio): item for item in mix.items}
-        arrivals = [
-            Arrival(each.intended_s, [sizes[min(sizes, key=lambda size: abs(size - each.tokens))]]) for each in requests
-        ]
-        simulated = simulate(profile, cores, arrivals, seed=1)
-        latencies = [
-            latency for each, latency in zip(requests, simulated.latencies, strict=True) if each.phase == "measured"
-        ]
-        found.append(percentile(latencies, 0.95))
-    return sum(found) / len(found)
+    return [run.latency.p95 for run in point.runs if run.latency is not None]
 
 
 def compare(profile: Profile, questions: Questions, mix: Mix, cores: int) -> list[dict[str, Any]]:
@@ -124,15 +93,13 @@ def compare(profile: Profile, questions: Questions, mix: Mix, cores: int) -> lis
     rows = []
     with serving(cores) as url:
         for rate in rates(profile, mix, cores):
-            expected, low, high = predict(profile, mix, cores, rate, plan()[1])
-            p95s, runs = measure(url, questions, rate)
+            expected = look(profile, cores, demand_of_rate(rate, mix, SLOW_S)).p95_s
+            p95s = measure(url, questions, rate)
             measured = sum(p95s) / max(1, len(p95s))
             row = {
                 "cores": cores,
                 "rate_per_s": rate,
                 "predicted_p95_ms": round(1000 * expected, 1),
-                "predicted_runs_ms": [round(1000 * low, 1), round(1000 * high, 1)],
-                "replayed_p95_ms": round(1000 * replay(profile, mix, cores, runs), 1),
                 "measured_p95_ms": round(1000 * measured, 1),
                 "measured_runs_ms": [round(1000 * each, 1) for each in p95s],
                 "ratio": round(expected / measured, 3) if measured else None,
@@ -149,7 +116,7 @@ def main() -> int:
     cores = len(cpu_slots())
     with serving(cores) as url:
         profile = calibrate(url, questions)
-    mix = Mix.of(lengths_of((each.question, each.context) for each in asked), profile.tokens_ratio, profile.longest())
+    mix = Mix.of(((each.question, each.context) for each in asked), profile)
     counts = [cores] if is_quick() else sorted({1, cores})
     rows = [row for count in counts for row in compare(profile, questions, mix, count)]
     ratios = [row["ratio"] for row in rows if row["ratio"]]

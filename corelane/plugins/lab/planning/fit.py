@@ -7,25 +7,18 @@ a time. In ``busy`` lone questions keep all cores at work: what the cores, the A
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corelane.domain.timing import JobTiming
-from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket, parse_buckets, tallest
 from corelane.errors import InvalidInput
 from corelane.metrics import definitions as m
 from corelane.metrics.definitions import Metric
-from corelane.plugins.lab.planning.profile import Contention, Limits, Overhead, Profile, ShapeTime, fill_ladder
+from corelane.plugins.lab.planning.profile import Contention, Limits, Overhead, Profile, ShapeTime
 
 #: Samples by name of the exposition and by labels, as the service's ``/metrics`` has them.
 Samples = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
-
-#: Fewer batches of a shape than this say too little of its time by themselves.
-LEAST_BATCHES = 3
-
-#: Mean rows of two phases that differ by less than this are one point, not two.
-LEAST_ROWS_APART = 0.5
 
 #: Places at which the spread of the overhead is kept.
 QUANTILES = 20
@@ -45,8 +38,17 @@ class SeenRequest:
 
     @property
     def outside_s(self) -> float:
-        """Return the seconds before its lane and after its commit."""
+        """The seconds before its lane and after its commit."""
         return max(0.0, self.latency_s - self.timing.wall_s) + self.timing.submit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Batches of one shape: how many, their windows, and their seconds in all."""
+
+    batches: float
+    windows: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,7 @@ class SeenPhase:
                     found[shape] = found.get(shape, 0.0) + sign * value
         return found
 
-    def total(self, metric: Metric, version: str, part: str = "") -> float:
-        """Return the same over all shapes."""
-        return sum(self.added(metric, version, part).values())
-
-    def points(self, version: str) -> dict[Bucket, "Point"]:
+    def points(self, version: str) -> dict[Bucket, Point]:
         """Return what was measured of each shape."""
         batches, windows, seconds = (
             self.added(metric, version) for metric in (m.BATCHES, m.BATCH_WINDOWS, m.BATCH_SECONDS)
@@ -87,25 +85,6 @@ class SeenPhase:
             for shape, count in batches.items()
             if count > 0 and seconds.get(shape, 0.0) > 0
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Batches of one shape: how many, their windows, and their seconds in all."""
-
-    batches: float
-    windows: float
-    seconds: float
-
-    @property
-    def rows(self) -> float:
-        """Return the mean rows of a batch."""
-        return self.windows / self.batches
-
-    @property
-    def mean_s(self) -> float:
-        """Return the mean seconds of a batch."""
-        return self.seconds / self.batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,46 +104,41 @@ class Subject:
     device_bytes: int | None = None
     limits: Limits = field(default_factory=Limits)
 
-    @property
-    def overlaps(self) -> bool:
-        """Return whether batches leave the CPU free while they run."""
-        return self.target not in ("cpu", "openvino")
 
-
-def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase, *, asleep_s: float = 0.0) -> Profile:
-    """Return the profile; raise InvalidInput where too little was measured.
-
-    ``asleep_s`` is the time that a question waited for a core that slept.
-    """
-    version = subject.version
+def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -> Profile:
+    """Return the profile; raise InvalidInput where too little was measured."""
     if not (lone.requests and busy.requests):
         raise InvalidInput("no question of the calibrating load was answered; the service's log says why")
     quiet = (lone, packed)
-    tokens = sum(phase.total(m.TOKENS, version) for phase in quiet)
-    windows = sum(phase.total(m.BATCH_WINDOWS, version) for phase in quiet)
+
+    def total(metric: Metric, part: str = "") -> float:
+        return sum(sum(phase.added(metric, subject.version, part).values()) for phase in quiet)
+
+    tokens, windows = total(m.TOKENS), total(m.BATCH_WINDOWS)
     if not (tokens and windows):
         raise InvalidInput("the service's metrics did not move; its release must count seconds of batches by shape")
-    estimated = sum(phase.estimated_tokens for phase in quiet)
+    points = [each for phase in quiet for each in phase.points(subject.version).items()]
     ladder = [parse_buckets(text)[0] for text in subject.buckets]
-    is_flexible = len(tallest(ladder)) == len(ladder) and _is_flexible(quiet, version)
-    measured = _shape_times([phase.points(version) for phase in quiet], is_flexible=is_flexible)
-    parts = [request.timing for request in lone.requests]
+    # Where batches have only the rows they need, no row is all padding.
+    needed = sum(bucket.length * point.windows for bucket, point in points)
+    is_flexible = len(tallest(ladder)) == len(ladder) and tokens + total(m.PADDING_TOKENS) <= 1.01 * needed
+    timings = [request.timing for request in lone.requests]
+    estimated = sum(phase.estimated_tokens for phase in quiet)
     profile = Profile(
-        version=version,
+        version=subject.version,
         target=subject.target,
         dtype=subject.dtype,
         instance=subject.instance,
         machine=subject.machine,
         measured_at=subject.measured_at,
         flexible_rows=is_flexible,
-        overlaps=subject.overlaps,
-        shapes=fill_ladder(measured, ladder),
-        tokenize_token_s=sum(phase.total(m.TOKENIZE_S, version, "_sum") for phase in quiet) / tokens,
-        merge_row_s=sum(phase.total(m.MERGE_S, version, "_sum") for phase in quiet) / windows,
-        exchange_s=statistics.median(part.commit_s + part.other_s for part in parts),
+        overlaps=subject.target not in ("cpu", "openvino"),
+        shapes=(_flexible_shapes if is_flexible else _fixed_shapes)(points, ladder),
+        tokenize_token_s=total(m.TOKENIZE_S, "_sum") / tokens,
+        merge_row_s=total(m.MERGE_S, "_sum") / windows,
+        exchange_s=statistics.median(part.commit_s + part.other_s for part in timings),
         exchange_item_s=_per_item(lone, packed),
-        wake_s=statistics.median(part.wait_s for part in parts),
-        asleep_s=max(asleep_s, statistics.median(part.wait_s for part in parts)),
+        wake_s=statistics.median(part.wait_s for part in timings),
         tokens_ratio=tokens / estimated if estimated else 1.0,
         cpus=subject.cpus,
         overhead=overhead_of(lone.requests),
@@ -175,7 +149,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase, *
     contention = Contention(
         cores=subject.cores,
         requests_per_s=busy.requests_per_s,
-        stretch=max(1.0, _stretch(profile, busy.points(version))),
+        stretch=max(1.0, _stretch(profile, busy.points(subject.version))),
         overhead=overhead_of(busy.requests),
     )
     return profile.model_copy(update={"contention": contention, "noise": _noise(profile, lone.requests)})
@@ -193,59 +167,50 @@ def overhead_of(requests: Sequence[SeenRequest]) -> Overhead:
     return Overhead(front_s=front_s, reply_s=max(0.0, mean_s - front_s), spread=[scale * each for each in places])
 
 
-def _is_flexible(phases: Iterable[SeenPhase], version: str) -> bool:
-    """Return whether batches have only the rows they need: then no row is all padding."""
-    read = needed = 0.0
-    for phase in phases:
-        read += phase.total(m.TOKENS, version) + phase.total(m.PADDING_TOKENS, version)
-        needed += sum(bucket.length * point.windows for bucket, point in phase.points(version).items())
-    return read <= 1.01 * needed
+def _flexible_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
+    """Return shapes by a line through all batches: a time for each batch, and one for each place of its rows."""
+    import numpy as np
+    from scipy.optimize import nnls
 
-
-def _shape_times(phases: Sequence[Mapping[Bucket, Point]], *, is_flexible: bool) -> dict[Bucket, ShapeTime]:
-    """Return the times of the shapes that were measured well enough; a line through the points where rows differ."""
-    common = _common_share(phases)
-    found = {}
-    for bucket in sorted({bucket for points in phases for bucket in points}):
-        points = [points[bucket] for points in phases if bucket in points]
-        batches = sum(point.batches for point in points)
-        if batches < LEAST_BATCHES:
-            continue
-        base_s, row_s = _line(points, common) if is_flexible else (_mean(points), 0.0)
-        found[bucket] = ShapeTime(
-            rows=bucket.rows, length=bucket.length, base_s=base_s, row_s=row_s, batches=round(batches)
+    weights = np.sqrt([point.batches for _, point in points])
+    places = np.array([bucket.length * point.windows / point.batches for bucket, point in points])
+    seconds = np.array([point.seconds / point.batches for _, point in points])
+    (base_s, place_s), _ = nnls(np.column_stack([weights, weights * places]), weights * seconds)
+    batches = _batches(points)
+    return [
+        ShapeTime(
+            rows=bucket.rows,
+            length=bucket.length,
+            base_s=float(base_s),
+            row_s=float(place_s) * bucket.length,
+            batches=batches.get(bucket, 0),
         )
+        for bucket in sorted(ladder)
+    ]
+
+
+def _fixed_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
+    """Return the mean time of each shape; of one that was not seen, that of the nearest by its size."""
+    batches = _batches(points)
+    means = {
+        bucket: sum(point.seconds for shape, point in points if shape == bucket)
+        / sum(point.batches for shape, point in points if shape == bucket)
+        for bucket in batches
+    }
+    found = []
+    for bucket in sorted(ladder):
+        near = bucket if bucket in means else min(means, key=lambda each: abs(each.places - bucket.places))
+        base_s = means[near] * bucket.places / near.places
+        count = batches.get(bucket, 0)
+        found.append(ShapeTime(rows=bucket.rows, length=bucket.length, base_s=base_s, row_s=0, batches=count))
     return found
 
 
-def _mean(points: Sequence[Point]) -> float:
-    return sum(point.seconds for point in points) / sum(point.batches for point in points)
-
-
-def _line(points: Sequence[Point], common: float) -> tuple[float, float]:
-    """Return base and row seconds of a line through the points; ``common`` is the base's share of a row's time, where
-    the points cannot tell.
-    """
-    few, many = min(points, key=lambda point: point.rows), max(points, key=lambda point: point.rows)
-    if many.rows - few.rows >= LEAST_ROWS_APART and min(few.batches, many.batches) >= LEAST_BATCHES:
-        row_s = (many.mean_s - few.mean_s) / (many.rows - few.rows)
-        if 0 < row_s <= few.mean_s / few.rows:
-            return few.mean_s - row_s * few.rows, row_s
-    batches, windows, seconds = (sum(getattr(each, name) for each in points) for name in Point.__dataclass_fields__)
-    row_s = seconds / (windows + common * batches)
-    return common * row_s, row_s
-
-
-def _common_share(phases: Sequence[Mapping[Bucket, Point]]) -> float:
-    """Return the base of a batch over the time of one row, as the shapes with two points have it in the middle."""
-    shares = []
-    for bucket in sorted(set.intersection(*(set(points) for points in phases))):
-        few, *_, many = sorted((points[bucket] for points in phases), key=lambda point: point.rows)
-        if many.rows - few.rows >= LEAST_ROWS_APART and min(few.batches, many.batches) >= LEAST_BATCHES:
-            row_s = (many.mean_s - few.mean_s) / (many.rows - few.rows)
-            if row_s > 0:
-                shares.append(min(5.0, max(0.0, few.mean_s / row_s - few.rows)))
-    return statistics.median(shares) if shares else 0.0
+def _batches(points: Sequence[tuple[Bucket, Point]]) -> dict[Bucket, int]:
+    found: dict[Bucket, int] = {}
+    for bucket, point in points:
+        found[bucket] = found.get(bucket, 0) + round(point.batches)
+    return found
 
 
 def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
@@ -260,26 +225,17 @@ def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
 
 def _stretch(profile: Profile, points: Mapping[Bucket, Point]) -> float:
     """Return how much longer batches took than they do on a core that is not disturbed."""
-    alone_s = 0.0
-    for shape in profile.shapes:
-        point = points.get(Bucket(length=shape.length, rows=shape.rows))
-        if point is not None:
-            alone_s += point.batches * shape.base_s + point.windows * shape.row_s
-    taken_s = sum(point.seconds for point in points.values())
-    return taken_s / alone_s if alone_s else 1.0
+    seen = [(shape, points.get(Bucket(length=shape.length, rows=shape.rows))) for shape in profile.shapes]
+    alone_s = sum(point.batches * shape.base_s + point.windows * shape.row_s for shape, point in seen if point)
+    return sum(point.seconds for point in points.values()) / alone_s if alone_s else 1.0
 
 
 def _noise(profile: Profile, requests: Sequence[SeenRequest]) -> float:
-    """Return how much the time of a batch of one row varies within its shape."""
-    by_shape: dict[Bucket, list[float]] = {}
-    longest = profile.longest()
+    """Return how much the time of a batch of one row varies beside what its shape takes."""
+    ratios = []
     for request in requests:
         length = math.ceil(profile.tokens_ratio * request.tokens)
-        if length <= longest:
-            by_shape.setdefault(smallest_fit(length, profile.ladder), []).append(request.timing.compute_s)
-    ratios: list[float] = []
-    for seconds in by_shape.values():
-        mean_s = statistics.fmean(seconds)
-        if len(seconds) >= LEAST_BATCHES and mean_s > 0:
-            ratios += [min(OUTLIER, each / mean_s) for each in seconds]
-    return statistics.pstdev(ratios) if len(ratios) > 1 else 0.0
+        if length <= profile.longest and (batch_s := profile.batch_s(profile.length_of(length), 1)):
+            ratios.append(min(OUTLIER, request.timing.compute_s / batch_s))
+    mean = statistics.fmean(ratios) if ratios else 0.0
+    return statistics.pstdev(ratios) / mean if mean else 0.0

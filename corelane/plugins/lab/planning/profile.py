@@ -1,32 +1,26 @@
 """A profile: what one core needs for one version, measured, and what a request costs around it. Pure.
 
 A profile is saved as JSON, so that one taken on an instance can be planned with elsewhere. Times are seconds. A batch
-of a bucket takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``, and a
-length may have several buckets.
+of a shape takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``, and a
+length may have several shapes.
 """
 
-import math
-from bisect import bisect_left
-from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from corelane.engine.buckets import Bucket, tallest
-from corelane.engine.passes import PassTable
 from corelane.errors import InvalidInput
 
 
 class Part(BaseModel):
-    """A part of a profile: reads those of later versions too, as unknown fields are passed over."""
+    """A part of a profile: reads those of other versions too, as unknown fields are passed over."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class ShapeTime(Part):
-    """Seconds of a batch of one bucket, and how many batches were measured; none where they were interpolated."""
+    """Seconds of a batch of one shape, and how many batches were measured; none where they follow from others."""
 
     rows: int = Field(ge=1)
     length: int = Field(ge=1)
@@ -38,12 +32,21 @@ class ShapeTime(Part):
 class Overhead(Part):
     """Seconds around the core: ``front_s`` until a request is in its lane, ``reply_s`` from its commit to its caller.
 
-    ``spread`` are quantiles of both together, evenly spaced, over their mean: what a single request draws.
+    ``spread`` are quantiles of both together, evenly spaced, over their mean.
     """
 
     front_s: float = Field(0, ge=0)
     reply_s: float = Field(0, ge=0)
     spread: list[float] = Field(default_factory=lambda: [1.0])
+
+    @property
+    def mean_s(self) -> float:
+        """Return the mean of both together."""
+        return self.front_s + self.reply_s
+
+    def quantile_s(self, share: float) -> float:
+        """Return what this share of the requests stays within."""
+        return self.mean_s * self.spread[min(len(self.spread) - 1, int(share * len(self.spread)))]
 
 
 class Contention(Part):
@@ -60,14 +63,10 @@ class Contention(Part):
 
 
 class Limits(Part):
-    """Settings of the service that decide what a core claims, and how long its batches are."""
+    """Settings of the service that bound a batch and a slice of a job."""
 
     latency_target_s: float = 0.04
-    claim_tokens: int = 4096
-    claim_refs: int = 128
     slice_tokens: int = 4096
-    slice_items: int = 128
-    linger_s: float = 1.0
 
 
 class Profile(Part):
@@ -88,7 +87,6 @@ class Profile(Part):
     exchange_s: float = Field(0, ge=0, description="One trip that commits and claims.")
     exchange_item_s: float = Field(0, ge=0, description="What each item adds to it.")
     wake_s: float = Field(0, ge=0, description="Until an idle core has claimed a question.")
-    asleep_s: float = Field(0, ge=0, description="The same where the core slept.")
     noise: float = Field(0, ge=0, description="Coefficient of variation of a batch's time.")
     tokens_ratio: float = Field(1, gt=0, description="Tokens read for each token estimated.")
     cpus: int | None = Field(None, description="CPUs of the host, where workers and all else share them.")
@@ -101,58 +99,38 @@ class Profile(Part):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with some fields changed, without what was worked out from the old ones: pydantic 2.14 copies
-        that too.
-        """
-        copied = super().model_copy(update=update, deep=deep)
-        for name in ("ladder", "_times", "table"):
-            copied.__dict__.pop(name, None)
-        return copied
-
-    @cached_property
-    def ladder(self) -> tuple[Bucket, ...]:
-        """Return the buckets by which windows wait; they grow in length."""
-        return tallest(self._times)
-
-    @cached_property
-    def _times(self) -> Mapping[Bucket, ShapeTime]:
-        return {Bucket(length=shape.length, rows=shape.rows): shape for shape in self.shapes}
-
-    @cached_property
-    def table(self) -> PassTable:
-        """Return the times by which a core chooses; the trip between two batches is part of them."""
-        if not self.flexible_rows:
-            beside_s = 0.0 if self.overlaps else self.exchange_s
-            return PassTable.of_shapes({each: shape.base_s for each, shape in self._times.items()}, beside_s)
-        return PassTable(
-            {each: [self.exchange_s + self.batch_s(each, n + 1) for n in range(each.rows)] for each in self.ladder},
-            token_s=min(shape.row_s / shape.length for shape in self.shapes),
-        )
-
-    def batch_s(self, bucket: Bucket, rows: int) -> float:
-        """Return the seconds of a batch of so many rows on a core that is not disturbed."""
-        shape = self._times[self.shape(bucket, rows)]
-        return shape.base_s + shape.row_s * (rows if self.flexible_rows else shape.rows)
-
     @property
-    def chooses(self) -> bool:
-        """Return whether fewer rows may take less time."""
-        return self.flexible_rows or len(self.ladder) < len(self.shapes)
+    def longest(self) -> int:
+        """The length of the longest shape."""
+        return max(shape.length for shape in self.shapes)
 
-    def shape(self, bucket: Bucket, rows: int) -> Bucket:
-        """Return the shape that so many windows of a bucket run in."""
-        return self.table.shape(bucket, rows) if self.chooses and not self.flexible_rows else bucket
+    def length_of(self, tokens: int) -> int:
+        """Return the length of the shape that a window runs in."""
+        return min((shape.length for shape in self.shapes if shape.length >= tokens), default=self.longest)
+
+    def most_rows(self, length: int) -> int:
+        """Return the rows of a full batch of a length: no more than the latency target leaves time for."""
+        most = max(shape.rows for shape in self.shapes if shape.length == length)
+        in_time = (rows for rows in range(most, 1, -1) if self.batch_s(length, rows) <= self.limits.latency_target_s)
+        return next(in_time, 1)
+
+    def batch_s(self, length: int, rows: int) -> float:
+        """Return the seconds of a batch on a core that is not disturbed, in the quickest shape that holds it."""
+        return min(
+            shape.base_s + shape.row_s * (rows if self.flexible_rows else shape.rows)
+            for shape in self.shapes
+            if shape.length >= length and shape.rows >= rows
+        )
 
     @property
     def request_cpu_s(self) -> float:
-        """Return the CPU seconds that a request costs the host outside the cores' batches; 0 where that is unknown."""
+        """The CPU seconds that a request costs the host outside the cores' batches; 0 where that is unknown."""
         seen = self.contention
         if self.cpus is None or seen.requests_per_s <= 0 or seen.stretch <= 1:
             return 0.0
         return max(0.0, self.cpus - seen.cores / seen.stretch) / seen.requests_per_s
 
-    def stretch(self, at_work: int, requests_per_s: float, hosts: int = 1) -> float:
+    def stretch(self, at_work: float, requests_per_s: float, hosts: int = 1) -> float:
         """Return how much longer a batch takes while ``at_work`` cores are at work, itself included."""
         if self.cpus is None:
             return 1.0
@@ -161,52 +139,7 @@ class Profile(Part):
 
     def hosts(self, cores: int) -> int:
         """Return how many hosts such as the measured one run so many workers, one on each of their CPUs."""
-        return 1 if self.cpus is None else math.ceil(cores / self.cpus)
-
-    def longest(self) -> int:
-        """Return the length of the longest bucket."""
-        return self.ladder[-1].length
-
-    def scaled(self, ratio: float, *, instance: str, guess: str) -> "Profile":
-        """Return a profile whose batches take ``ratio`` times as long, marked as a guess."""
-        shapes = [
-            shape.model_copy(update={"base_s": ratio * shape.base_s, "row_s": ratio * shape.row_s, "batches": 0})
-            for shape in self.shapes
-        ]
-        return self.model_copy(update={"shapes": shapes, "instance": instance, "guess": guess})
-
-
-def draw(overhead: Overhead, share: float) -> float:
-    """Return the factor of a request's overhead at a place of its spread, from 0 to 1."""
-    last = len(overhead.spread) - 1
-    return overhead.spread[min(last, int(share * (last + 1)))]
-
-
-def fill_ladder(measured: Mapping[Bucket, ShapeTime], ladder: list[Bucket]) -> list[ShapeTime]:
-    """Return the times of all buckets: those that were not measured follow from the nearest ones, by length; where rows
-    are fixed by size.
-    """
-    known = sorted(measured)
-    if not known:
-        raise InvalidInput("no batch was measured; let the calibrating load run longer")
-    return [measured.get(bucket) or _between(bucket, known, measured) for bucket in sorted(ladder)]
-
-
-def _between(bucket: Bucket, known: list[Bucket], measured: Mapping[Bucket, ShapeTime]) -> ShapeTime:
-    if not any(shape.row_s for shape in measured.values()):
-        near = min(known, key=lambda each: abs(each.places - bucket.places))
-        base_s = measured[near].base_s * bucket.places / near.places
-        return ShapeTime(rows=bucket.rows, length=bucket.length, base_s=base_s, row_s=0)
-    at = bisect_left([each.length for each in known], bucket.length)
-    low, high = measured[known[max(0, at - 1)]], measured[known[min(len(known) - 1, at)]]
-    if at in (0, len(known)):
-        ratio = bucket.length / low.length
-        base_s, row_s = low.base_s, low.row_s * ratio
-    else:
-        share = (bucket.length - low.length) / (high.length - low.length)
-        base_s = low.base_s + share * (high.base_s - low.base_s)
-        row_s = low.row_s + share * (high.row_s - low.row_s)
-    return ShapeTime(rows=bucket.rows, length=bucket.length, base_s=base_s, row_s=row_s)
+        return 1 if self.cpus is None else -(-cores // self.cpus)
 
 
 def load_profile(path: Path) -> Profile:

@@ -5,18 +5,23 @@ from typing import Any
 
 import pytest
 
-from corelane.deploying.layout import Layout
-from corelane.domain.arrivals import poisson
 from corelane.domain.instances import CPU, INSTANCES, Instance
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.cli.plan import layout_of
-from corelane.plugins.lab.planning.candidates import Candidate, choose, compare
-from corelane.plugins.lab.planning.deploy import kustomize_patch
-from corelane.plugins.lab.planning.hosts import GIB, ModelWeight, hosts_for, room_on, rooms
-from corelane.plugins.lab.planning.mix import Mix
+from corelane.plugins.lab.planning.forecast import Demand, Mix, demand_of_rate
+from corelane.plugins.lab.planning.hosts import (
+    GIB,
+    PER_CORE_PER_S,
+    Candidate,
+    ModelWeight,
+    choose,
+    compare,
+    guess,
+    hosts_for,
+    kustomize_patch,
+    room_on,
+    rooms,
+)
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime
-from corelane.plugins.lab.planning.published import PER_CORE_PER_S, SOURCES, guess
-from corelane.plugins.lab.planning.search import Demand
 
 yaml: Any = pytest.importorskip("yaml")
 
@@ -30,7 +35,7 @@ PROFILE = Profile(
 
 
 def demand(rate: float, objective_s: float = 0.2) -> Demand:
-    return Demand(lambda seed: poisson(rate, seed), Mix([(100,)], 128), objective_s, requests=100)
+    return demand_of_rate(rate, Mix([(100,)], 128), objective_s)
 
 
 def test_cores_vcpu_and_memory_bind_the_workers_of_a_host() -> None:
@@ -67,13 +72,12 @@ def test_hosts_are_bound_by_workers_or_by_what_requests_cost_their_cpus() -> Non
 
 
 def test_a_guess_says_so_and_has_a_source() -> None:
-    assert PER_CORE_PER_S.keys() == SOURCES.keys()
+    assert PER_CORE_PER_S.keys() == {"cpu", "inf1", "inf2", "trn1"}
     inf2 = guess(PROFILE, "inf2")
     assert inf2.guess is not None
     assert "79.1 times the speed of cpu" in inf2.guess
     assert (inf2.flexible_rows, inf2.overlaps) == (False, True)
-    [bucket] = inf2.ladder
-    assert inf2.batch_s(bucket, 1) == pytest.approx(0.001)
+    assert inf2.batch_s(128, 1) == pytest.approx(0.001)
     assert guess(PROFILE, CPU) is PROFILE
     with pytest.raises(InvalidInput, match="nothing was published to guess the speed of trn2"):
         guess(PROFILE, "trn2")
@@ -83,7 +87,7 @@ def test_hosts_stand_side_by_side_cheapest_first() -> None:
     instances = [INSTANCES[name] for name in ("inf2.xlarge", "inf1.xlarge", CPU, "trn2.48xlarge")]
     found, refused = compare({}, PROFILE, demand(100), instances)
     assert [each.instance.name for each in found] == ["inf1.xlarge", "inf2.xlarge", CPU]
-    assert [each.name for each in refused] == ["trn2.48xlarge"]
+    assert list(refused) == ["trn2.48xlarge"]
     assert found[0].per_hour == 0.228
     assert found[0].per_million == pytest.approx(0.228 / 3600 / 100 * 1e6)
     assert choose(found).instance.name == CPU
@@ -106,8 +110,8 @@ def candidate(cores: int, hosts: int = 1, instance: Instance = INSTANCES[CPU]) -
 
 
 def test_a_host_of_several_runs_its_part_of_the_workers() -> None:
-    assert layout_of(candidate(6, hosts=2)) == Layout("cpu", 3)
-    assert layout_of(candidate(6, 3, INSTANCES["inf2.xlarge"])) == Layout("inf2", 2, 2, "inf2.xlarge")
+    assert candidate(6, hosts=2).workers_a_host == 3
+    assert candidate(7, 3, INSTANCES["inf2.xlarge"]).workers_a_host == 3
 
 
 def test_a_patch_has_the_replicas_and_a_core_for_each() -> None:

@@ -44,9 +44,6 @@ SETTLED_S = 20.0
 #: Time between two readings meanwhile, in seconds.
 POLL_S = 0.25
 
-#: A drain ends this long after the time that it lingers, at the latest, in seconds.
-ASLEEP_AFTER_S = 0.5
-
 #: The last question of the first phase has this long, in seconds.
 LAST_S = 2.0
 
@@ -73,7 +70,6 @@ def take_profile(
     limits = limits or Limits()
     subject = _subject(client, target, limits, cpus=cpus, instance=instance, machine=machine)
     packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
-    asleep_s = _wake(client, target, questions, limits)
     lone = Load(kind="poisson", rate_per_s=probe(target, questions, Plan(Load(kind="closed")), 1).rate_per_s)
     phases = []
     for name, load, items in (
@@ -83,18 +79,7 @@ def take_profile(
     ):
         on_step(name, seconds / 3)
         phases.append(_phase(client, target, questions, load, items, seconds / 3))
-    return fit(subject, *phases, asleep_s=asleep_s)
-
-
-def _wake(client: "Client", target: Target, questions: "Questions", limits: Limits) -> float:
-    """Let the cores fall asleep, and return how long a question then waits for one."""
-    time.sleep(limits.linger_s + ASLEEP_AFTER_S)
-    question = questions.asked[0]
-    items = [{"question": question.question, "context": question.context}]
-    job = client.submit(items, wait_s=10, model=target.model)
-    if not job.status.is_final:
-        job = client.wait(job.id)
-    return job.timing.wait_s if job.timing is not None else 0.0
+    return fit(subject, *phases)
 
 
 def _phase(

@@ -35,7 +35,7 @@ from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob, Stan
 from corelane.plugins.lab.beside import BesidePlan, latencies, why_invalid
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.senders import Target
-from corelane.plugins.lab.spreads import percentile
+from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.workload import Questions
 
 #: Questions of the batch: more than are answered meanwhile, and soon handed in.

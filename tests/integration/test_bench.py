@@ -18,7 +18,7 @@ from corelane.plugins.lab.figures import summarise
 from corelane.plugins.lab.generator import Plan, Target, run_load
 from corelane.plugins.lab.schema import Load, Report, Request, Spread
 from corelane.plugins.lab.senders import Manner, Reply
-from corelane.plugins.lab.spreads import percentile
+from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.synthetic import make_questions
 from corelane.plugins.lab.ways import CorelaneSender
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.formats import figure_text, three, time_text
 from corelane.plugins.lab.schema import Point, Report, Run
+from corelane.plugins.lab.texts import figure_text, three, time_text
 
 Kind = Literal["time", "share", "percent", "rate", "count"]
 

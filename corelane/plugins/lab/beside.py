@@ -17,8 +17,7 @@ from corelane.plugins.lab.figures import MOST_LATENESS_S
 from corelane.plugins.lab.plan import Plan
 from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.plugins.lab.senders import Reply, Target
-from corelane.plugins.lab.spreads import spread
-from corelane.plugins.lab.timeline import timeline
+from corelane.plugins.lab.stats import spread, timeline
 from corelane.plugins.lab.workload import Questions
 
 Part = Literal["before", "during", "after"]

@@ -14,17 +14,17 @@ once in 95 of 100 cases: each is that of 1 - 0.05/n, where n counts the figures 
 """
 
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.alike import facts, match, unlike
 from corelane.plugins.lab.figures import run_figures
-from corelane.plugins.lab.schema import Point, Report, Run
-from corelane.plugins.lab.student import t_reach
+from corelane.plugins.lab.schema import SCHEMA, Load, Point, Report, Run
+from corelane.plugins.lab.stats import standard_error, t_reach
 
 #: The smallest difference of a time or rate that matters: two processes of the same build differ by up to so much, by
 #: where their memory lies.
@@ -53,6 +53,31 @@ POINTS = {"exact": True, "f1": True, "failed_percent": False}
 
 #: Freedom of a variance that is assumed, not estimated.
 KNOWN = 1e6
+
+
+#: Share of a report's runs that may be invalid: those are left out.
+MOST_INVALID = 0.25
+
+#: What both reports must have in common, by its name and its path.
+SAME = {
+    "way to submit": "way",
+    "way to hear": "hearing",
+    "workload": "workload.hash",
+    "dtype of the model": "service.dtype",
+    "machine": "machine.cpu",
+    "cores of the machine": "machine.cores",
+    "AMX": "machine.amx",
+}
+
+#: What may differ, and is told.
+TOLD = {
+    "version": "service.version",
+    "model": "service.model",
+    "digest of the model": "service.digest",
+    "cores of the service": "service.cores",
+    "kernel": "machine.kernel",
+    "Python": "machine.python",
+}
 
 
 class Difference(BaseModel):
@@ -164,9 +189,9 @@ class Sample:
     def judge(self, confidence: float, least: float, drift: float) -> Difference:
         """Return the difference with its interval and verdict."""
         if self.pairs is not None:
-            change, error, freedom = _mean(self.blocks), _standard_error(self.blocks), self.pairs - 1.0
+            change, error, freedom = statistics.fmean(self.blocks), standard_error(self.blocks), self.pairs - 1.0
         else:
-            change = _mean(self.b) - _mean(self.a)
+            change = statistics.fmean(self.b) - statistics.fmean(self.a)
             error, freedom = self._unpaired_error(drift if self.is_share else 0.0)
         reach = t_reach(confidence, freedom) * error
         margin = math.log1p(least) if self.is_share else LEAST_POINTS
@@ -178,8 +203,8 @@ class Sample:
             point=self.point,
             figure=self.figure,
             unit="share" if self.is_share else "points",
-            a=math.exp(_mean(self.a)) if self.is_share else _mean(self.a),
-            b=math.exp(_mean(self.b)) if self.is_share else _mean(self.b),
+            a=math.exp(statistics.fmean(self.a)) if self.is_share else statistics.fmean(self.a),
+            b=math.exp(statistics.fmean(self.b)) if self.is_share else statistics.fmean(self.b),
             change=back(change),
             low=back(low),
             high=back(high),
@@ -193,7 +218,7 @@ class Sample:
         parts = [(2 * drift**2, KNOWN)]
         for side, values in enumerate((self.a, self.b)):
             if len(values) > 1:
-                parts.append((_standard_error(values) ** 2, len(values) - 1.0))
+                parts.append((standard_error(values) ** 2, len(values) - 1.0))
             elif self.guess is not None:
                 parts.append((self.guess[side] ** 2, KNOWN))
         total = sum(part for part, _ in parts)
@@ -230,7 +255,7 @@ def block_differences(
         for run, value in zip(runs, values, strict=True):
             if run.block is not None:
                 blocks[run.block][side].append(value)
-    return [_mean(y) - _mean(x) for x, y in blocks.values() if len(x) == len(y) == 2]
+    return [statistics.fmean(y) - statistics.fmean(x) for x, y in blocks.values() if len(x) == len(y) == 2]
 
 
 def _values(runs: Sequence[Run], figure: str, is_share: bool) -> list[float | None]:
@@ -255,9 +280,9 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def _sampling_error(runs: Sequence[Run]) -> float:
     """Return the standard error of a run's mean latency as a share of it, guessed from its requests."""
     values = runs[0].latencies
-    if len(values) < 2 or not _mean(values):
+    if len(values) < 2 or not statistics.fmean(values):
         return 0.0
-    return math.sqrt(DESIGN_EFFECT) * _standard_error(values) / _mean(values)
+    return math.sqrt(DESIGN_EFFECT) * standard_error(values) / statistics.fmean(values)
 
 
 def _answers(report: Report, name: str) -> int:
@@ -265,10 +290,84 @@ def _answers(report: Report, name: str) -> int:
     return sum(getattr(check, name) or 0 for check in checks)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def unlike(a: Report, b: Report) -> list[str]:
+    """Return each difference that makes two reports measure different things."""
+    reasons = list(_differences(a, b, SAME))
+    for name, report in (("A", a), ("B", b)):
+        if report.schema_ != SCHEMA:
+            reasons.append(f"schema: {name} is {report.schema_}, this version reads {SCHEMA}")
+        invalid = invalid_runs(report)
+        if len(invalid) > MOST_INVALID * sum(len(point.runs) for point in report.points):
+            reasons.append(f"{name} is invalid in {len(invalid)} runs: {invalid[0].invalid[0]}")
+    ours, theirs = ({load_key(each.load) for each in report.points} for report in (a, b))
+    if not ours & theirs:
+        loads = (", ".join(describe(each.load) for each in report.points) or "none" for report in (a, b))
+        reasons.append("load: {} in A, {} in B".format(*loads))
+    return reasons
 
 
-def _standard_error(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1) / len(values))
+def invalid_runs(report: Report) -> list[Run]:
+    """Return the runs that prove nothing."""
+    return [run for point in report.points for run in point.runs if run.invalid]
+
+
+def facts(a: Report, b: Report) -> list[str]:
+    """Return what else differs, for the reader."""
+    left_out = [f"{len(invalid_runs(each))} invalid runs of {name} are left out" for name, each in (("A", a), ("B", b))]
+    return [text for text in left_out if not text.startswith("0 ")] + list(_differences(a, b, TOLD))
+
+
+def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[Point, Point]], list[str]]:
+    """Return the points of the same load in both, and a note for those in one only.
+
+    If none has the same load and they are to be compared anyway, they are matched in their order.
+    """
+    # Points of a preset may have one load and differ by name; other points may have been named otherwise.
+    pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
+    pairs = pairs or _pairs(a, b, lambda point: load_key(point.load))
+    if not pairs and anyway:
+        pairs = list(zip(a.points, b.points, strict=False))
+    if not pairs:
+        raise InvalidInput("no point of the reports has the same load")
+    alone = len(a.points) + len(b.points) - 2 * len(pairs)
+    return pairs, [f"{alone} points are in one report only and are left out"] if alone else []
+
+
+def _pairs(a: Report, b: Report, key: Callable[[Point], Hashable]) -> list[tuple[Point, Point]]:
+    theirs = {key(each): each for each in b.points}
+    return [(each, theirs[key(each)]) for each in a.points if key(each) in theirs]
+
+
+def load_key(load: Load) -> str:
+    """Return what makes two loads the same: all but the seed, and where a trace lies."""
+    return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})
+
+
+def describe(load: Load) -> str:
+    """Return a load in a few words, as ``poisson 12.5/s`` or ``closed 16``."""
+    if load.kind == "closed":
+        return f"closed {load.concurrency}"
+    rate = f"{load.kind} {load.rate_per_s:g}/s" if load.rate_per_s is not None else load.kind
+    return f"{rate} for {load.duration_s:g} s" if load.duration_s is not None else rate
+
+
+def _differences(a: Report, b: Report, paths: dict[str, str]) -> Iterable[str]:
+    for name, path in paths.items():
+        ours, theirs = _at(a, path), _at(b, path)
+        if ours != theirs:
+            yield f"{name}: {_text(ours)} in A, {_text(theirs)} in B"
+
+
+def _at(report: Report, path: str) -> Any:
+    value: Any = report
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return f"{len(value)} ({', '.join(map(str, value))})"
+    return "not stated" if value is None else str(value)

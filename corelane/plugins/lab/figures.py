@@ -22,8 +22,7 @@ from corelane.plugins.lab.schema import (
     Run,
     Split,
 )
-from corelane.plugins.lab.spreads import interval, spread, thinned
-from corelane.plugins.lab.timeline import timeline
+from corelane.plugins.lab.stats import interval, spread, thinned, timeline
 
 #: Latencies kept in a report, by rank, so that its size is bounded.
 MOST_LATENCIES = 5000

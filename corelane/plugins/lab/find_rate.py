@@ -5,17 +5,12 @@ breaks, the next lower rate is confirmed. What broke just above is part of the a
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.measure import Measure, mean, poisson
 from corelane.plugins.lab.schema import Point
-from corelane.plugins.lab.sweep import worst
-
-#: Figures that a search may bound, by the names of a point's figures.
-FIGURES = {"p50": "p50_s", "p95": "p95_s", "p99": "p99_s", "mean": "mean_s"}
+from corelane.plugins.lab.sweep import Measure, mean_of, poisson, worst
 
 BOUND = re.compile(r"(p50|p95|p99|mean)\s*(?:=|<=?)\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
 
@@ -30,6 +25,9 @@ CONFIRM_TIMES = 3.0
 
 #: Requests that a try must have: a rate with fewer in its time is not tried.
 LEAST_REQUESTS = 10
+
+#: The next rate while none broke, or none held, and the gap at which a search ends.
+GROWTH, PRECISION = 2.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,69 +58,34 @@ class Try:
     holds: bool
     figure_s: float | None
     reason: str = ""
-    is_generator: bool = False
     confirms: bool = False
+    is_generator: bool = False
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a report has it."""
+        row = asdict(self) | {"rate_per_s": round(self.rate_per_s, 3)}
+        del row["is_generator"]
+        return row
 
 
-def judge(point: Point, rate_per_s: float, bound: Bound) -> Try:
+def judge(point: Point, rate_per_s: float, bound: Bound, *, confirms: bool = False) -> Try:
     """Return whether a point holds the objective."""
-    figure_s = mean(point, FIGURES[bound.figure])
+    figure_s = mean_of(point, f"{bound.figure}_s")
     invalid = next((reason for run in point.runs for reason in run.invalid), "")
     over = worst(point, rate_per_s)
     failed = max(((run.requests - run.ok) / max(run.requests, 1) for run in point.runs), default=1.0)
+    is_generator = False
     if over.is_over:
-        return Try(rate_per_s, False, figure_s, f"over-saturated: {over.reason}")
-    if failed > FAILED_SHARE:
-        return Try(rate_per_s, False, figure_s, f"{failed:.1%} of requests failed or were refused")
-    if invalid:
-        return Try(rate_per_s, False, figure_s, invalid, is_generator=True)
-    if figure_s is None:
-        return Try(rate_per_s, False, None, "nothing was answered")
-    if figure_s > bound.limit_s:
-        return Try(rate_per_s, False, figure_s, f"{bound.figure} was {1000 * figure_s:,.0f} ms")
-    return Try(rate_per_s, True, figure_s)
-
-
-@dataclass(slots=True)
-class RateSearch:
-    """The decisions of a search: which rate is next, from what the tries before it showed. Pure.
-
-    ``precision`` is the ratio between the rate that breaks and the one that holds at which it ends, less 1.
-    """
-
-    start_per_s: float
-    precision: float = 0.05
-    growth: float = 2.0
-    least_per_s: float = 0.0
-    low: float = 0.0
-    high: float | None = None
-    tries: int = 0
-
-    def next_rate(self) -> float | None:
-        """Return the next rate to try; None when the search is over."""
-        if self.tries >= MOST_TRIES:
-            return None
-        if not self.low:
-            rate = self.start_per_s if self.high is None else self.high / self.growth
-            return rate if rate >= self.least_per_s else None
-        if self.high is None:
-            return self.low * self.growth
-        if self.high <= self.low * (1 + self.precision):
-            return None
-        return (self.low + self.high) / 2
-
-    def note(self, rate_per_s: float, *, holds: bool) -> None:
-        """Note what a try showed."""
-        self.tries += 1
-        if holds:
-            self.low = max(self.low, rate_per_s)
-        else:
-            self.high = rate_per_s if self.high is None else min(self.high, rate_per_s)
-
-    def step_down(self, rate_per_s: float) -> float | None:
-        """Return the rate to confirm after one could not be confirmed; None if there is none."""
-        lower = rate_per_s * (1 - self.precision)
-        return lower if lower >= self.least_per_s else None
+        reason = f"over-saturated: {over.reason}"
+    elif failed > FAILED_SHARE:
+        reason = f"{failed:.1%} of requests failed or were refused"
+    elif invalid:
+        reason, is_generator = invalid, True
+    elif figure_s is None:
+        reason = "nothing was answered"
+    else:
+        reason = f"{bound.figure} was {1000 * figure_s:,.0f} ms" if figure_s > bound.limit_s else ""
+    return Try(rate_per_s, not reason, figure_s, reason, confirms, is_generator)
 
 
 @dataclass(slots=True)
@@ -133,9 +96,16 @@ class FoundRate:
     rate_per_s: float | None = None
     items_per_s: float | None = None
     figure_s: float | None = None
-    broke: Try | None = None
     tries: list[Try] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
+
+    @property
+    def broke(self) -> Try | None:
+        """The lowest rate above the answer that broke; one that held at another time only if there is no other."""
+        held = {each.rate_per_s for each in self.tries if each.holds}
+        broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
+        broken = [each for each in broken if each.rate_per_s not in held] or broken
+        return min(broken, key=lambda each: each.rate_per_s, default=None)
 
     @property
     def invalid(self) -> list[str]:
@@ -148,74 +118,66 @@ class FoundRate:
 
     def describe(self) -> dict[str, Any]:
         """Return it as a report has it."""
+        broke = self.broke
         return {
             "objective": str(self.bound),
             "rate_per_s": self.rate_per_s,
             "items_per_s": self.items_per_s,
             "figure_s": self.figure_s,
-            "broke": None if self.broke is None else _row(self.broke),
-            "limited_by_generator": self.broke is not None and self.broke.is_generator,
-            "tries": [_row(each) for each in self.tries],
+            "broke": None if broke is None else broke.row(),
+            "limited_by_generator": broke is not None and broke.is_generator,
+            "tries": [each.row() for each in self.tries],
         }
 
 
-def _row(found: Try) -> dict[str, Any]:
-    return {
-        "rate_per_s": round(found.rate_per_s, 3),
-        "holds": found.holds,
-        "figure_s": found.figure_s,
-        "reason": found.reason,
-        "confirms": found.confirms,
-    }
-
-
 def find_rate(
-    measure: Measure,
-    bound: Bound,
-    *,
-    start_per_s: float,
-    duration_s: float = 20.0,
-    precision: float = 0.05,
-    seed: int = 0,
-    on_try: Callable[[Try], None] | None = None,
+    measure: Measure, bound: Bound, *, start_per_s: float, duration_s: float = 20.0, seed: int = 0
 ) -> FoundRate:
     """Search the highest rate that holds an objective, and confirm it; raise SetupError where the generator gives up.
 
     ``start_per_s`` is the first rate. A good one, half of the peak, saves tries.
     """
     found = FoundRate(bound)
-    search = RateSearch(start_per_s, precision, least_per_s=LEAST_REQUESTS / duration_s)
+    least_per_s = LEAST_REQUESTS / duration_s
 
-    def offer(rate_per_s: float, seconds: float, *, confirms: bool) -> Try:
+    def offer(rate_per_s: float, seconds: float, *, confirms: bool = False) -> Try:
         point = measure(f"{rate_per_s:.4g}/s", poisson(rate_per_s, seconds, seed))
-        verdict = judge(point, rate_per_s, bound)
-        verdict = Try(rate_per_s, verdict.holds, verdict.figure_s, verdict.reason, verdict.is_generator, confirms)
-        found.tries.append(verdict)
         found.points.append(point)
-        if on_try is not None:
-            on_try(verdict)
-        return verdict
+        found.tries.append(judge(point, rate_per_s, bound, confirms=confirms))
+        return found.tries[-1]
 
-    while (rate_per_s := search.next_rate()) is not None:
-        verdict = offer(rate_per_s, duration_s, confirms=False)
+    low, high = 0.0, None
+    for _ in range(MOST_TRIES):
+        rate_per_s = next_rate(low, high, start_per_s)
+        if rate_per_s is None or rate_per_s < least_per_s:
+            break
+        verdict = offer(rate_per_s, duration_s)
         if verdict.is_generator:
             # A moment in which the generator was late says nothing of the service: once more.
-            verdict = offer(rate_per_s, duration_s, confirms=False)
-        search.note(rate_per_s, holds=verdict.holds)
-    to_confirm: float | None = search.low or None
-    for _ in range(MOST_CONFIRMATIONS):
-        if to_confirm is None:
-            break
-        verdict = offer(to_confirm, CONFIRM_TIMES * duration_s, confirms=True)
+            verdict = offer(rate_per_s, duration_s)
         if verdict.holds:
-            found.rate_per_s, found.figure_s = to_confirm, verdict.figure_s
-            found.items_per_s = mean(found.points[-1], "items_per_s")
+            low = rate_per_s
+        else:
+            high = rate_per_s
+    for _ in range(MOST_CONFIRMATIONS if low else 0):
+        verdict = offer(low, CONFIRM_TIMES * duration_s, confirms=True)
+        if verdict.holds:
+            found.rate_per_s, found.figure_s = low, verdict.figure_s
+            found.items_per_s = mean_of(found.points[-1], "items_per_s")
             break
-        to_confirm = search.step_down(to_confirm)
-    held = {each.rate_per_s for each in found.tries if each.holds}
-    broken = [each for each in found.tries if not each.holds and each.rate_per_s > (found.rate_per_s or 0.0)]
-    broken = [each for each in broken if each.rate_per_s not in held] or broken
-    found.broke = min(broken, key=lambda each: each.rate_per_s, default=None)
-    if found.rate_per_s is None and found.broke is not None and all(each.is_generator for each in broken):
-        raise SetupError(f"the generator kept up with no rate that was tried: {found.broke.reason}")
+        low *= 1 - PRECISION
+        if low < least_per_s:
+            break
+    broken = [each for each in found.tries if not each.holds]
+    if found.rate_per_s is None and broken and all(each.is_generator for each in broken):
+        raise SetupError(f"the generator kept up with no rate that was tried: {broken[0].reason}")
     return found
+
+
+def next_rate(low: float, high: float | None, start_per_s: float) -> float | None:
+    """Return the rate to try between the highest that held and the lowest that broke; None when the search is over."""
+    if high is None:
+        return low * GROWTH or start_per_s
+    if not low:
+        return high / GROWTH
+    return (low + high) / 2 if high > low * (1 + PRECISION) else None

@@ -23,7 +23,7 @@ from corelane.plugins.lab.plan import CORELANE_SENDER, Plan, Progress
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
 from corelane.plugins.lab.senders import Target, make_sender
-from corelane.plugins.lab.spreads import spread
+from corelane.plugins.lab.stats import spread
 from corelane.plugins.lab.task import ROW, TICK_S, Done, Task, Tick
 from corelane.plugins.lab.workload import Questions
 

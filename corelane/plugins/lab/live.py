@@ -5,9 +5,8 @@ It goes to standard error, so that output stays the report.
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -16,8 +15,9 @@ from rich.text import Text
 
 from corelane.domain.plain import plain
 from corelane.plugins.lab.figures import MOST_LATENESS_S
-from corelane.plugins.lab.formats import three, time_text
-from corelane.plugins.lab.spreads import percentile
+from corelane.plugins.lab.plan import Progress
+from corelane.plugins.lab.stats import percentile
+from corelane.plugins.lab.texts import three, time_text
 
 #: Rates and percentiles are of the last seconds, so that they show what happens now.
 RECENT_S = 10.0
@@ -29,63 +29,15 @@ LINE_S = 10.0
 BAR_CHARS = 24
 
 
-class Ticked(Protocol):
-    """How far a run is, as the generator tells it."""
-
-    @property
-    def phase(self) -> str:
-        """The part of the run."""
-
-    @property
-    def at_s(self) -> float:
-        """Time since its start."""
-
-    @property
-    def measured_from_s(self) -> float:
-        """When the measured part begins."""
-
-    @property
-    def measured_to_s(self) -> float | None:
-        """When the measured part ends; None if its requests say when."""
-
-    @property
-    def sent(self) -> int:
-        """Requests sent so far."""
-
-    @property
-    def ended(self) -> int:
-        """Requests ended so far."""
-
-    @property
-    def refused(self) -> int:
-        """Requests refused so far."""
-
-    @property
-    def failed(self) -> int:
-        """Requests failed so far."""
-
-    @property
-    def in_flight(self) -> int:
-        """Requests under way."""
-
-    @property
-    def late_s(self) -> float:
-        """How late requests were sent of late."""
-
-    @property
-    def latencies(self) -> Sequence[float]:
-        """Latencies of the requests that ended since the time before."""
-
-
 class Gauge:
     """Keeps the last seconds of a run. Pure but for what it is told."""
 
     def __init__(self) -> None:
         self._ticks: deque[tuple[float, int, int]] = deque()
         self._latencies: deque[tuple[float, float]] = deque()
-        self.last: Ticked | None = None
+        self.last: Progress | None = None
 
-    def add(self, tick: Ticked) -> None:
+    def add(self, tick: Progress) -> None:
         """Take a tick in; one from before the last belongs to a new run."""
         if self.last is not None and tick.at_s < self.last.at_s:
             self._ticks.clear()
@@ -137,7 +89,7 @@ class LiveView:
         """Say which point is measured from now on."""
         self._title, self._gauge, self._told_s = plain(title), Gauge(), None
 
-    def on_tick(self, tick: Ticked) -> None:
+    def on_tick(self, tick: Progress) -> None:
         """Show how far the run is."""
         self._gauge.add(tick)
         if self._live is not None:

@@ -1,17 +1,88 @@
-"""What is drawn of a report, plot by plot. Needs matplotlib."""
+"""The plots of a report: PNG files, and SVG whose colours are the variables of a page.
 
-from collections.abc import Mapping, Sequence
+matplotlib draws them. It is imported where the first plot is drawn, and is in the extra ``corelane[lab]``.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
 from corelane.domain.plain import plain
-from corelane.plugins.lab.formats import PARTS, three
-from corelane.plugins.lab.pictures import Plot
+from corelane.errors import SetupError
+from corelane.errors.extras import install_command
 from corelane.plugins.lab.schema import Beside, Interval, Point, Report
-from corelane.plugins.lab.spreads import thinned
-from corelane.plugins.lab.table import part
+from corelane.plugins.lab.stats import thinned
+from corelane.plugins.lab.texts import three
+from corelane.plugins.lab.view import PARTS, mean, part
+
+#: The colours of plots on a light page, by the name of the page's variable. Those of the stages are the console's.
+COLOURS = {
+    "text": "#1b2024",
+    "quiet": "#5c666e",
+    "line": "#dfe3e6",
+    "surface": "#ffffff",
+    "accent": "#0f766e",
+    "soft": "#5eb5ad",
+    "faint": "#a9d8d3",
+    "warn": "#a35c00",
+    "bad": "#b91c1c",
+    "info": "#1d5fbf",
+    "stage-submit": "#64748b",
+    "stage-wait": "#c3cad1",
+    "stage-tokenize": "#7c3aed",
+    "stage-compute": "#0f766e",
+    "stage-merge": "#1d5fbf",
+    "stage-commit": "#a35c00",
+    "stage-deliver": "#be185d",
+}
+
+#: Colours that stand for the variables until the SVG is in a page.
+MARKS = {name: f"#{n:02x}{n:02x}{n:02x}" for n, name in enumerate(COLOURS, 1)}
+
+#: Width and height of a plot in inches. It is small, so that its text can be read on a phone.
+SIZE_IN = (4.8, 3.0)
+
+#: Dots of a PNG for each inch.
+DPI = 200
+
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "corelane",
+    **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    **{f"{name}.labelsize": 9 for name in ("axes", "xtick", "ytick")},
+    "ytick.left": False,
+    "ytick.minor.left": False,
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+#: Attributes of an SVG that name another element, and what in a style does.
+IDS = re.compile(r'((?:\bid|xlink:href|href)="#?|url\(#)([A-Za-z][\w.:-]*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot: its name as a file, its title, what it says to those who do not see it, and how it is drawn."""
+
+    name: str
+    title: str
+    words: str
+    draw: Callable[..., None]
+    #: Of the height that a plot has.
+    height: float = 1.0
+
 
 #: Percentiles that are drawn, with their colours.
 PERCENTILES = {"p99_s": ("p99", "quiet"), "p95_s": ("p95", "accent"), "p50_s": ("p50", "soft")}
@@ -19,8 +90,8 @@ PERCENTILES = {"p99_s": ("p99", "quiet"), "p95_s": ("p95", "accent"), "p50_s": (
 #: Distributions in one plot at most: the first, the last and those between.
 MOST_LINES = 6
 
-#: Latencies whose ratio is smaller stand so near that their labels would touch.
-CLOSE = 1.3
+#: How a bound is drawn.
+BOUND: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 3)), "zorder": 1}
 
 #: An interval is drawn up to this many times the mean.
 WIDEST = 3.0
@@ -31,68 +102,100 @@ MOST_STEPS = 240
 Colours = Mapping[str, str]
 
 
-def choose(report: Report) -> list[Plot]:
+def require_matplotlib() -> None:
+    """Raise SetupError naming the extra to install if plots cannot be drawn."""
+    if find_spec("matplotlib") is None:
+        raise SetupError(f"plots need matplotlib: run `{install_command('lab')}`")
+
+
+def write_pictures(report: Report, folder: Path) -> list[Path]:
+    """Write a PNG for each plot that the report has figures for, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for plot in plots_of(report):
+        path = folder / f"{plot.name}.png"
+        path.write_bytes(png(plot))
+        paths.append(path)
+    return paths
+
+
+def png(plot: Plot) -> bytes:
+    """Return a plot as PNG in the colours of a light page."""
+    return _saved(plot, COLOURS, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def svg(plot: Plot) -> str:
+    """Return a plot as an SVG element: ids of its own, no outside names, colours as ``var(--…)``."""
+    saved = _saved(plot, MARKS, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _for_a_page(saved.decode(), plot.name)
+
+
+def _saved(plot: Plot, colours: Mapping[str, str], **options: Any) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    inks = {
+        "text.color": colours["text"],
+        "axes.edgecolor": colours["line"],
+        "axes.facecolor": "none",
+        "axes.labelcolor": colours["quiet"],
+        "xtick.color": colours["line"],
+        "xtick.labelcolor": colours["quiet"],
+        "ytick.labelcolor": colours["quiet"],
+        "grid.color": colours["line"],
+        "figure.facecolor": colours["surface"],
+    }
+    out = io.BytesIO()
+    with mpl.rc_context(STYLE | inks):
+        figure = Figure(figsize=(SIZE_IN[0], SIZE_IN[1] * plot.height), layout="constrained")
+        plot.draw(figure, colours)
+        figure.savefig(out, **options)
+    return out.getvalue()
+
+
+def _for_a_page(text: str, name: str) -> str:
+    """Return the SVG element of a file, as it may stand in a page beside others."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    # Its style would hold for the whole page, which has the same for its plots.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    text = IDS.sub(lambda found: f"{found[1]}{name}-{found[2]}", text)
+    for variable, mark in MARKS.items():
+        text = text.replace(mark, f"var(--{variable})")
+    # The page's font, in the size that was drawn.
+    text = re.sub(r"(font: [\d.]+px) [^;\"]+", r"\1 var(--sans)", text)
+    return re.sub(r"<svg [^>]*?viewBox=\"([^\"]+)\"[^>]*>", r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
+
+
+def plots_of(report: Report) -> list[Plot]:
     """Return the plots that a report has figures for."""
+    require_matplotlib()
     timed = comparable([each for each in report.points if "p95_s" in each.figures])
+    drawn = thinned([each for each in timed if each.runs[0].latencies], MOST_LINES)
+    split = [each for each in report.points if _parts(each)]
+    lasting = comparable([each for each in report.points if len(each.runs[0].timeline) > 2])
     plots = []
     if len(timed) > 1:
-        plots.append(
-            Plot(
-                "latency",
-                "Latency by load",
-                f"Percentiles of latency at {len(timed)} loads, from when requests were due",
-                partial(_latency, points=timed, knee=report.knee),
-            )
-        )
-        plots.append(
-            Plot(
-                "throughput",
-                "Throughput and goodput",
-                "Items answered a second at each load, and those within the objective",
-                partial(_throughput, points=timed, most=closed_peak(report.points)),
-            )
-        )
-    if drawn := [each for each in timed if each.runs[0].latencies]:
-        plots.append(
-            Plot(
-                "distribution",
-                "Distribution of latency",
-                "The share of requests that took at most so long",
-                partial(_distribution, points=_thin(drawn, MOST_LINES)),
-            )
-        )
-    if split := [each for each in report.points if _parts(each)]:
+        words = f"Percentiles of latency at {len(timed)} loads, from when requests were due"
+        plots.append(Plot("latency", "Latency by load", words, partial(_latency, points=timed, knee=report.knee)))
+        words = "Items answered a second at each load, and those within the objective"
+        most = closed_peak(report.points)
+        plots.append(Plot("throughput", "Throughput and goodput", words, partial(_throughput, points=timed, most=most)))
+    if drawn:
+        words = "The share of requests that took at most so long"
+        plots.append(Plot("distribution", "Distribution of latency", words, partial(_distribution, points=drawn)))
+    if split:
         height = min(2.0, 0.4 + 0.1 * len(split))
-        plots.append(
-            Plot(
-                "inside",
-                "Where the time went inside the service",
-                "Mean time of each part",
-                partial(_inside, points=split),
-                height,
-            )
-        )
-    if lasting := [each for each in report.points if len(each.runs[0].timeline) > 2]:
-        point = comparable(lasting)[-1]
-        plots.append(
-            Plot(
-                "timeline",
-                f"Second by second at {plain(point.name)}",
-                "Requests sent and ended, and percentiles of latency, over the first run",
-                partial(_timeline, point=point),
-                1.25,
-            )
-        )
+        title = "Where the time went inside the service"
+        plots.append(Plot("inside", title, "Mean time of each part", partial(_inside, points=split), height))
+    if lasting:
+        words = "Requests sent and ended, and percentiles of latency, over the first run"
+        title = f"Second by second at {plain(lasting[-1].name)}"
+        plots.append(Plot("timeline", title, words, partial(_timeline, point=lasting[-1]), 1.25))
     if report.beside is not None and report.beside.progress:
-        plots.append(
-            Plot(
-                "beside",
-                "A batch beside questions",
-                "Items of the batch that were done, and p95 of the questions meanwhile",
-                partial(_beside, beside=report.beside),
-                1.25,
-            )
-        )
+        words = "Items of the batch that were done, and p95 of the questions meanwhile"
+        plots.append(Plot("beside", "A batch beside questions", words, partial(_beside, beside=report.beside), 1.25))
     return plots
 
 
@@ -118,62 +221,41 @@ def closed_peak(points: Sequence[Point]) -> float | None:
 def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mapping[str, float] | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
-    above = 0.0
     for name, (label, colour) in PERCENTILES.items():
-        found = [each.figures[name] for each in points]
-        _line(axes, rates, found, colours[colour], 1000)
-        # A label that would stand on the one above it is moved down.
-        shift = -9 if above and above < CLOSE * found[-1].mean else 0
-        axes.annotate(label, (rates[-1], 1000 * found[-1].mean), (6, shift), **_beside_point(colours[colour]))
-        above = found[-1].mean
-    bad = [
-        (rate, 1000 * each.figures["p95_s"].mean) for rate, each in zip(rates, points, strict=True) if not each.is_valid
-    ]
+        _line(axes, rates, [each.figures[name] for each in points], colours[colour], 1000, label)
+    bad = [(offered(each), 1000 * each.figures["p95_s"].mean) for each in points if not each.is_valid]
     if bad:
-        axes.scatter(*zip(*bad, strict=True), marker="x", s=46, color=colours["bad"], zorder=5)
-        axes.annotate("invalid", bad[0], (-7, 7), **_beside_point(colours["bad"], ha="right"))
+        axes.scatter(*zip(*bad, strict=True), marker="x", s=46, color=colours["bad"], zorder=5, label="invalid")
+    if knee is not None and "rate_per_s" in knee:
+        label = f"knee {three(knee['rate_per_s'])}/s"
+        axes.axvline(knee["rate_per_s"], color=colours["warn"], label=label, **BOUND)
     axes.set_yscale("log")
     _ms_axis(axes.yaxis)
-    if knee is not None and "rate_per_s" in knee:
-        axes.axvline(knee["rate_per_s"], color=colours["warn"], linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
-        axes.annotate(
-            f"knee {three(knee['rate_per_s'])}/s",
-            (knee["rate_per_s"], 1),
-            (-4, -2),
-            xycoords=("data", "axes fraction"),
-            **_beside_point(colours["warn"], ha="right", va="top"),
-        )
     axes.set_ylabel("latency from when due, ms")
     _load_axis(axes, points)
+    _legend(axes, colours, loc="lower left", ncols=4, bbox_to_anchor=(0, 1))
 
 
 def _throughput(figure: Any, colours: Colours, points: Sequence[Point], most: float | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
-    done = [each.figures["items_per_s"] for each in points]
     if all(each.load.rate_per_s for each in points):
-        items = [each.runs[0].items / max(1, each.runs[0].requests) for each in points]
-        due = [rate * count for rate, count in zip(rates, items, strict=True)]
-        axes.plot(rates, due, color=colours["quiet"], linewidth=1, linestyle=(0, (2, 3)))
-        axes.annotate("offered", (rates[-1], due[-1]), (6, 2), **_beside_point(colours["quiet"]))
-    _line(axes, rates, done, colours["accent"], 1)
-    axes.annotate("answered", (rates[-1], done[-1].mean), (6, -5), **_beside_point(colours["accent"]))
-    good = [[run.goodput.items_per_s for run in each.runs if run.goodput] for each in points]
-    if all(good):
-        means = [sum(each) / len(each) for each in good]
-        axes.fill_between(rates, means, color=colours["faint"], alpha=0.45, linewidth=0)
-        axes.plot(rates, means, color=colours["soft"], linewidth=1.4)
+        due = [
+            rate * each.runs[0].items / max(1, each.runs[0].requests) for rate, each in zip(rates, points, strict=True)
+        ]
+        axes.plot(rates, due, color=colours["quiet"], linewidth=1, linestyle=(0, (2, 3)), label="offered")
+    _line(axes, rates, [each.figures["items_per_s"] for each in points], colours["accent"], 1, "answered")
+    good = [mean(run.goodput.items_per_s for run in each.runs if run.goodput) for each in points]
+    if None not in good:
         objective = next(run.goodput.objective for run in points[0].runs if run.goodput)
-        axes.annotate(plain(objective), (rates[-1], means[-1]), (6, -10), **_beside_point(colours["soft"]))
+        axes.fill_between(rates, good, color=colours["faint"], alpha=0.45, linewidth=0)
+        axes.plot(rates, good, color=colours["soft"], linewidth=1.4, label=plain(objective))
     if most is not None:
-        axes.axhline(most, color=colours["warn"], linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
-        text = f"most in a closed loop {three(most)}/s"
-        axes.annotate(
-            text, (0, most), (2, 3), xycoords=("axes fraction", "data"), **_beside_point(colours["warn"], va="bottom")
-        )
+        axes.axhline(most, color=colours["warn"], label=f"most in a closed loop {three(most)}/s", **BOUND)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("items a second")
     _load_axis(axes, points)
+    _legend(axes, colours, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
 
 
 def _distribution(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
@@ -203,7 +285,9 @@ def _inside(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
                 place, value, 0.62, left, color=colours[f"stage-{name}"], edgecolor=colours["surface"], linewidth=0.6
             )
             left += value
-        axes.annotate(three(left), (left, place), (4, 0), **_beside_point(colours["quiet"]))
+        axes.annotate(
+            three(left), (left, place), (4, 0), textcoords="offset points", va="center", color=colours["quiet"]
+        )
     names = [name for name in PARTS if any(name in row for row in rows)]
     for name in names:
         axes.barh(0, 0, color=colours[f"stage-{name}"], label=name)
@@ -243,26 +327,10 @@ def _beside(figure: Any, colours: Colours, beside: Beside) -> None:
     above.plot(at, items, color=colours["accent"])
     above.set_ylabel("items done")
     above.set_ylim(bottom=0)
-    above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    if beside.timeline:
-        # The batch's clock starts when it was submitted, that of the questions with the first of them.
-        submitted_s = beside.submitted_at_s or 0.0
-        rows = [row | {"at_s": row["at_s"] - submitted_s} for row in beside.timeline]
-        _latency_over_time(below, rows, colours)
-    else:
-        spans = {"before": (-0.25, 0.0), "during": (0.0, 1.0), "after": (1.0, 1.25)}
-        for name, (start, end) in spans.items():
-            p95 = 1000 * getattr(beside, name).p95
-            below.hlines(p95, start * beside.makespan_s, end * beside.makespan_s, color=colours["soft"], linewidth=2.4)
-            middle = (start + end) / 2 * beside.makespan_s
-            below.annotate(
-                f"{name} {three(p95)}",
-                (middle, p95),
-                (0, 4),
-                **_beside_point(colours["text"], ha="center", va="bottom"),
-            )
-        below.set_ylim(0, 1300 * max(getattr(beside, name).p95 for name in spans))
-        below.set_ylabel("questions' p95, ms")
+    above.yaxis.set_major_formatter("{x:,.0f}")
+    # The batch's clock starts when it was submitted, that of the questions with the first of them.
+    submitted_s = beside.submitted_at_s or 0.0
+    _latency_over_time(below, [row | {"at_s": row["at_s"] - submitted_s} for row in beside.timeline], colours)
     for axes in (above, below):
         axes.axvspan(0, beside.makespan_s, color=colours["line"], alpha=0.35, linewidth=0, zorder=0)
     below.set_xlabel("s since the batch was submitted")
@@ -278,23 +346,21 @@ def _latency_over_time(axes: Any, rows: Sequence[Mapping[str, float]], colours: 
     _legend(axes, colours, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
 
 
-def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str, scale: float) -> None:
+def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str, scale: float, label: str) -> None:
     """Draw means with their intervals, cut at a third and at three times the mean so that lines stay large."""
     means = [scale * each.mean for each in found]
     lows = [max(scale * each.low, mean / WIDEST) for each, mean in zip(found, means, strict=True)]
     highs = [min(scale * each.high, mean * WIDEST) for each, mean in zip(found, means, strict=True)]
     axes.fill_between(x, lows, highs, color=colour, alpha=0.16, linewidth=0)
-    axes.plot(x, means, color=colour, marker="o", markersize=3.5)
+    axes.plot(x, means, color=colour, marker="o", markersize=3.5, label=label)
 
 
 def _parts(point: Point) -> dict[str, float]:
     """Return the mean of each part of the time inside the service over the runs, in ms."""
-    splits = [run.server for run in point.runs if run.server is not None]
-    found = {}
-    for name in PARTS:
-        if values := [spread.mean for each in splits if (spread := part(each, name)) is not None]:
-            found[name] = 1000 * sum(values) / len(values)
-    return found
+    means = {
+        name: mean(getattr(part(run.server, name), "mean", None) for run in point.runs if run.server) for name in PARTS
+    }
+    return {name: 1000 * value for name, value in means.items() if value is not None}
 
 
 def _load_axis(axes: Any, points: Sequence[Point]) -> None:
@@ -305,14 +371,11 @@ def _load_axis(axes: Any, points: Sequence[Point]) -> None:
 
 
 def _ms_axis(axis: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _beside_point(colour: str, **fields: Any) -> dict[str, Any]:
-    given = {"textcoords": "offset points", "color": colour, "va": "center", "fontsize": 9, "annotation_clip": False}
-    return given | fields
 
 
 def _legend_style(colours: Colours) -> dict[str, Any]:
@@ -330,9 +393,3 @@ def _legend_style(colours: Colours) -> dict[str, Any]:
 
 def _legend(axes: Any, colours: Colours, **fields: Any) -> None:
     axes.legend(**(_legend_style(colours) | fields))
-
-
-def _thin(points: Sequence[Point], most: int) -> list[Point]:
-    if len(points) <= most:
-        return list(points)
-    return [points[round(at * (len(points) - 1) / (most - 1))] for at in range(most)]

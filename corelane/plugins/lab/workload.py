@@ -19,7 +19,7 @@ import orjson
 from corelane.domain.dispatch import estimate, measure
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.schema import Spread, Workload
-from corelane.plugins.lab.spreads import spread
+from corelane.plugins.lab.stats import spread
 from corelane.quality.squad import Question, read_questions
 
 GZIP_MAGIC = b"\x1f\x8b"

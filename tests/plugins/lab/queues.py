@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from corelane.plugins.lab.figures import point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Load, Outcome, Point, Request
-from corelane.plugins.lab.spreads import spread
+from corelane.plugins.lab.stats import spread
 
 
 @dataclass

@@ -27,7 +27,7 @@ from corelane.plugins.lab.schema import (
     Spread,
     Workload,
 )
-from corelane.plugins.lab.spreads import spread
+from corelane.plugins.lab.stats import spread
 
 #: A text that a page must escape, a terminal must not obey, and a spreadsheet must not run.
 HOSTILE = "<script>alert(1)</script>[red]\x1b[2J=cmd"

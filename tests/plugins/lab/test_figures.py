@@ -1,4 +1,3 @@
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,9 +8,7 @@ from hypothesis import strategies as st
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.figures import Objective, invalid, parse_objective, point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Request
-from corelane.plugins.lab.spreads import interval, percentile, spread, thinned
-from corelane.plugins.lab.student import t_cdf, t_quantile
-from corelane.plugins.lab.timeline import timeline
+from corelane.plugins.lab.stats import interval, percentile, spread, t_reach, thinned, timeline
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 
@@ -64,34 +61,10 @@ def test_nothing_has_no_spread() -> None:
     assert spread([]) is None
 
 
-@pytest.mark.parametrize(
-    ("chance", "freedom", "expected"),
-    [
-        # The table of every textbook.
-        (0.975, 1, 12.7062),
-        (0.975, 2, 4.3027),
-        (0.975, 4, 2.7764),
-        (0.95, 9, 1.8331),
-        (0.995, 20, 2.8453),
-        (0.975, 1000, 1.9623),
-        (0.025, 4, -2.7764),
-        (0.5, 3, 0.0),
-    ],
-)
-def test_quantiles_of_student(chance: float, freedom: float, expected: float) -> None:
-    assert t_quantile(chance, freedom) == pytest.approx(expected, abs=1e-4)
-
-
-@given(st.floats(-50, 50), st.floats(0.5, 200))
-def test_quantile_inverts_the_distribution(t: float, freedom: float) -> None:
-    chance = t_cdf(t, freedom)
-    if 1e-9 < chance < 1 - 1e-9:
-        assert t_quantile(chance, freedom) == pytest.approx(t, rel=1e-4, abs=1e-4)
-
-
-@given(st.floats(-30, 30))
-def test_one_degree_of_freedom_is_the_cauchy_distribution(t: float) -> None:
-    assert t_cdf(t, 1) == pytest.approx(0.5 + math.atan(t) / math.pi, abs=1e-8)
+def test_an_interval_of_two_runs_is_wide() -> None:
+    """The t distribution: 12.7 standard errors with one degree of freedom, 2.776 with four."""
+    assert t_reach(0.95, 1) == pytest.approx(12.706, abs=1e-3)
+    assert t_reach(0.95, 4) == pytest.approx(2.776, abs=1e-3)
 
 
 def test_interval_of_repeats() -> None:

@@ -8,7 +8,6 @@ import pytest
 from corelane.domain.instances import INSTANCES
 from corelane.domain.prices import HostPrice
 from corelane.errors import SetupError
-from corelane.plugins.lab.measure import closed
 from corelane.plugins.lab.plan import Plan
 from corelane.plugins.lab.presets import PRESETS, Stage, Variant, beside_batch
 from corelane.plugins.lab.presets.all_cores import rows_of
@@ -83,7 +82,7 @@ def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = Queue().measure("1 caller a core", closed(2, 1.0))
+    point = Queue().measure("1 caller a core", Load(kind="closed", concurrency=2, duration_s=1.0))
     point.runs[0].server = Split(
         core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200}, core_windows={"h/0": 1300}
     )

@@ -86,7 +86,7 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
     plan = SweepPlan(points=points, duration_s=session.plan.duration_s or DURATION_S, seed=session.plan.seed)
     found = do_sweep(session.measure, plan)
     report = report_of(session, found.points, "sweep", context)
-    report.knee = None if found.knee is None else found.knee.figures()
+    report.knee = found.knee
     report.extra["sweep"] = found.describe()
     report.invalid, report.valid = found.invalid, not found.invalid
     return report

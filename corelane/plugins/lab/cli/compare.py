@@ -125,12 +125,12 @@ def compare_services(
 
 def show(found: "Comparison", *, as_json: bool) -> None:
     """Print a comparison."""
-    from corelane.plugins.lab.table import render_comparison
+    from corelane.plugins.lab.render import comparison
 
     if as_json:
         print_line(found)
     else:
-        report_console().print(render_comparison(found))
+        report_console().print(comparison(found))
 
 
 def _command() -> list[str]:

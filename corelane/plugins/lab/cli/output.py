@@ -56,7 +56,7 @@ class Outputs:
     def check(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
         from corelane.plugins.lab.asserts import parse_assertions
-        from corelane.plugins.lab.pictures import require_matplotlib
+        from corelane.plugins.lab.plots import require_matplotlib
 
         parse_assertions(self.assertions)
         if self.html is not None:
@@ -85,9 +85,7 @@ class Outputs:
 
     def write(self, report: "Report") -> None:
         """Write every file that was asked for, and print the table."""
-        from corelane.plugins.lab.csv import to_csv
-        from corelane.plugins.lab.markdown import markdown
-        from corelane.plugins.lab.table import render
+        from corelane.plugins.lab.render import markdown, terminal, to_csv
 
         content = report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
         requests = b"".join(line + b"\n" for line in self.lines)
@@ -104,12 +102,12 @@ class Outputs:
                 write_to(self.folder / name, make())
         self._draw(report)
         if self.shows_table:
-            report_console().print(render(report))
+            report_console().print(terminal(report))
 
     def _draw(self, report: "Report") -> None:
         """Write the page and the pictures. A folder goes without them where plots cannot be drawn, and says so."""
-        from corelane.plugins.lab.html import page
-        from corelane.plugins.lab.pictures import write_pictures
+        from corelane.plugins.lab.plots import write_pictures
+        from corelane.plugins.lab.render import page
 
         if self.html is not None:
             write_to(self.html, page(report).encode())
@@ -211,10 +209,10 @@ def finish(report: "Report", outputs: Outputs) -> None:
 def _is_worse(before: "Report", report: "Report") -> bool:
     """Print the comparison with a baseline; return whether something is really worse."""
     from corelane.plugins.lab.compare import compare
-    from corelane.plugins.lab.table import render_comparison
+    from corelane.plugins.lab.render import comparison
 
     found = compare(before, report)
-    report_console(stderr=True).print(render_comparison(found))
+    report_console(stderr=True).print(comparison(found))
     return found.is_worse
 
 

@@ -1,9 +1,6 @@
-"""Figures as text, the same in the table, the page and the Markdown row. Pure."""
+"""Figures as text, the same in the terminal, the page and the Markdown row. Pure."""
 
 from corelane.plugins.lab.schema import Interval
-
-#: The parts of the time inside the service, in the order of a question's way.
-PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "deliver")
 
 #: Figures by their names in a report, as readers know them.
 NAMES = {
@@ -36,6 +33,16 @@ def three(value: float) -> str:
     return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
+def ms_text(seconds: float | None) -> str:
+    """Return a time in ms without its unit."""
+    return "-" if seconds is None else three(1000 * seconds)
+
+
+def number_text(value: float | None, unit: str = "") -> str:
+    """Return a number with at least three digits, and its unit."""
+    return "-" if value is None else f"{three(value)}{unit}"
+
+
 def share_text(share: float | None) -> str:
     """Return a share in percent; one that is not quite all of it never reads 100 %."""
     if share is None:
@@ -66,15 +73,14 @@ def interval_text(name: str, figure: Interval | None) -> str:
         return "-"
     number, _, unit = figure_text(name, figure.mean).partition(" ")
     scale = 1000.0 if unit == "ms" else 100.0 if name == "goodput" else 1.0
-    reach = reach_text(figure, scale)
-    return " ".join(filter(None, (number, reach, unit)))
+    return " ".join(filter(None, (number, reach_text(figure, scale), unit)))
 
 
 def ms_interval(figure: Interval | None) -> str:
     """Return the mean of a time in ms without its unit, and how far its interval reaches, if it was repeated."""
     if figure is None:
         return "-"
-    return " ".join(filter(None, (three(1000 * figure.mean), reach_text(figure, 1000))))
+    return " ".join(filter(None, (ms_text(figure.mean), reach_text(figure, 1000))))
 
 
 def reach_text(figure: Interval, scale: float = 1.0) -> str:
@@ -84,9 +90,5 @@ def reach_text(figure: Interval, scale: float = 1.0) -> str:
         return ""
     if reach > abs(figure.mean):
         return "±>100%"
-    return f"±{two(scale * reach)}"
-
-
-def two(value: float) -> str:
-    """Return a number with two digits."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    value = scale * reach
+    return f"±{value:,.0f}" if value >= 10 else f"±{value:.1f}" if value >= 1 else f"±{value:.2f}"

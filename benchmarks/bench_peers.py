@@ -32,9 +32,11 @@ from corelane.artifacts.manifest import Artifact, find_artifact, model_name
 from corelane.cli.ports import port_is_free
 from corelane.engine.cores import cpu_slots
 from corelane.plugins.lab.figures import summarise
-from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.generator import run_load
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.machine import read_machine
 from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Questions
 
 HERE = Path(__file__).parent

@@ -30,9 +30,9 @@ from benchmarks.options import parser_of, rounds_of
 from benchmarks.questions import questions_of
 from benchmarks.runs import is_quick, keep
 from corelane.client import Client
-from corelane.plugins.lab.background import Background
 from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob, Standing
 from corelane.plugins.lab.beside import BesidePlan, latencies, why_invalid
+from corelane.plugins.lab.generator import Background
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.stats import percentile

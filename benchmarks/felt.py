@@ -25,11 +25,12 @@ from benchmarks.questions import item, questions_of
 from benchmarks.runs import is_quick, keep
 from corelane.client import Client
 from corelane.plugins.lab.figures import summarise
-from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.http import JSON_TYPE, Connections
+from corelane.plugins.lab.load import CORELANE_SENDER, Plan
 from corelane.plugins.lab.machine import read_machine
-from corelane.plugins.lab.plan import CORELANE_SENDER
 from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Questions
 
 #: Callers who each send their next question once the last is answered.

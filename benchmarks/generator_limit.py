@@ -19,9 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.runs import is_quick, keep
 from corelane.plugins.lab.figures import summarise
-from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.http import read_head
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.schema import Load, Run
+from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.synthetic import make_questions
 
 #: The first rate, and where it ends at the latest, in requests a second; each is measured for so many seconds.

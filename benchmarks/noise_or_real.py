@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.questions import questions_of
 from benchmarks.runs import QUICK, is_quick, keep, service
 from corelane.plugins.lab.compare import Comparison, compare
-from corelane.plugins.lab.generator import Plan, Target
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.paired import Pair, Side, measure_pair
-from corelane.plugins.lab.reports import make_report
 from corelane.plugins.lab.schema import Load, Report
-from corelane.plugins.lab.session import Session
+from corelane.plugins.lab.senders import Target
+from corelane.plugins.lab.session import Session, make_report
 from corelane.plugins.lab.workload import Questions
 
 HERE = Path(__file__).parent

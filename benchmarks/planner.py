@@ -20,11 +20,12 @@ from benchmarks.questions import read_arguments
 from benchmarks.runs import is_quick, keep, service
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
-from corelane.plugins.lab.generator import Plan, Target
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.planning.calibrate import take_profile
 from corelane.plugins.lab.planning.forecast import Mix, breaking_rate, demand_of_rate, look
 from corelane.plugins.lab.planning.profile import Profile
 from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import measure_point
 from corelane.plugins.lab.workload import Questions
 

@@ -12,7 +12,7 @@ from benchmarks.peers.peer import Peer, running
 from benchmarks.peers.sender import URLS
 from benchmarks.peers.servers.given import Given
 from corelane import __version__
-from corelane.plugins.lab.plan import CORELANE_SENDER
+from corelane.plugins.lab.load import CORELANE_SENDER
 from corelane.plugins.lab.senders import Target
 
 

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.plugins.lab.figures import summarise
-from corelane.plugins.lab.generator import Plan, Target, run_load
+from corelane.plugins.lab.generator import run_load
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.schema import Load, Report, Request, Spread
-from corelane.plugins.lab.senders import Manner, Reply
+from corelane.plugins.lab.senders import Manner, Reply, Target
 from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.synthetic import make_questions
 from corelane.plugins.lab.ways import CorelaneSender

@@ -11,10 +11,10 @@ from typing import Literal
 
 from corelane.errors import SetupError
 from corelane.plugins.lab.answers import Check
-from corelane.plugins.lab.background import Background
 from corelane.plugins.lab.batch_work import BatchWork
 from corelane.plugins.lab.figures import MOST_LATENESS_S
-from corelane.plugins.lab.plan import Plan
+from corelane.plugins.lab.generator import Background
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.plugins.lab.senders import Reply, Target
 from corelane.plugins.lab.stats import spread, timeline

@@ -8,8 +8,9 @@ the monotonic clock. ``on_phase`` and ``on_tick`` are called in this process, wh
 import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -18,16 +19,12 @@ from typing import Any, Literal
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.answers import add_up
-from corelane.plugins.lab.phases import Phases
-from corelane.plugins.lab.plan import CORELANE_SENDER, Plan, Progress
+from corelane.plugins.lab.load import ROW, TICK_S, Done, Phases, Plan, Progress, Task, Tick
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
 from corelane.plugins.lab.senders import Target, make_sender
 from corelane.plugins.lab.stats import spread
-from corelane.plugins.lab.task import ROW, TICK_S, Done, Task, Tick
 from corelane.plugins.lab.workload import Questions
-
-__all__ = ["CORELANE_SENDER", "Measured", "Plan", "Progress", "Target", "run_load"]
 
 #: Requests a second, and loops, that one process is given: about a tenth of a CPU.
 PROCESS_RATE, PROCESS_LOOPS = 200.0, 64
@@ -40,6 +37,9 @@ READY_S = 120.0
 
 #: A process that has not reported this long after its last request must have ended is given up, in seconds.
 GRACE_S = 60.0
+
+#: Longer than any background goes on, in seconds.
+LONGEST_S = 7 * 24 * 3600.0
 
 OnPhase = Callable[[Literal["measured", "tail"]], object]
 OnTick = Callable[[Progress], object]
@@ -102,7 +102,7 @@ def choose_processes(plan: Plan) -> int:
 
 
 class _Fleet:
-    """The processes of one run, and their links."""
+    """The processes of one run, and their links. They are ready when it is entered."""
 
     def __init__(self, tasks: list[Task]) -> None:
         self._tasks = tasks
@@ -120,7 +120,7 @@ class _Fleet:
                 self.links.append(ours)
                 self._processes.append(process)
             for link in self.links:
-                _expect_ready(link)
+                _receive(link, READY_S)
         except BaseException:
             self.__exit__()
             raise
@@ -133,21 +133,31 @@ class _Fleet:
             process.close()
             link.close()
         self._processes.clear()
+        self.links.clear()
+
+    def begin(self) -> float:
+        """Tell all processes when to begin, and return that moment of the monotonic clock."""
+        start_s = time.monotonic() + BEGIN_S
+        for link in self.links:
+            link.send(start_s)
+        return start_s
 
 
-def _expect_ready(link: Connection) -> None:
-    if not link.poll(READY_S):
-        raise SetupError(f"a process of the generator was not ready within {READY_S:.0f} s")
-    failure = _receive(link)
-    if failure is not None:
-        raise failure
-
-
-def _receive(link: Connection) -> Any:
+def _receive(link: Connection, seconds: float) -> Any:
+    """Return what a process tells within some seconds; raise what it failed with, or SetupError if it says nothing."""
+    if not link.poll(seconds):
+        raise SetupError(f"a process of the generator did not answer within {seconds:.0f} s; is it stopped?")
     try:
-        return link.recv()
+        told = link.recv()
     except (EOFError, ConnectionResetError):
         raise SetupError("a process of the generator ended by itself; what it printed says why") from None
+    if isinstance(told, Exception):
+        raise told
+    return told
+
+
+def _requests_of(rows: Iterable[tuple[Any, ...]]) -> list[Request]:
+    return [Request.model_construct(**dict(zip(ROW, row, strict=False))) for row in rows]
 
 
 class _Run:
@@ -163,9 +173,7 @@ class _Run:
         self._stopped_s: float | None = None
         begins_at = datetime.now(UTC) + timedelta(seconds=BEGIN_S)
         self._began_at = begins_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._start_s = time.monotonic() + BEGIN_S
-        for link in self._links:
-            link.send(self._start_s)
+        self._start_s = fleet.begin()
 
     def drive(self) -> None:
         """Listen until all processes have reported; call back when parts begin, and stop the load at its end."""
@@ -198,14 +206,12 @@ class _Run:
         open_links = [link for place, link in enumerate(self._links) if place not in self._done]
         for link in wait(open_links, min([TICK_S, *bounds])):
             place = self._links.index(link)  # type: ignore[arg-type]
-            told = _receive(self._links[place])
+            told = _receive(self._links[place], 0)
             if isinstance(told, Done):
                 self._done[place] = told
-            elif isinstance(told, Tick):
+            else:
                 self._ticks[place] = told
                 self._latencies += told.latencies
-            else:
-                raise told
 
     def _tell(self, at_s: float) -> None:
         if at_s - self._told_s < TICK_S or not self._ticks:
@@ -234,7 +240,7 @@ class _Run:
     def measured(self) -> Measured:
         """Return what was measured."""
         rows = sorted((row for done in self._done.values() for row in done.rows), key=lambda row: (row[4], row[0]))
-        requests = [Request.model_construct(**dict(zip(ROW, row, strict=False))) for row in rows]
+        requests = _requests_of(rows)
         window_s = self._window_s(requests)
         return Measured(
             requests=requests,
@@ -270,3 +276,52 @@ class _Run:
             cpu_share=max(cpu_s) / length_s,
             held=sum(done.held for done in self._done.values()),
         )
+
+
+class Background(AbstractContextManager["Background"]):
+    """Questions at a steady rate, sent by one process of the generator from ``start`` to ``stop``.
+
+    All of them belong to the measured part, so all answers are checked. Times count from ``start_s``, the monotonic
+    clock's at the start.
+    """
+
+    def __init__(self, target: Target, questions: Questions, plan: Plan) -> None:
+        self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)
+        phases = Phases(0.0, LONGEST_S, LONGEST_S)
+        self._fleet = _Fleet([Task(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)])
+        self.start_s = 0.0
+        self.requests: list[Request] = []
+        self.answers: AnswerCheck | None = None
+        self.cpu_share = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self._fleet.__exit__()
+
+    def start(self) -> None:
+        """Connect, and begin to ask; raise SetupError if the process does not come up."""
+        self.start_s = self._fleet.__enter__().begin()
+
+    @property
+    def at_s(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self.start_s
+
+    def watch(self) -> Sequence[float]:
+        """Return the latencies of the questions that were answered since the last call."""
+        found: list[float] = []
+        for link in self._fleet.links:
+            while link.poll(0):
+                found += _receive(link, 0).latencies
+        return found
+
+    def stop(self) -> None:
+        """Ask no more, wait for the answers under way, and take what was measured."""
+        seconds, until_s = self.at_s, time.monotonic() + self._plan.timeout_s + GRACE_S
+        for link in self._fleet.links:
+            link.send(None)
+            told = None
+            while not isinstance(told, Done):
+                told = _receive(link, max(0.0, until_s - time.monotonic()))
+            self.requests = _requests_of(told.rows)
+            self.answers = told.answers
+            self.cpu_share = told.cpu_s / max(seconds, 1e-9)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from corelane.domain.plain import plain
 from corelane.plugins.lab.figures import MOST_LATENESS_S
-from corelane.plugins.lab.plan import Progress
+from corelane.plugins.lab.load import Progress
 from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.texts import three, time_text
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from corelane.plugins.lab.figures import point_figures, summarise
-from corelane.plugins.lab.generator import Measured, Plan, Target, run_load
-from corelane.plugins.lab.plan import CORELANE_SENDER
+from corelane.plugins.lab.generator import Measured, run_load
+from corelane.plugins.lab.load import CORELANE_SENDER, Plan
 from corelane.plugins.lab.schema import AnswerCheck, Pairing, Point, Request, Run
-from corelane.plugins.lab.senders import Manner, Reply, Sender, make_sender
+from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
 from corelane.plugins.lab.session import OnTick, described
 from corelane.plugins.lab.workload import Questions
 from corelane.quality.squad import Question

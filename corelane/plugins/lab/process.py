@@ -18,10 +18,9 @@ from typing import Any
 
 from corelane.errors import CorelaneError, SetupError
 from corelane.plugins.lab.answers import Check
-from corelane.plugins.lab.phases import Shot
+from corelane.plugins.lab.load import TICK_S, Done, Shot, Task, Tick
 from corelane.plugins.lab.schema import Phase
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
-from corelane.plugins.lab.task import TICK_S, Done, Task, Tick
 
 #: Descriptors that are left for other things than requests.
 SPARE_DESCRIPTORS = 64

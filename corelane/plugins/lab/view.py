@@ -41,7 +41,8 @@ class Grid:
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell | str]]
+    #: Of each cell its text, or a ``Cell``.
+    rows: Sequence[Sequence[Any]]
     texts: Sequence[str] = ()
 
 

@@ -11,15 +11,10 @@ from corelane.cli.app import make_cli
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.options import (
-    closed_load,
     load_options,
-    ramp_load,
-    read_burstiness,
-    stages_load,
-    steady_load,
-    trace_load,
 )
 from corelane.plugins.lab.cli.output import Outputs, finish, hidden_arguments
+from corelane.plugins.lab.load import ramp_load, read_burstiness, stages_load, steady_load, trace_load
 from corelane.plugins.lab.schema import Load, Report
 from tests.plugins.lab.answering import Answering, answering
 from tests.plugins.lab.reports_for_tests import point_at, report_of
@@ -123,7 +118,7 @@ def test_loads_say_what_they_are(tmp_path: Path) -> None:
         ramp_load("1..5", 10, 1.0, 1),
         stages_load("1@5s,3@5s", 0.0, 1),
         trace_load(tmp_path / "trace", 2.0),
-        closed_load(7, 1),
+        Load(kind="closed", concurrency=7, seed=1),
     ]
     assert [load.kind for load in kinds] == ["constant", "poisson", "gamma", "ramp", "stages", "trace", "closed"]
     assert [load.rate_per_s for load in kinds[:5]] == [3, 3, 3, 1, 2]

@@ -12,9 +12,10 @@ import pytest
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from corelane.plugins.lab.figures import summarise
-from corelane.plugins.lab.generator import Plan, Progress, Target, choose_processes, run_load
+from corelane.plugins.lab.generator import choose_processes, run_load
+from corelane.plugins.lab.load import Plan, Progress
 from corelane.plugins.lab.schema import Load, Request
-from corelane.plugins.lab.senders import Manner, make_sender
+from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.session import Session, ask_idle, idle_places, probe
 from corelane.plugins.lab.synthetic import make_questions
 from corelane.plugins.lab.ways import CorelaneSender

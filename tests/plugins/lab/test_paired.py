@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, slot_for, whole_blocks
-from corelane.plugins.lab.plan import Plan
 from corelane.plugins.lab.schema import AnswerCheck, Load, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
 from corelane.quality.squad import Question

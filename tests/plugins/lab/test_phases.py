@@ -6,7 +6,7 @@ import pytest
 
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.phases import Schedule
+from corelane.plugins.lab.load import Schedule
 from corelane.plugins.lab.schema import Load
 
 

@@ -8,7 +8,7 @@ import pytest
 from corelane.domain.instances import INSTANCES
 from corelane.domain.prices import HostPrice
 from corelane.errors import SetupError
-from corelane.plugins.lab.plan import Plan
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.presets import PRESETS, Stage, Variant, beside_batch
 from corelane.plugins.lab.presets.all_cores import rows_of
 from corelane.plugins.lab.presets.pipeline_vs_data import modes

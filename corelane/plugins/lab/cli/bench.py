@@ -73,7 +73,7 @@ def refuse_two(offered: Offered, *, sweep: bool, find_rate: str | None) -> None:
 
 def run_one(session: "Session", load: "Load", context: typer.Context) -> "Report":
     """Measure one load."""
-    from corelane.plugins.lab.reports import load_name
+    from corelane.plugins.lab.session import load_name
 
     return report_of(session, [session.measure(load_name(load), load)], "load", context)
 

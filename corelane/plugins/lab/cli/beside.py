@@ -65,7 +65,7 @@ def beside(
 ) -> None:
     """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
     from corelane.plugins.lab.beside import BesidePlan
-    from corelane.plugins.lab.plan import Plan
+    from corelane.plugins.lab.load import Plan
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.senders import Target
     from corelane.plugins.lab.session import Session

@@ -72,10 +72,9 @@ def compare_services(
     from corelane.plugins.lab.compare import compare
     from corelane.plugins.lab.live import LiveView
     from corelane.plugins.lab.paired import SIDES, measure_pair
-    from corelane.plugins.lab.reports import load_name, make_report
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.senders import Target
-    from corelane.plugins.lab.session import Session
+    from corelane.plugins.lab.session import Session, load_name, make_report
     from corelane.settings import read_settings
 
     if out is not None:
@@ -84,7 +83,7 @@ def compare_services(
         api_key = known.get_secret_value()
     questions = what.read(offered.seed)
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
-    plan = sending.plan(offered, load)
+    plan = offered.plan(sending, load)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
     targets = {
         "A": Target(url_a, api_key, model, options),

@@ -195,7 +195,7 @@ def read_report(path: Path) -> "Report":
 def finish(report: "Report", outputs: Outputs) -> None:
     """Judge a report, write it, and end with the exit code that says how it came out."""
     from corelane.plugins.lab.asserts import check, parse_assertions
-    from corelane.plugins.lab.reports import are_answers_right
+    from corelane.plugins.lab.session import are_answers_right
 
     report.assertions = check(report, parse_assertions(outputs.assertions))
     outputs.write(report)

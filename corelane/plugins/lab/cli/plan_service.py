@@ -65,9 +65,9 @@ def measure(
     cpus: int | None = None,
 ) -> "Profile":
     """Measure a service; say on standard error what is done."""
-    from corelane.plugins.lab.generator import Target
     from corelane.plugins.lab.planning.calibrate import take_profile
     from corelane.plugins.lab.planning.profile import Limits
+    from corelane.plugins.lab.senders import Target
     from corelane.settings import read_settings
 
     settings = read_settings()

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from corelane.cli.output import error_console
-from corelane.plugins.lab.cli.options import Offered, Sending, What, Where
+from corelane.plugins.lab.cli.options import Offered, What, Where
 from corelane.plugins.lab.cli.output import hidden_arguments, plain_options
 
 if TYPE_CHECKING:
+    from corelane.plugins.lab.load import Plan
     from corelane.plugins.lab.schema import Point, Report
     from corelane.plugins.lab.session import Session
 
@@ -39,22 +40,21 @@ def open_session(
     where: Where,
     what: What,
     offered: Offered,
-    sending: Sending,
+    sending: "Plan",
     check: Check,
     objective: str | None,
     **changes: object,
 ) -> "Iterator[Session]":
     """Yield a session with a service, started for it if asked for; ``changes`` are settings of that service."""
     from corelane.plugins.lab.figures import parse_objective
-    from corelane.plugins.lab.reports import describe_service
     from corelane.plugins.lab.senders import Target
-    from corelane.plugins.lab.session import Session
+    from corelane.plugins.lab.session import Session, describe_service
 
     if objective is not None:
         parse_objective(objective)
     questions = what.read(offered.seed)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
-    plan = sending.plan(offered, offered.load or offered.steady(1.0))
+    plan = offered.plan(sending, offered.load or offered.steady(1.0))
     questions.is_scored = check is not Check.OFF and questions.has_answers
     with where.service(**changes) as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
@@ -91,7 +91,7 @@ def report_of(session: "Session", points: "list[Point]", name: str, context: typ
     """Return the report of points that a command measured."""
     import sys
 
-    from corelane.plugins.lab.reports import make_report
+    from corelane.plugins.lab.session import make_report
 
     for problem in session.problems:
         error_console().print(f"the service's own account is missing: {problem}", style="yellow")

@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
 from corelane.metrics.definitions import BATCH_WINDOWS
-from corelane.plugins.lab.generator import Measured, Plan, Target, run_load
+from corelane.plugins.lab.generator import Measured, run_load
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
 from corelane.plugins.lab.planning.profile import Limits, Profile
 from corelane.plugins.lab.schema import Load, Request
+from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import probe
 from corelane.plugins.lab.split import FLUSHED_S, Snapshot, snapshot
 

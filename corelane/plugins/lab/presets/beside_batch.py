@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from corelane.client import Client
 from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob
 from corelane.plugins.lab.beside import BesidePlan, run_beside
-from corelane.plugins.lab.plan import Plan
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.presets.preset import Outcome, Preset, Row, Stage
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.schema import Beside, Load

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corelane.domain.prices import HostPrice, cost_per_million
-from corelane.plugins.lab.plan import Plan
+from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.schema import Beside, Load, Point, Published
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import Session, ask_idle

@@ -6,6 +6,7 @@ figure that was not measured does not hold.
 
 import operator
 import re
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.schema import Point, Report, Run
-from corelane.plugins.lab.texts import figure_text, three, time_text
+from corelane.plugins.lab.texts import share_text, three, time_text
 
 Kind = Literal["time", "share", "percent", "rate", "count"]
 
@@ -43,19 +44,9 @@ SAME = {
 KINDS: dict[str, Kind] = {
     **{f"{name}{end}": "time" for name in ("p50", "p90", "p95", "p99", "mean", "max") for end in ("", "_sent")},
     **{f"{name}_{figure}": "time" for name in ("first", "lateness") for figure in ("p50", "p95", "p99", "max")},
-    "items_per_s": "rate",
-    "requests_per_s": "rate",
-    "tokens_per_s": "rate",
-    "goodput": "share",
-    "achieved": "share",
-    "padding": "share",
-    "core_busy": "share",
-    "errors": "count",
-    "refused": "count",
-    "unfinished": "count",
-    "lost": "count",
-    "twice": "count",
-    "differ_from_idle": "count",
+    **dict.fromkeys(("items_per_s", "requests_per_s", "tokens_per_s"), "rate"),
+    **dict.fromkeys(("goodput", "achieved", "padding", "core_busy"), "share"),
+    **dict.fromkeys(("errors", "refused", "unfinished", "lost", "twice", "differ_from_idle"), "count"),
     "exact": "percent",
     "f1": "percent",
 }
@@ -121,8 +112,8 @@ def _check(report: Report, assertion: Assertion) -> dict[str, Any]:
     values = [(point, value_at(point, assertion.figure)) for point in report.points]
     broken = [(point, value) for point, value in values if not assertion.holds(value)]
     known = [(point, value) for point, value in broken or values if value is not None]
-    lowest = assertion.sign in (">", ">=")
-    point, value = (min if lowest else max)(known, key=lambda each: each[1], default=(None, None))
+    nearest = min if assertion.sign in (">", ">=") else max
+    point, value = nearest(known, key=lambda each: each[1], default=(None, None))
     return {
         "text": assertion.text,
         "figure": value,
@@ -135,11 +126,9 @@ def _check(report: Report, assertion: Assertion) -> dict[str, Any]:
 def shown(figure: str, value: float) -> str:
     """Return a figure with its unit."""
     kind = KINDS[figure]
-    if kind == "time":
-        return time_text(value)
-    if kind == "share":
-        return figure_text("goodput", value)
-    return f"{value:,.0f}" if kind == "count" else three(value)
+    if kind == "count":
+        return f"{value:,.0f}"
+    return {"time": time_text, "share": share_text}.get(kind, three)(value)
 
 
 def value_at(point: Point, figure: str) -> float | None:
@@ -147,31 +136,28 @@ def value_at(point: Point, figure: str) -> float | None:
     values = [value for run in point.runs if (value := value_of(run, figure)) is not None]
     if not values:
         return None
-    return sum(values) if KINDS[figure] == "count" else sum(values) / len(values)
+    return sum(values) if KINDS[figure] == "count" else statistics.fmean(values)
 
 
 def value_of(run: Run, figure: str) -> float | None:
     """Return a figure of a run; None if it was not measured."""
-    if figure in ("items_per_s", "requests_per_s", "tokens_per_s", "refused", "unfinished"):
+    match figure:
+        case "lost" | "twice" | "differ_from_idle" | "exact" | "f1":
+            return getattr(run.answers, figure, None)
+        case "errors":
+            return float(run.failed)
+        case "goodput":
+            return getattr(run.goodput, "share", None)
+        case "achieved":
+            requested = run.generator.requested_per_s
+            return run.generator.achieved_per_s / requested if requested else None
+        case "padding":
+            return getattr(run.server, "padding_share", None)
+        case "core_busy":
+            busy = run.server.core_busy if run.server is not None else {}
+            return statistics.fmean(busy.values()) if busy else None
+    if hasattr(run, figure):
         return float(getattr(run, figure))
-    if figure in ("lost", "twice", "differ_from_idle", "exact", "f1"):
-        return getattr(run.answers, figure, None)
-    if figure == "errors":
-        return float(run.failed)
-    if figure == "goodput":
-        return run.goodput.share if run.goodput is not None else None
-    if figure == "achieved":
-        requested = run.generator.requested_per_s
-        return run.generator.achieved_per_s / requested if requested else None
-    if figure == "padding":
-        return run.server.padding_share if run.server is not None else None
-    if figure == "core_busy":
-        busy = run.server.core_busy if run.server is not None else {}
-        return sum(busy.values()) / len(busy) if busy else None
-    return _time_of(run, figure)
-
-
-def _time_of(run: Run, figure: str) -> float | None:
     name, _, rest = figure.partition("_")
     if name in ("first", "lateness"):
         return getattr(run.first if name == "first" else run.generator.lateness, rest, None)

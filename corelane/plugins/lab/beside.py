@@ -17,7 +17,7 @@ from corelane.plugins.lab.generator import Background
 from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.plugins.lab.senders import Reply, Target
-from corelane.plugins.lab.stats import spread, timeline
+from corelane.plugins.lab.stats import spread, thinned, timeline
 from corelane.plugins.lab.workload import Questions
 
 Part = Literal["before", "during", "after"]
@@ -57,13 +57,12 @@ class BesidePlan:
 
 @dataclass(frozen=True, slots=True)
 class BesideProgress:
-    """How far it is; ``latencies`` are those of the questions since the time before."""
+    """How far it is."""
 
     part: Part
     at_s: float
     done: int
     items: int
-    latencies: Sequence[float]
 
 
 @dataclass(slots=True)
@@ -108,7 +107,8 @@ def _pass(
     until_s = time.monotonic() + seconds
     while (left := until_s - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left))
-        tell(BesideProgress(part, background.at_s, done, work.items, background.watch()))
+        background.watch()
+        tell(BesideProgress(part, background.at_s, done, work.items))
 
 
 def _run_batch(
@@ -125,7 +125,8 @@ def _run_batch(
             times.first_s = since_s
         if standing.done != times.progress[-1][1]:
             times.progress.append((since_s, standing.done))
-        tell(BesideProgress("during", background.at_s, standing.done, work.items, background.watch()))
+        background.watch()
+        tell(BesideProgress("during", background.at_s, standing.done, work.items))
         if standing.is_final:
             break
         if plan.cut_s is not None and since_s >= plan.cut_s:
@@ -167,7 +168,7 @@ def describe(
         makespan_s=times.ended_s,
         first_result_s=times.first_s,
         items_per_s=done / times.ended_s if times.ended_s else 0.0,
-        progress=thin(progress),
+        progress=thinned(progress, MOST_POINTS),
         before=before,
         during=during,
         after=after,
@@ -201,13 +202,6 @@ def why_invalid(late_p95_s: float, requests: Sequence[Request]) -> list[str]:
 def latencies(requests: Iterable[Request]) -> list[float]:
     """Return the latencies of those that were answered, from when they were due."""
     return [each.ended_s - each.intended_s for each in requests if each.outcome == "ok" and each.ended_s is not None]
-
-
-def thin(progress: Sequence[tuple[float, int]], most: int = MOST_POINTS) -> list[tuple[float, int]]:
-    """Return a curve's points at even places, with the first and the last."""
-    if len(progress) <= most:
-        return list(progress)
-    return [progress[round(at * (len(progress) - 1) / (most - 1))] for at in range(most)]
 
 
 def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:

@@ -142,30 +142,27 @@ def goodput(requests: Sequence[Request], objective: Objective, length_s: float) 
 
 def errors(requests: Iterable[Request]) -> list[ErrorCount]:
     """Return failures and refusals by class, the most frequent first, each with its first sample."""
-    counts: Counter[str] = Counter()
-    samples: dict[str, str] = {}
-    for each in requests:
-        if each.outcome in ("ok", "unfinished") and each.error is None:
-            continue
-        code = each.error or each.outcome
-        counts[code] += 1
-        if not samples.get(code):
-            samples[code] = each.detail or ""
-    return [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
+    failed = (each for each in requests if each.outcome not in ("ok", "unfinished") or each.error is not None)
+    return _counted((each.error or each.outcome, 1, each.detail or "") for each in failed)
 
 
 def point_errors(point: Point) -> list[ErrorCount]:
     """Return the failures of all runs of a point by class, the most frequent first, then what had no answer in time."""
-    counts: Counter[str] = Counter()
-    samples: dict[str, str] = {}
-    for error in (error for run in point.runs for error in run.errors):
-        counts[error.code] += error.count
-        samples.setdefault(error.code, error.sample)
-    found = [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
+    found = _counted((error.code, error.count, error.sample) for run in point.runs for error in run.errors)
     if unfinished := sum(run.unfinished for run in point.runs):
         sample = "no answer when time was up; latencies leave them out"
         found.append(ErrorCount(code="unfinished", count=unfinished, sample=sample))
     return found
+
+
+def _counted(rows: Iterable[tuple[str, int, str]]) -> list[ErrorCount]:
+    """Return codes with their counts, the most frequent first, each with its first sample that says something."""
+    counts: Counter[str] = Counter()
+    samples: dict[str, str] = {}
+    for code, count, sample in rows:
+        counts[code] += count
+        samples[code] = samples.get(code) or sample
+    return [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
 
 
 def answer_check(requests: Iterable[Request]) -> AnswerCheck | None:

@@ -33,33 +33,32 @@ class Gauge:
     """Keeps the last seconds of a run. Pure but for what it is told."""
 
     def __init__(self) -> None:
-        self._ticks: deque[tuple[float, int, int]] = deque()
-        self._latencies: deque[tuple[float, float]] = deque()
-        self.last: Progress | None = None
+        self._ticks: deque[Progress] = deque()
+
+    @property
+    def last(self) -> Progress | None:
+        """The latest tick."""
+        return self._ticks[-1] if self._ticks else None
 
     def add(self, tick: Progress) -> None:
         """Take a tick in; one from before the last belongs to a new run."""
-        if self.last is not None and tick.at_s < self.last.at_s:
+        if self._ticks and tick.at_s < self._ticks[-1].at_s:
             self._ticks.clear()
-            self._latencies.clear()
-        self.last = tick
-        self._ticks.append((tick.at_s, tick.sent, tick.ended))
-        self._latencies.extend((tick.at_s, each) for each in tick.latencies)
-        for kept in (self._ticks, self._latencies):
-            while kept[0][0] < tick.at_s - RECENT_S if kept else False:
-                kept.popleft()
+        self._ticks.append(tick)
+        while self._ticks[0].at_s < tick.at_s - RECENT_S:
+            self._ticks.popleft()
 
     @property
     def rates(self) -> tuple[float, float]:
         """Requests sent and ended a second, over the last seconds."""
-        (from_s, sent, ended), (to_s, sent_now, ended_now) = self._ticks[0], self._ticks[-1]
-        length_s = to_s - from_s
-        return ((sent_now - sent) / length_s, (ended_now - ended) / length_s) if length_s else (0.0, 0.0)
+        first, last = self._ticks[0], self._ticks[-1]
+        length_s = last.at_s - first.at_s
+        return ((last.sent - first.sent) / length_s, (last.ended - first.ended) / length_s) if length_s else (0.0, 0.0)
 
     @property
     def percentiles(self) -> tuple[float, float] | None:
         """The p50 and p95 of the last seconds; None if nothing ended."""
-        ordered = sorted(latency for _, latency in self._latencies)
+        ordered = sorted(latency for tick in self._ticks for latency in tick.latencies)
         return (percentile(ordered, 50), percentile(ordered, 95)) if ordered else None
 
 

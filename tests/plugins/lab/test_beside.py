@@ -7,7 +7,7 @@ import pytest
 
 from corelane.errors import SetupError
 from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document, places_of
-from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe, thin
+from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.workload import Given, Questions
 from corelane.quality.squad import Question
@@ -92,11 +92,3 @@ def test_documents_differ_and_end_with_what_is_asked() -> None:
     assert one == make_document(["a b c d.", "e f g."], 50, 1)
     assert one.endswith(f"{ANSWER}.")
     assert len(one.split()) >= 50
-
-
-def test_long_curves_keep_both_ends() -> None:
-    curve = [(float(at), at) for at in range(5000)]
-    assert thin(curve, 100)[0] == (0.0, 0)
-    assert thin(curve, 100)[-1] == (4999.0, 4999)
-    assert len(thin(curve, 100)) == 100
-    assert thin(curve[:3]) == curve[:3]

@@ -14,11 +14,11 @@ from corelane.plugins.lab.presets.all_cores import rows_of
 from corelane.plugins.lab.presets.pipeline_vs_data import modes
 from corelane.plugins.lab.presets.tables import (
     caption,
-    markdown_table,
     milliseconds,
     published_row,
     replace_block,
     sources,
+    table_of,
 )
 from corelane.plugins.lab.published import AGAINST_G4DN, ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
 from corelane.plugins.lab.schema import Beside, Load, Machine, Point, ServiceInfo, Split, Spread
@@ -178,11 +178,11 @@ def test_costs_of_published_rows_follow_from_throughput_and_price(
 
 def test_table_has_measured_and_published_rows_in_the_same_columns() -> None:
     rows = [{"what": "here | there", "mean ms": "9.1"}, published_row(LATENCY_100[0])]
-    assert markdown_table(rows).splitlines() == [
+    assert table_of(rows).splitlines() == [
         "| what | mean ms | where | batch |",
-        "|---|---|---|---|",
+        "| --- | --- | --- | --- |",
         "| here \\| there | 9.1 |  |  |",
-        "| published: BERT on TensorFlow Serving over gRPC, 100 requests of shape [1, 128] | 56.5 | "
+        "| published: BERT on TensorFlow Serving over gRPC, 100 requests of shape \\[1, 128\\] | 56.5 | "
         "inf1.xlarge; date not stated | 1 |",
     ]
 

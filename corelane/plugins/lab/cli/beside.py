@@ -1,6 +1,7 @@
 """``corelane bench beside FILE``: a batch beside questions, and what each does to the other."""
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 #: Most seconds between two lines of progress.
 TOLD_S = 5.0
 
-BATCH, QUESTIONS = "Batch", "Questions"
+of_batch = partial(typer.Option, rich_help_panel="Batch")
+of_questions = partial(typer.Option, rich_help_panel="Questions")
 
 
 class BatchWay(StrEnum):
@@ -36,32 +38,20 @@ def beside(
     where: WhereOptions,
     what: WhatOptions,
     outputs: OutputOptions,
-    way: Annotated[
-        BatchWay, typer.Option(help="One job sent as lines, or a file for /v1/batches.", rich_help_panel=BATCH)
-    ] = BatchWay.LINES,
+    way: Annotated[BatchWay, of_batch(help="One job sent as lines, or a file for /v1/batches.")] = BatchWay.LINES,
     items: Annotated[
         int | None,
-        typer.Option(min=1, help="Items of the batch: FILE's, again and again.", rich_help_panel=BATCH),
+        of_batch(min=1, help="Items of the batch: FILE's, again and again."),
     ] = None,
     batch_api_key: Annotated[
-        str | None, typer.Option(help="The batch's own API key; that of the questions if none.", rich_help_panel=BATCH)
+        str | None, of_batch(help="The batch's own API key; that of the questions if none.")
     ] = None,
-    cut: Annotated[
-        float | None, typer.Option(min=0.1, help="Cancel the batch after so many seconds.", rich_help_panel=BATCH)
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Questions a second; a modest rate if not given.", rich_help_panel=QUESTIONS)
-    ] = None,
-    before: Annotated[
-        float, typer.Option(min=0.1, help="Seconds of questions before.", rich_help_panel=QUESTIONS)
-    ] = 30.0,
-    after: Annotated[
-        float, typer.Option(min=0.1, help="Seconds of questions after.", rich_help_panel=QUESTIONS)
-    ] = 30.0,
-    warmup: Annotated[
-        float, typer.Option(min=0, help="Seconds of questions that are not counted.", rich_help_panel=QUESTIONS)
-    ] = 5.0,
-    seed: Annotated[int, typer.Option(help="Of arrivals and questions.", rich_help_panel=QUESTIONS)] = 0,
+    cut: Annotated[float | None, of_batch(min=0.1, help="Cancel the batch after so many seconds.")] = None,
+    rate: Annotated[float | None, of_questions(help="Questions a second; a modest rate if not given.")] = None,
+    before: Annotated[float, of_questions(min=0.1, help="Seconds of questions before.")] = 30.0,
+    after: Annotated[float, of_questions(min=0.1, help="Seconds of questions after.")] = 30.0,
+    warmup: Annotated[float, of_questions(min=0, help="Seconds of questions that are not counted.")] = 5.0,
+    seed: Annotated[int, of_questions(help="Of arrivals and questions.")] = 0,
 ) -> None:
     """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
     from corelane.plugins.lab.beside import BesidePlan
@@ -71,8 +61,8 @@ def beside(
     from corelane.plugins.lab.session import Session
     from corelane.plugins.lab.workload import read_file
 
-    of_batch = read_file(file, seed=seed)
-    questions = what.read(seed) if what.file is not None or what.synthetic is not None else of_batch
+    asked = read_file(file, seed=seed)
+    questions = what.read(seed) if what.file is not None or what.synthetic is not None else asked
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
         session = Session(target, questions, Plan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
@@ -86,14 +76,14 @@ def beside(
             way=way.value,
             owner="own" if batch_api_key in (None, key) else "foreign",
         )
-        report = measure(session, file, of_batch, items or len(of_batch.asked), plan, batch_api_key or key, context)
+        report = measure(session, file, asked, items or len(asked.asked), plan, batch_api_key or key, context)
     finish(report, outputs)
 
 
 def measure(
     session: "Session",
     file: Path,
-    of_batch: "Questions",
+    asked: "Questions",
     items: int,
     plan: "BesidePlan",
     batch_key: str | None,
@@ -106,11 +96,11 @@ def measure(
 
     make = FileBatch if plan.way == "batch" else LinesJob
     with Client(session.target.url, batch_key) as client:
-        work = make(client, session.target, of_batch, items)
+        work = make(client, session.target, asked, items)
         found = run_beside(session.target, session.questions, work, plan, Teller())
     report = report_of(session, [], "beside", context)
     report.beside = found
-    report.extra["batch"] = of_batch.describe().model_dump() | {"file": file.name}
+    report.extra["batch"] = asked.describe().model_dump() | {"file": file.name}
     report.invalid += found.invalid
     report.valid = not report.invalid
     return report

@@ -10,7 +10,14 @@ from corelane.cli.folders import writable_folder
 from corelane.cli.output import error_console, print_line, report_console
 from corelane.cli.service import JsonOption, KeyOption
 from corelane.plugins.lab.cli.options import LoadOptions, SendingOptions, WhatOptions
-from corelane.plugins.lab.cli.output import INVALID, NOT_HELD, hidden_arguments, plain_options, read_report, write_to
+from corelane.plugins.lab.cli.output import (
+    INVALID,
+    NOT_HELD,
+    command_line,
+    plain_options,
+    read_report,
+    write_to,
+)
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.compare import Comparison
@@ -103,15 +110,13 @@ def compare_services(
     reports: dict[str, Report] = {}
     for side in SIDES:
         session = Session(replace(targets[side]), questions, plan)
-        command = hidden_arguments(_command())
         report = make_report(
-            session, [pair.points[side]], name="ab", command=command, configuration=plain_options(context)
+            session, [pair.points[side]], name="ab", command=command_line(), configuration=plain_options(context)
         )
         report.pairing = pair.pairing(side)
         reports[side] = report
         if out is not None:
-            content = report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
-            write_to(out / f"{side.lower()}.json", content)
+            write_to(out / f"{side.lower()}.json", as_json(report))
     if not all(report.valid for report in reports.values()):
         for reason in dict.fromkeys(reason for report in reports.values() for reason in report.invalid):
             error_console().print(f"invalid: {reason}", style="red")
@@ -130,9 +135,3 @@ def show(found: "Comparison", *, as_json: bool) -> None:
         print_line(found)
     else:
         report_console().print(comparison(found))
-
-
-def _command() -> list[str]:
-    import sys
-
-    return ["corelane", *sys.argv[1:]]

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ NOT_HELD, INVALID = 1, 3
 #: In place of a file's name: standard output.
 STDOUT = Path("-")
 
-OUTPUT = "Output"
+of_output = partial(typer.Option, rich_help_panel="Output")
 
 
 @dataclass(slots=True)
@@ -85,12 +86,12 @@ class Outputs:
 
     def write(self, report: "Report") -> None:
         """Write every file that was asked for, and print the table."""
-        from corelane.plugins.lab.render import markdown, terminal, to_csv
+        from corelane.plugins.lab.plots import write_pictures
+        from corelane.plugins.lab.render import markdown, page, terminal, to_csv
 
-        content = report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
         requests = b"".join(line + b"\n" for line in self.lines)
         files = [
-            (self.json, "report.json", lambda: content),
+            (self.json, "report.json", lambda: as_json(report)),
             (self.requests, "requests.ndjson", lambda: requests),
             (self.csv, "report.csv", lambda: to_csv(report).encode()),
             (self.markdown, "report.md", lambda: markdown(report).encode()),
@@ -100,67 +101,45 @@ class Outputs:
                 write_to(path, make())
             if self.folder is not None:
                 write_to(self.folder / name, make())
-        self._draw(report)
+        if self.html is not None:
+            write_to(self.html, page(report).encode())
+        if self.folder is not None:
+            try:
+                write_to(self.folder / "report.html", page(report).encode())
+                write_pictures(report, self.folder)
+            except SetupError as error:
+                error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
         if self.shows_table:
             report_console().print(terminal(report))
 
-    def _draw(self, report: "Report") -> None:
-        """Write the page and the pictures. A folder goes without them where plots cannot be drawn, and says so."""
-        from corelane.plugins.lab.plots import write_pictures
-        from corelane.plugins.lab.render import page
-
-        if self.html is not None:
-            write_to(self.html, page(report).encode())
-        if self.folder is None:
-            return
-        try:
-            write_to(self.folder / "report.html", page(report).encode())
-            write_pictures(report, self.folder)
-        except SetupError as error:
-            error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
-
 
 def output_options(
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report as JSON; - prints it.", rich_help_panel=OUTPUT)
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a line for each run.", rich_help_panel=OUTPUT)
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows of a table.", rich_help_panel=OUTPUT)
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with plots, all in one.", rich_help_panel=OUTPUT)
-    ] = None,
+    json: Annotated[Path | None, of_output(metavar="FILE", help="Write the report as JSON; - prints it.")] = None,
+    csv: Annotated[Path | None, of_output(metavar="FILE", help="Write a line for each run.")] = None,
+    markdown: Annotated[Path | None, of_output(metavar="FILE", help="Write the rows of a table.")] = None,
+    html: Annotated[Path | None, of_output(metavar="FILE", help="Write a page with plots, all in one.")] = None,
     requests_out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write each request as a line of JSON.", rich_help_panel=OUTPUT)
+        Path | None, of_output(metavar="FILE", help="Write each request as a line of JSON.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write all of it into a folder.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, of_output(metavar="DIR", help="Write all of it into a folder.")] = None,
     assertion: Annotated[
         list[str] | None,
-        typer.Option("--assert", help="Fail unless it holds, as p95<200ms; may be repeated.", rich_help_panel=OUTPUT),
+        of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated."),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Fail if this report was really better.", rich_help_panel=OUTPUT),
+        of_output(metavar="FILE", help="Fail if this report was really better."),
     ] = None,
 ) -> Outputs:
     """Return what is written; raise InvalidInput for a mistyped assertion before anything is run."""
-    outputs = Outputs(
-        json=json,
-        csv=csv,
-        markdown=markdown,
-        html=html,
-        requests=requests_out,
-        folder=out,
-        assertions=assertion or [],
-        baseline=baseline,
-    )
+    outputs = Outputs(json, csv, markdown, html, requests_out, out, assertion or [], baseline)
     outputs.check()
     return outputs
+
+
+def as_json(report: "Report") -> bytes:
+    """Return a report as a file has it."""
+    return report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
 
 
 def write_to(path: Path, content: bytes) -> None:
@@ -222,13 +201,18 @@ def plain_options(context: typer.Context) -> dict[str, Any]:
 
 
 def _plain(name: str, value: object) -> Any:
-    if name == "api_key":
+    if name.endswith("api_key"):
         return None if value is None else "hidden"
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
         return [_plain("", each) for each in value]
     return str(getattr(value, "value", value))
+
+
+def command_line() -> list[str]:
+    """Return the command that runs, without its API key."""
+    return hidden_arguments(["corelane", *sys.argv[1:]])
 
 
 def hidden_arguments(arguments: list[str]) -> list[str]:

@@ -156,13 +156,13 @@ class OwnServices(ExitStack):
 
 def report_of_outcome(found: "Preset", outcome: "Outcome", context: typer.Context) -> "Report":
     """Return the report of what a preset measured."""
-    from corelane.plugins.lab.presets.tables import caption, markdown_table, published_row, sources
+    from corelane.plugins.lab.presets.tables import caption, published_row, sources, table_of
 
     report = report_of(outcome.session, outcome.points, found.name, context)
     report.beside, report.published = outcome.beside, list(outcome.published)
     report.invalid += outcome.invalid
     report.valid = not report.invalid
-    table = markdown_table([*outcome.rows, *map(published_row, outcome.published)])
+    table = table_of([*outcome.rows, *map(published_row, outcome.published)])
     command = f"corelane bench preset {found.name}"
     lines = [caption(report.machine, report.service, report.created_at, command), *outcome.notes]
     text = "\n\n".join(filter(None, [" ".join(lines), table.strip(), sources(outcome.published)]))

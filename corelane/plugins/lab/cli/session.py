@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from corelane.cli.output import error_console
 from corelane.plugins.lab.cli.options import Offered, What, Where
-from corelane.plugins.lab.cli.output import hidden_arguments, plain_options
+from corelane.plugins.lab.cli.output import command_line, plain_options
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.load import Plan
@@ -89,14 +89,11 @@ def modest_rate(session: "Session") -> float:
 
 def report_of(session: "Session", points: "list[Point]", name: str, context: typer.Context) -> "Report":
     """Return the report of points that a command measured."""
-    import sys
-
     from corelane.plugins.lab.session import make_report
 
     for problem in session.problems:
         error_console().print(f"the service's own account is missing: {problem}", style="yellow")
-    command = hidden_arguments(["corelane", *sys.argv[1:]])
-    return make_report(session, points, name=name, command=command, configuration=plain_options(context))
+    return make_report(session, points, name=name, command=command_line(), configuration=plain_options(context))
 
 
 @contextmanager

@@ -4,12 +4,11 @@ The sample starts one server a core and calls each by a thread of its own. Here 
 need not know them. One caller a core is as in the sample. Four a core show what the cores can do.
 """
 
-import time
-
-from corelane.plugins.lab.presets.preset import TOKENS_128, Outcome, Preset, Row, Stage, closed_plan, figure, settle
+from corelane.plugins.lab.presets.preset import TOKENS_128, Outcome, Preset, Row, Stage, closed_plan, settle
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import ALL_CORES
 from corelane.plugins.lab.schema import Load, Point, Split
+from corelane.plugins.lab.sweep import mean_of
 
 #: Requests of each point for a core, and in a quick run; different questions among them.
 REQUESTS, QUICK_REQUESTS, QUESTIONS = 1000, 6, 200
@@ -27,7 +26,7 @@ def run(stage: Stage) -> Outcome:
     points: list[Point] = []
     with stage.showing(session):
         for callers in CALLERS:
-            settle(time.sleep)
+            settle()
             name = f"{callers} caller{'s' if callers > 1 else ''} a core"
             load = Load(kind="closed", concurrency=callers * cores, seed=stage.seed)
             points.append(session.measure(name, load))
@@ -37,13 +36,13 @@ def run(stage: Stage) -> Outcome:
 
 def rows_of(point: Point, stage: Stage) -> list[Row]:
     """Return the row of a point, and one for each core beneath it."""
-    per_s = figure(point, "items_per_s") or 0.0
+    per_s = mean_of(point, "items_per_s") or 0.0
     whole: dict[str, str] = {
         "what": point.name,
         "where": "here",
         "items/s": f"{per_s:,.1f}",
-        "p50 ms": milliseconds(figure(point, "p50_s")),
-        "p95 ms": milliseconds(figure(point, "p95_s")),
+        "p50 ms": milliseconds(mean_of(point, "p50_s")),
+        "p95 ms": milliseconds(mean_of(point, "p95_s")),
         "cost of 1M": stage.cost(per_s),
     }
     server = point.runs[-1].server if point.runs else None

@@ -6,7 +6,6 @@ compiled for its one shape. Two loads are offered to each: one caller, who shows
 batch of every core full.
 """
 
-import time
 from dataclasses import dataclass, replace
 
 from corelane.errors import SetupError
@@ -18,13 +17,13 @@ from corelane.plugins.lab.presets.preset import (
     Stage,
     Variant,
     closed_plan,
-    figure,
     settle,
 )
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import AGAINST_G4DN, PIPELINE_VS_DATA
 from corelane.plugins.lab.schema import Load, Point
 from corelane.plugins.lab.session import Session
+from corelane.plugins.lab.sweep import mean_of
 
 #: Rows of a batch, and the length that all are compiled for.
 ROWS, LENGTH = (1, 6), 128
@@ -71,7 +70,7 @@ def run(stage: Stage) -> Outcome:
             session = stage.session(questions, closed_plan(1, QUICK_REQUESTS, stage.seed), stage.serve(variant))
             lone, full = _measure(stage, session, variant, callers=BATCHES_AHEAD * batch * mode.cores)
             points += [lone, full]
-            per_s = figure(full, "items_per_s") or 0.0
+            per_s = mean_of(full, "items_per_s") or 0.0
             baseline = baseline or per_s
             rows.append(_row(stage, variant, mode, batch, lone, full, per_s / baseline if baseline else 0.0))
     if session is None:
@@ -86,14 +85,14 @@ def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> 
     found = []
     with stage.showing(session):
         for name, count in (("1 caller", 1), (f"{callers} callers", callers)):
-            settle(time.sleep)
+            settle()
             load = Load(kind="closed", concurrency=count, seed=stage.seed)
             found.append(session.measure(f"{variant.name}, {name}", load))
     return found[0], found[1]
 
 
 def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, full: Point, ratio: float) -> Row:
-    per_s = figure(full, "items_per_s") or 0.0
+    per_s = mean_of(full, "items_per_s") or 0.0
     return {
         "what": variant.name,
         "where": "here",
@@ -102,11 +101,11 @@ def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, fu
         "batch": str(batch),
         "items/s": f"{per_s:,.1f}",
         "ratio": f"{ratio:.2f}",
-        "p50 ms": milliseconds(figure(full, "p50_s")),
-        "p95 ms": milliseconds(figure(full, "p95_s")),
-        "p99 ms": milliseconds(figure(full, "p99_s")),
-        "alone p50 ms": milliseconds(figure(lone, "p50_s")),
-        "alone p95 ms": milliseconds(figure(lone, "p95_s")),
+        "p50 ms": milliseconds(mean_of(full, "p50_s")),
+        "p95 ms": milliseconds(mean_of(full, "p95_s")),
+        "p99 ms": milliseconds(mean_of(full, "p99_s")),
+        "alone p50 ms": milliseconds(mean_of(lone, "p50_s")),
+        "alone p95 ms": milliseconds(mean_of(lone, "p95_s")),
         "cost of 1M": stage.cost(per_s),
     }
 

@@ -1,5 +1,6 @@
 """What a preset is: a name, and a function that is given a stage and returns what was measured on it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -106,12 +107,6 @@ def closed_plan(concurrency: int, requests: int, seed: int) -> Plan:
     return Plan(load=load, warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=seed)
 
 
-def figure(point: Point, name: str) -> float | None:
-    """Return the mean of a figure over the runs of a point."""
-    found = point.figures.get(name)
-    return None if found is None else found.mean
-
-
-def settle(sleep: Callable[[float], object]) -> None:
+def settle() -> None:
     """Wait until the service has counted what came before, so that it is not in the next reading's difference."""
-    sleep(FLUSHED_S)
+    time.sleep(FLUSHED_S)

@@ -5,9 +5,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from corelane.domain.plain import plain
 from corelane.plugins.lab.published import NOT_NOTED, NOT_STATED
+from corelane.plugins.lab.render import markdown_table
 from corelane.plugins.lab.schema import Machine, Published, ServiceInfo
+from corelane.plugins.lab.texts import three
 
 #: The columns that published figures go to, and how they are written.
 PUBLISHED = {
@@ -26,10 +27,7 @@ BEGIN, END = "<!-- bench {}: begin -->", "<!-- bench {}: end -->"
 
 def milliseconds(seconds: float | None) -> str:
     """Return a time in milliseconds, with three digits that count."""
-    if seconds is None:
-        return ""
-    value = 1000 * seconds
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return "" if seconds is None else three(1000 * seconds)
 
 
 def published_row(found: Published) -> dict[str, str]:
@@ -47,16 +45,10 @@ def published_row(found: Published) -> dict[str, str]:
     return row
 
 
-def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a table in Markdown; columns in the order in which rows name them first."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: object) -> str:
-    return plain(str(value)).replace("|", "\\|").replace("<", "&lt;")
+    return markdown_table(columns, [[str(row.get(column, "")) for column in columns] for row in rows])
 
 
 def caption(machine: Machine, service: ServiceInfo, created_at: str, command: str) -> str:

@@ -59,7 +59,7 @@ models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md; b
 	$(BIN)/python -m tests.families.table
 
 .PHONY: bench-models
-bench-models: install ## Measure what a token costs by architecture, for docs/28-models.md
+bench-models: install ## Measure what a token costs by architecture, and print the table of docs/28-models.md
 	@$(BIN)/python benchmarks/models.py
 
 .PHONY: chromium
@@ -67,7 +67,7 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
 .PHONY: nginx
-nginx: ## Install Debian's nginx for the test of the configuration in docs/23-security.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/24-gateway.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser
@@ -110,72 +110,42 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.lint_lua
-	$(BIN)/python -m tests.arrows
+	$(BIN)/python -m tests.house
+
+.PHONY: house
+house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
+	@$(BIN)/python -m tests.house
 
 .PHONY: bench
-bench: install ## Measure the engine and the service on SQuAD-format data
-	@$(BIN)/python benchmarks/eager_reference.py
-	@$(BIN)/python benchmarks/service.py
-	@$(BIN)/python benchmarks/promises.py
-	@$(BIN)/python benchmarks/rollout.py
-	@$(BIN)/python benchmarks/tokenise.py
+bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers
+	@$(BIN)/python benchmarks/service.py --eager
 
 # Real questions for those that are about mixed lengths; the others make questions of 128 tokens.
 QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
 
 .PHONY: bench-presets
 bench-presets: install ## Run the published experiments, and print their tables
-	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" \
-		--json benchmarks/results/$$name.json || status=$$?; }; \
+	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" || status=$$?; }; \
 	for name in latency-100 all-cores; do run $$name --serve; done; \
 	for name in document-beside own-batch foreign-batch; do \
 		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \
 	done; \
 	run pipeline-vs-data; exit $$status
 
-$(VENV)/.installed-bench: $(VENV)/.installed
-	deploy/install.sh $(VENV) bench $(PYTHON)
-	@touch $@
-
 .PHONY: bench-felt
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
-	$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
-
-.PHONY: bench-spread
-bench-spread: install ## Measure small jobs and a document on idle cores; BEFORE=CHECKOUT measures another state in turn
-	$(BIN)/python benchmarks/spread.py $(if $(BEFORE),--before $(BEFORE))
-
-.PHONY: bench-beside
-bench-beside: install ## Measure questions beside documents and batches; BEFORE=CHECKOUT measures another state in turn
-	@$(BIN)/python benchmarks/beside.py $(if $(BEFORE),--before $(BEFORE))
+	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: bench-promises
-bench-promises: install ## Measure promises and Retry-After; BEFORE=CHECKOUT measures another state's promises in turn
+bench-promises: install ## Measure promises, forecasts and Retry-After; BEFORE=CHECKOUT measures another state too
 	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
-	@$(BIN)/python benchmarks/retry_after.py
 
 .PHONY: bench-queue
-bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores
-	@$(BIN)/python benchmarks/queue_plane.py
-	@$(BIN)/python benchmarks/waiting.py
-	@$(BIN)/python benchmarks/retry_after.py
-	@$(BIN)/python benchmarks/replicas_ack.py
-	@$(BIN)/python benchmarks/big_job.py
-	@$(BIN)/python benchmarks/million_jobs.py
-	@$(BIN)/python benchmarks/scaling.py
-	@$(BIN)/python benchmarks/generator_limit.py
-	@$(MAKE) --no-print-directory bench-cells
-
-# CELLS: cells compared with one; each may use BUDGET of a CPU.
-CELLS ?= 4
-BUDGET ?= 0.15
-
-.PHONY: bench-cells
-bench-cells: $(VENV)/.installed-bench ## Measure one cell and several, each with a budget of CPU time; CELLS=4 BUDGET=0.15
-	@$(BIN)/python benchmarks/cells.py --cells $(CELLS) --budget $(BUDGET)
+bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
+	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE),--celery)
 
 .PHONY: bench-peers
-bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
+bench-peers: install ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
 	@benchmarks/peers/install.sh $(PYTHON)
 	@$(BIN)/python benchmarks/bench_peers.py $(PEERS)
 
@@ -235,7 +205,7 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 .PHONY: compose-files
 compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
 	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
-	@$(BIN)/python -m tests.corelane.test_deploying
+	@$(BIN)/python -m tests.plugins.fleet.test_deploying
 
 .PHONY: compose-lab
 compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down

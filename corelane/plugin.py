@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
 
+    from api.middleware.sections import Section
     from api.state import AppState
+    from corelane.cli.supervisor import Supervisor
+    from corelane.metrics.exposition import Sample
+    from corelane.settings import Settings
+    from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -51,8 +56,24 @@ class Plugin:
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
 
+    def sections(self, state: "AppState") -> "Iterable[Section]":
+        """Return its pages that know callers in a way of their own."""
+        return ()
+
+    def addresses(self, settings: "Settings") -> Mapping[str, str]:
+        """Return the paths that `corelane serve` shows once it is ready, by their names."""
+        return {}
+
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
+        return ()
+
+    def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
+        """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
+        return ()
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return its samples for ``/metrics``, read from Redis at each scrape."""
         return ()
 
     def lua(self) -> Sequence[Path]:

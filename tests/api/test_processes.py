@@ -19,7 +19,7 @@ import orjson
 import pytest
 import redis
 
-from benchmarks.processes import children
+from benchmarks.harness import children
 from corelane.cli.api_processes import ApiProcesses, count_processes, usable_cpus
 from corelane.settings import Settings
 from tests.api.wires import ESTABLISHED

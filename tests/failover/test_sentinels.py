@@ -10,7 +10,7 @@ import pytest
 
 from api.middleware.rate_limit import Kind, RateLimiter
 from corelane.broker.app import make_celery
-from corelane.cli.redis_checks import check_replicas
+from corelane.cli.checks import check_replicas
 from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link

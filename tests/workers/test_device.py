@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from corelane.cli import top_view
 from corelane.domain.overview import device_figures
 from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
+from corelane.plugins.console import top_view
 from tests.integration.conftest import wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
 from workers.core import device as devices

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from benchmarks.simulated_cores import SimulatedCore
 from corelane.domain.dispatch import Core
 from corelane.engine.null import NullRunner
 from corelane.engine.task import Work
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
 from tests.integration.conftest import wait_for
+from tests.simulated_core import SimulatedCore
 from workers.core.drain import DrainLoop, DrainReport, drain
 
 

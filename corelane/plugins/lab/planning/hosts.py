@@ -99,7 +99,7 @@ def hosts_for(
 #: Sequences a second of one core at its best batch, and where they are from: all of BERT-base with 128 tokens. A
 #: smaller model gains less from a faster core, as part of each call does not depend on the model.
 PER_CORE_PER_S = {
-    # 8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/engine.py
+    # 8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/models.py
     CPU: 16.9,
     # inf1.xlarge, batch 6, 1,180.7/s: AWS Neuron documents, benchmarks of Inf1, 2024-09-16
     "inf1": 1180.7 / 4,

@@ -1,0 +1,129 @@
+"""The autoscaler of one host: starts and stops the workers of its cores, as many as the open work asks for.
+
+A keeper works out how many cores there should be in all (``scaler``), and every host its own share of
+them (``rules``). A worker that is stopped finishes its batch, hands back what it holds and leaves.
+While no keeper tells anything, nothing changes.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
+from corelane.cli.roles import core_range
+from corelane.cli.supervisor import Supervisor
+from corelane.domain.dispatch import Core
+from corelane.domain.pauses import PauseKind
+from corelane.engine.cores import core_slots
+from corelane.errors import CorelaneError
+from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
+from corelane.settings import Settings
+
+#: Time between two looks, in seconds.
+LOOK_S = 1.0
+
+#: A core that another process holds for longer than this is replaced by another one, in seconds: a predecessor lets go
+#: sooner.
+HELD_S = 60.0
+
+
+class Autoscaler:
+    """Follows the desired cores until the service ends."""
+
+    def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
+        from corelane.store.link.link import AsyncLink
+
+        self._settings, self._supervisor = settings, supervisor
+        self._slots = core_slots(settings)[: settings.cores]
+        self._least, self._most = core_range(settings)
+        self._link = AsyncLink(settings.redis_url)
+        #: The cores whose workers are being stopped.
+        self._leaving: dict[int, asyncio.Task[None]] = {}
+        #: Since when a core has waited for another process to let go of it.
+        self._held_since: dict[int, float] = {}
+
+    async def run(self) -> None:
+        """Start and stop workers until the service ends; then tell that nobody scales this host any more."""
+        from redis.exceptions import RedisError
+
+        from corelane.store.scaling import leave_scaling
+
+        try:
+            while not self._supervisor.is_over:
+                # `serve` shows what happens to Redis. Without it nothing changes.
+                with suppress(CorelaneError, RedisError):
+                    await self._look()
+                await self._supervisor.wait(LOOK_S)
+            with suppress(CorelaneError, RedisError):
+                await leave_scaling(self._link, self._settings.core_host)
+        finally:
+            await self._link.close()
+
+    async def _look(self) -> None:
+        """Tell how this host stands, and take the next step."""
+        from corelane.store.scaling import ScaledHost, read_hosts, read_scaling, tell_host
+
+        cores = await self._cores()
+        host = ScaledHost(
+            self._settings.core_host,
+            self._least,
+            min(self._most, len(cores) - sum(core.is_broken for core in cores)),
+            [self._name(core.index) for core in cores if core.is_running and not core.is_leaving],
+            [self._name(core.index) for core in cores if core.is_leaving or not core.is_running],
+        )
+        await tell_host(self._link, host)
+        info = await read_scaling(self._link)
+        if info is None:
+            return
+        hosts = await read_hosts(self._link)
+        wanted = share_cores(info.desired, [each.range for each in hosts], info.fixed).get(host.name, 0)
+        await self._step(next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
+
+    async def _cores(self) -> list[HostCore]:
+        """Return the cores of this host as they are now."""
+        from corelane.store.fleet import Fleet
+        from corelane.store.pauses import read_pauses
+
+        parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
+        states = [report.get("state") for report in await Fleet(self._link).reports(names)]
+        paused = (await read_pauses(self._link)).names(PauseKind.CORE)
+        self._leaving = {index: task for index, task in self._leaving.items() if not task.done()}
+        return [
+            HostCore(
+                slot.index,
+                is_running=worker_part(slot) in parts,
+                is_leaving=slot.index in self._leaving,
+                is_broken=worker_part(slot) in parts and (name in paused or self._is_broken(slot.index, state)),
+            )
+            for slot, name, state in zip(self._slots, names, states, strict=True)
+        ]
+
+    def _is_broken(self, index: int, state: str | None) -> bool:
+        """Return whether a core serves nothing and another has to: it is out of service, or was held for long."""
+        if state != "waiting":
+            self._held_since.pop(index, None)
+            return state == "out_of_service"
+        now = asyncio.get_running_loop().time()
+        return now - self._held_since.setdefault(index, now) > HELD_S
+
+    async def _step(self, step: HostStep, why: str) -> None:
+        slots = {slot.index: slot for slot in self._slots}
+        for place, index in enumerate(step.start):
+            # Workers of one device that start at the same moment may find each other's cores busy.
+            if place and await self._supervisor.wait(stagger_s(self._settings)):
+                return
+            await start_worker(self._settings, self._supervisor, slots[index])
+            await self._note(f"{self._name(index)} is started: {why}")
+        for index in step.stop:
+            ending = self._supervisor.end(worker_part(slots[index]))
+            self._leaving[index] = asyncio.create_task(ending, name=f"stop-{index}")
+            await self._note(f"{self._name(index)} is stopped: {why}")
+
+    async def _note(self, text: str) -> None:
+        """Log what is done, and mark it in the history."""
+        from corelane.store.history import History
+
+        self._supervisor.say(text)
+        await History(self._link).mark("scale", text)
+
+    def _name(self, index: int) -> str:
+        return str(Core(self._settings.core_host, index))

@@ -1,0 +1,109 @@
+"""``corelane logs`` and ``corelane down``: what Docker Compose started from this folder's file, and nothing else."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corelane.cli.output import error_console
+from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.fleet.projects import (
+    FORMAT,
+    PROJECT,
+    Container,
+    find_project,
+    read_containers,
+    refuse_foreign,
+    services_of,
+)
+
+#: An engine that is busy with many containers answers late, in seconds.
+ENGINE_TIMEOUT_S = 60
+
+FileOption = Annotated[Path, typer.Option("--file", "-f", help="The compose file that the containers were made of.")]
+
+DEFAULT_FILE = Path("docker-compose.yml")
+
+
+def logs(
+    parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help="As api, worker, worker-0.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as lines come.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="So many lines from the end of each.")] = None,
+    since: Annotated[str | None, typer.Option(help="Since a time, or for so long: 10m.")] = None,
+    file: FileOption = DEFAULT_FILE,
+) -> None:
+    """Show what the containers of this folder's compose file print."""
+    own = find_project(_containers(), _path(file))
+    if not own:
+        raise InvalidInput(f"no containers of {_path(file)}: start them with `docker compose up`")
+    services = services_of(parts or [], {each.service for each in own})
+    options = [
+        *(["--follow"] if follow else []),
+        *(["--tail", str(tail)] if tail is not None else []),
+        *(["--since", since] if since else []),
+    ]
+    _compose(own[0].project, "logs", *options, *services)
+
+
+def down(
+    volumes: Annotated[
+        bool, typer.Option("--volumes", help="Delete the volumes too: jobs, results, compiled models.")
+    ] = False,
+    file: FileOption = DEFAULT_FILE,
+) -> None:
+    """Stop and remove the containers of this folder's compose file, and their network."""
+    path, containers = _path(file), _containers()
+    own = find_project(containers, path)
+    project = own[0].project if own else _name_in(path)
+    refuse_foreign(containers, project, path)
+    if not own and not (volumes and _run("volume", "ls", "--quiet", "--filter", f"label={PROJECT}={project}")):
+        error_console().print(f"nothing of {path} is there")
+        return
+    _compose(project, "down", *(["--volumes"] if volumes else []))
+
+
+def _path(file: Path) -> Path:
+    if not file.is_file():
+        raise InvalidInput(f"{file} is not here: go to the folder that has it, or give --file")
+    return file.resolve()
+
+
+def _containers() -> list[Container]:
+    return read_containers(_run("ps", "--all", "--filter", f"label={PROJECT}", "--format", FORMAT))
+
+
+def _name_in(file: Path) -> str:
+    """Return the name that Compose gives to the project of a file."""
+    name: str = json.loads(_run("compose", "--file", str(file), "config", "--format", "json"))["name"]
+    return name
+
+
+def _run(*arguments: str) -> str:
+    """Return what docker answers; raise SetupError where it cannot."""
+    try:
+        done = subprocess.run(  # noqa: S603  # a command of our own
+            [_docker(), *arguments], capture_output=True, text=True, timeout=ENGINE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"docker does not answer: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
+        raise SetupError(f"docker cannot do this: {said[0]}")
+    return done.stdout
+
+
+def _docker() -> str:
+    if found := shutil.which("docker"):
+        return found
+    raise SetupError("there is no `docker` on PATH: install Docker Engine with its compose plugin")
+
+
+def _compose(project: str, *arguments: str) -> None:
+    """Run Compose on a project by its name alone, so that it goes by the marks of containers and not by a file."""
+    _run("compose", "version")
+    done = subprocess.run([_docker(), "compose", "--project-name", project, *arguments], check=False)  # noqa: S603
+    if done.returncode:
+        raise typer.Exit(done.returncode)

@@ -116,7 +116,7 @@ def compare_services(
         report.pairing = pair.pairing(side)
         reports[side] = report
         if out is not None:
-            write_to(out / f"{side.lower()}.json", as_json(report))
+            write_to(out / f"{side.lower()}.json", report_bytes(report))
     if not all(report.valid for report in reports.values()):
         for reason in dict.fromkeys(reason for report in reports.values() for reason in report.invalid):
             error_console().print(f"invalid: {reason}", style="red")

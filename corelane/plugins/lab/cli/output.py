@@ -91,7 +91,7 @@ class Outputs:
 
         requests = b"".join(line + b"\n" for line in self.lines)
         files = [
-            (self.json, "report.json", lambda: as_json(report)),
+            (self.json, "report.json", lambda: report_bytes(report)),
             (self.requests, "requests.ndjson", lambda: requests),
             (self.csv, "report.csv", lambda: to_csv(report).encode()),
             (self.markdown, "report.md", lambda: markdown(report).encode()),
@@ -137,7 +137,7 @@ def output_options(
     return outputs
 
 
-def as_json(report: "Report") -> bytes:
+def report_bytes(report: "Report") -> bytes:
     """Return a report as a file has it."""
     return report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
 

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Progressing
 
 from corelane.domain.plain import plain
-from corelane.plugins.lab.figures import MOST_LATENESS_S
 from corelane.plugins.lab.load import Progress
 from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.texts import three, time_text
@@ -71,18 +69,23 @@ class LiveView:
         self._gauge = Gauge()
         self._title = ""
         self._told_s: float | None = None
-        self._live: Live | None = None
+        self._bar = Progressing(
+            TextColumn("{task.description}", style="bold", markup=False),
+            BarColumn(BAR_CHARS),
+            TextColumn("{task.fields[now]}", markup=False),
+            console=self._console,
+            transient=True,
+            auto_refresh=False,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None, now="")
 
     def __enter__(self) -> "LiveView":
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, transient=True, auto_refresh=False)
-            self._live.start()
+        self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._bar.stop()
 
     def begin(self, title: str) -> None:
         """Say which point is measured from now on."""
@@ -91,55 +94,24 @@ class LiveView:
     def on_tick(self, tick: Progress) -> None:
         """Show how far the run is."""
         self._gauge.add(tick)
-        if self._live is not None:
-            self._live.update(view(self._title, self._gauge), refresh=True)
-            return
-        now = self._clock()
-        if self._told_s is None or now - self._told_s >= LINE_S:
-            self._told_s = now
-            self._console.print(line(self._title, self._gauge), soft_wrap=True)
+        now = f"{tick.phase} {tick.at_s:.0f} s  {figures(self._gauge)}"
+        self._bar.update(
+            self._task, description=self._title, completed=tick.at_s, total=tick.measured_to_s, now=now, refresh=True
+        )
+        now_s = self._clock()
+        if self._bar.disable and (self._told_s is None or now_s - self._told_s >= LINE_S):
+            self._told_s = now_s
+            self._console.print(f"{self._title}  {now}", soft_wrap=True)
 
 
-def view(title: str, gauge: Gauge) -> Table:
-    """Return the title with a bar of progress, and the figures of now beneath."""
-    table = Table.grid()
-    table.add_row(Text.assemble((title, "bold"), "  ", *_bar(gauge)))
-    table.add_row(figures(gauge))
-    return table
-
-
-def line(title: str, gauge: Gauge) -> Text:
-    """Return one line, for a log."""
-    tick = gauge.last
-    at = "" if tick is None else f"{tick.phase} {tick.at_s:.0f} s  "
-    return Text.assemble(f"{title}  " if title else "", at, figures(gauge))
-
-
-def figures(gauge: Gauge) -> Text:
+def figures(gauge: Gauge) -> str:
     """Return the figures of now."""
     tick = gauge.last
     if tick is None:
-        return Text("starting", "dim")
+        return "starting"
     sent, ended = gauge.rates
-    text = Text(f"{three(sent)}/s sent, {three(ended)}/s ended, {tick.in_flight:,} in flight")
+    parts = [f"{three(sent)}/s sent", f"{three(ended)}/s ended", f"{tick.in_flight:,} in flight"]
     if (now := gauge.percentiles) is not None:
-        text.append(f", p50 {time_text(now[0])}, p95 {time_text(now[1])}")
-    if tick.failed:
-        text.append(f", {tick.failed:,} failed", "bold red")
-    if tick.refused:
-        text.append(f", {tick.refused:,} refused", "yellow")
-    text.append(f", late {time_text(tick.late_s)}", "bold red" if tick.late_s > MOST_LATENESS_S else "")
-    return text
-
-
-def _bar(gauge: Gauge) -> list[tuple[str, str]]:
-    tick = gauge.last
-    if tick is None:
-        return [("", "")]
-    share = 0.0
-    if tick.measured_to_s:
-        share = min(1.0, tick.at_s / tick.measured_to_s)
-    full = round(BAR_CHARS * share)
-    until = f" of {tick.measured_to_s:.0f}" if tick.measured_to_s else ""
-    bar = [("━" * full, "green"), ("━" * (BAR_CHARS - full), "dim")] if until else []
-    return [*bar, (f"  {tick.phase} {tick.at_s:.0f}{until} s", "dim")]
+        parts += [f"p50 {time_text(now[0])}", f"p95 {time_text(now[1])}"]
+    parts += [f"{count:,} {name}" for name, count in (("failed", tick.failed), ("refused", tick.refused)) if count]
+    return ", ".join([*parts, f"late {time_text(tick.late_s)}"])

@@ -57,9 +57,3 @@ def test_terminal_shows_failures_refusals_and_a_late_generator() -> None:
     text = shown([tick(1, 10, 4, failed=2, refused=3, late_s=0.5)], is_terminal=True)
     for words in ("6 in flight", "2 failed", "3 refused", "late 500 ms", "━"):
         assert words in text
-
-
-@pytest.mark.parametrize("measured_to_s", [None, 12.0])
-def test_run_without_an_end_has_no_bar(measured_to_s: float | None) -> None:
-    text = shown([tick(1, 10, 4, measured_to_s=measured_to_s)], is_terminal=True)
-    assert ("━" in text) == (measured_to_s is not None)

@@ -16,6 +16,7 @@ from corelane.plugins.lab.cli.output import (
     command_line,
     plain_options,
     read_report,
+    report_bytes,
     write_to,
 )
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.schema import (
@@ -43,24 +43,15 @@ Timed = Literal["latency", "latency_sent", "first"]
 OBJECTIVE = re.compile(r"(?:(latency|latency_sent|first)\s*<=?)?\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
 
 
-class Measurement(Protocol):
-    """What the generator measured."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run measured; times count from its start."""
 
-    @property
-    def requests(self) -> Sequence[Request]:
-        """Every request, those of the warm-up and the tail too."""
-
-    @property
-    def generator(self) -> Generator:
-        """Whether the generator kept up."""
-
-    @property
-    def window_s(self) -> tuple[float, float]:
-        """The measured part: its start and its end."""
-
-    @property
-    def began_at(self) -> str:
-        """When the run began, in ISO form."""
+    requests: list[Request]
+    generator: Generator
+    window_s: tuple[float, float]
+    began_at: str
+    answers: AnswerCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +82,7 @@ def parse_objective(text: str) -> Objective:
 
 
 def summarise(
-    measured: Measurement,
+    measured: Measured,
     objective: Objective | str | None = None,
     split: Split | None = None,
     answers: AnswerCheck | None = None,

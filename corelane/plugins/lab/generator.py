@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.answers import add_up
+from corelane.plugins.lab.figures import Measured
 from corelane.plugins.lab.load import ROW, TICK_S, Done, Phases, Plan, Progress, Task, Tick
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
@@ -43,17 +44,6 @@ LONGEST_S = 7 * 24 * 3600.0
 
 OnPhase = Callable[[Literal["measured", "tail"]], object]
 OnTick = Callable[[Progress], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a run measured; times count from its start."""
-
-    requests: list[Request]
-    generator: Generator
-    window_s: tuple[float, float]
-    began_at: str
-    answers: AnswerCheck | None = None
 
 
 def run_load(

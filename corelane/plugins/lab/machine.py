@@ -21,12 +21,13 @@ TIMEOUT_S = 30.0
 
 def read_machine() -> Machine:
     """Return this machine, as far as it tells."""
-    info, clocks = _cpu_info(), _clocks()
+    cpus = _cpus()
+    clocks = [float(cpu["cpu MHz"]) for cpu in cpus if "cpu MHz" in cpu]
     return Machine(
-        cpu=info.get("model name", platform.processor() or platform.machine()),
+        cpu=cpus[0].get("model name", platform.processor() or platform.machine()),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        amx="amx_tile" in info.get("flags", "").split(),
+        amx="amx_tile" in cpus[0].get("flags", "").split(),
         kernel=platform.release(),
         python=platform.python_version(),
         mhz=round(sum(clocks) / len(clocks), 1) if clocks else None,
@@ -73,20 +74,11 @@ def _version(target: Target) -> str:
         return "unknown"
 
 
-def _clocks() -> list[float]:
-    """Return the clock of each CPU, as far as the kernel tells."""
+def _cpus() -> list[dict[str, str]]:
+    """Return the fields of each CPU, as far as the kernel tells."""
     try:
-        lines = CPU_INFO.read_text().splitlines()
+        parts = CPU_INFO.read_text().strip().split("\n\n")
     except OSError:
-        return []
-    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-
-
-def _cpu_info() -> dict[str, str]:
-    """Return the fields of the first CPU."""
-    try:
-        first = CPU_INFO.read_text().partition("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+        return [{}]
+    rows = ([line.partition(":") for line in part.splitlines()] for part in parts)
+    return [{name.strip(): value.strip() for name, _, value in row} for row in rows]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import uuid4
 
-from corelane.plugins.lab.figures import point_figures, summarise
-from corelane.plugins.lab.generator import Measured, run_load
+from corelane.plugins.lab.figures import Measured, point_figures, summarise
+from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, Plan
 from corelane.plugins.lab.schema import AnswerCheck, Pairing, Point, Request, Run
 from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
@@ -156,31 +156,6 @@ def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What was measured in one slot, for ``summarise``."""
-
-    measured: Measured
-    requests: list[Request]
-
-    @property
-    def generator(self) -> Any:
-        """Whether the generator kept up, over the whole session."""
-        return self.measured.generator
-
-    @property
-    def began_at(self) -> str:
-        """When the session began."""
-        return self.measured.began_at
-
-    @property
-    def window_s(self) -> tuple[float, float]:
-        """From the first request that was sent to the last that ended."""
-        sent = [each.sent_s for each in self.requests if each.sent_s is not None]
-        ended = [each.ended_s for each in self.requests if each.ended_s is not None]
-        return min(sent, default=0.0), max(ended, default=0.0)
-
-
 def run_of(measured: Measured, requests: list[Request], block: int, objective: str | None) -> Run:
     """Return the figures of one slot."""
     is_checked = measured.answers is not None and measured.answers.differ_from_idle is not None
@@ -191,6 +166,10 @@ def run_of(measured: Measured, requests: list[Request], block: int, objective: s
         twice=sum(each.twice for each in ok),
         differ_from_idle=sum(each.wrong for each in ok) if is_checked else None,
     )
-    run = summarise(Slot(measured, requests), objective, None, answers)
+    sent = [each.sent_s for each in requests if each.sent_s is not None]
+    ended = [each.ended_s for each in requests if each.ended_s is not None]
+    # From the first request that was sent to the last that ended; whether the generator kept up is of the session.
+    window_s = min(sent, default=0.0), max(ended, default=0.0)
+    run = summarise(replace(measured, requests=requests, window_s=window_s), objective, None, answers)
     run.block, run.timeline = block, []
     return run

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from corelane.errors import ServiceError
-from corelane.plugins.lab.figures import point_figures, summarise
-from corelane.plugins.lab.generator import Measured, run_load
+from corelane.plugins.lab.figures import Measured, point_figures, summarise
+from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, Plan, Progress
 from corelane.plugins.lab.machine import read_machine, read_service
 from corelane.plugins.lab.schema import Load, Point, Report, Run, ServiceInfo

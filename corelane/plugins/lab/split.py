@@ -126,12 +126,9 @@ def _added(before: Snapshot, after: Snapshot, metric: Metric, label: str) -> dic
 
 
 def _busy(before: Snapshot, after: Snapshot, passed: float) -> dict[str, float]:
-    """Return each core's share of time at work: from its seconds, or of an older core the mean of both readings."""
-    shares = {core: min(1.0, value / passed) for core, value in _added(before, after, m.CORE_S, "core").items()}
-    then, now = before.by_label(m.CORE_BUSY.name, "core"), after.by_label(m.CORE_BUSY.name, "core")
-    for core in now.keys() - shares.keys():
-        shares[core] = (then.get(core, now[core]) + now[core]) / 2
-    return {core: round(shares[core], 4) for core in sorted(shares)}
+    """Return each core's share of time at work."""
+    seconds = _added(before, after, m.CORE_S, "core")
+    return {core: round(min(1.0, value / passed), 4) for core, value in sorted(seconds.items())}
 
 
 def histogram_of(reading: Snapshot, metric: Metric) -> Histogram:

@@ -4,17 +4,11 @@ import heapq
 import random
 from dataclasses import dataclass, field
 
-from corelane.plugins.lab.figures import point_figures, summarise
+from corelane.plugins.lab.figures import Measured, point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Load, Outcome, Point, Request
 from corelane.plugins.lab.stats import spread
 
-
-@dataclass
-class Measured:
-    requests: list[Request]
-    generator: Generator
-    window_s: tuple[float, float]
-    began_at: str = "2026-11-22T12:00:00Z"
+BEGAN_AT = "2026-11-22T12:00:00.000Z"
 
 
 @dataclass
@@ -43,7 +37,7 @@ class Queue:
             cpu_s=0.1,
             cpu_share=0.1,
         )
-        run = summarise(Measured(requests, generator, (0.0, duration_s)))
+        run = summarise(Measured(requests, generator, (0.0, duration_s), BEGAN_AT))
         return Point(name=name, load=load, runs=[run], figures=point_figures([run]))
 
     def _open(self, rate_per_s: float, duration_s: float, seed: int) -> list[Request]:

@@ -4,12 +4,11 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from corelane.plugins.lab.asserts import check, parse_assertions
-from corelane.plugins.lab.figures import point_figures, summarise
+from corelane.plugins.lab.figures import Measured, point_figures, summarise
 from corelane.plugins.lab.schema import (
     AnswerCheck,
     Beside,
@@ -28,19 +27,12 @@ from corelane.plugins.lab.schema import (
     Workload,
 )
 from corelane.plugins.lab.stats import spread
+from tests.plugins.lab.queues import BEGAN_AT
 
 #: A text that a page must escape, a terminal must not obey, and a spreadsheet must not run.
 HOSTILE = "<script>alert(1)</script>[red]\x1b[2J=cmd"
 
 CORES, SERVICE_S = 2, 0.030
-
-
-@dataclass(frozen=True)
-class Measured:
-    requests: list[Request]
-    generator: Generator
-    window_s: tuple[float, float]
-    began_at: str = "2026-11-22T12:00:00.000Z"
 
 
 def run_of(rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float = 0.0, slow: float = 1.0) -> Measured:
@@ -85,7 +77,7 @@ def run_of(rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float 
         cpu_s=0.02 * length_s,
         cpu_share=0.02,
     )
-    return Measured(requests, generator, (2.0, length_s + 2))
+    return Measured(requests, generator, (2.0, length_s + 2), BEGAN_AT)
 
 
 def seconds(mean: float) -> Spread:

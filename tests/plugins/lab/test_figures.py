@@ -1,24 +1,20 @@
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.figures import Objective, invalid, parse_objective, point_figures, summarise
+from corelane.plugins.lab.figures import Measured, Objective, invalid, parse_objective, point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Request
 from corelane.plugins.lab.stats import interval, percentile, spread, t_reach, thinned, timeline
+from tests.plugins.lab.queues import BEGAN_AT
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 
 
-@dataclass
-class Measured:
-    requests: list[Request]
-    generator: Generator = field(default_factory=lambda: generator_that_kept_up())
-    window_s: tuple[float, float] = (1.0, 11.0)
-    began_at: str = "2026-11-22T12:00:00Z"
+def measured(requests: list[Request], generator: Generator | None = None) -> Measured:
+    return Measured(requests, generator or generator_that_kept_up(), (1.0, 11.0), BEGAN_AT)
 
 
 def generator_that_kept_up(late_s: float = 0.001, achieved: float = 10.0) -> Generator:
@@ -80,7 +76,7 @@ def test_interval_of_one_run_is_its_value() -> None:
 
 
 def test_latencies_count_from_when_requests_were_due_and_from_their_sending() -> None:
-    run = summarise(Measured([request(at, 1.0 + at, 0.3, held_s=0.2) for at in range(10)]))
+    run = summarise(measured([request(at, 1.0 + at, 0.3, held_s=0.2) for at in range(10)]))
     assert run.latency is not None
     assert run.latency_sent is not None
     assert run.latency.p50 == pytest.approx(0.3)
@@ -94,7 +90,7 @@ def test_failures_are_counted_and_are_in_no_latency() -> None:
         request(9, 9.0, 5.0, outcome="refused", error="overloaded", detail="too much work"),
         request(10, 9.5, None, outcome="unfinished"),
     ]
-    run = summarise(Measured([request(at, 1.0 + at, 0.1) for at in range(7)] + failures), "200ms")
+    run = summarise(measured([request(at, 1.0 + at, 0.1) for at in range(7)] + failures), "200ms")
     assert run.latency is not None
     assert run.latency.max == pytest.approx(0.1)
     assert (run.requests, run.ok, run.failed, run.refused, run.unfinished) == (10, 7, 1, 1, 1)
@@ -114,7 +110,7 @@ def test_warm_up_and_tail_are_in_no_latency_and_their_ends_within_the_window_are
         request(2, 10.9, 0.5),
         request(3, 11.5, 0.1, phase="tail"),
     ]
-    run = summarise(Measured(requests))
+    run = summarise(measured(requests))
     assert run.latency is not None
     assert run.latency.count == 2
     assert run.requests_per_s == pytest.approx(0.2)
@@ -184,7 +180,7 @@ def test_thinned_values_keep_first_and_last(values: list[float], most: int) -> N
 
 
 def test_figures_of_a_point_are_over_its_runs() -> None:
-    runs = [summarise(Measured([request(at, 1.0 + at, took) for at in range(10)]), "1s") for took in (0.1, 0.2, 0.3)]
+    runs = [summarise(measured([request(at, 1.0 + at, took) for at in range(10)]), "1s") for took in (0.1, 0.2, 0.3)]
     found = point_figures(runs)
     assert found["p50_s"].mean == pytest.approx(0.2)
     assert found["p50_s"].values == pytest.approx([0.1, 0.2, 0.3])

@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,16 +11,7 @@ from corelane.plugins.lab.schema import AnswerCheck, Load, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
 from corelane.quality.squad import Question
 from tests.plugins.lab.reports_for_tests import run_of as simulated
-from tests.plugins.lab.test_figures import generator_that_kept_up, request
-
-
-@dataclass
-class Measured:
-    requests: list[Request]
-    generator: Any = field(default_factory=generator_that_kept_up)
-    window_s: tuple[float, float] = (0.0, 10.0)
-    began_at: str = "2026-11-22T12:00:00Z"
-    answers: AnswerCheck | None = None
+from tests.plugins.lab.test_figures import measured, request
 
 
 def marked(slot: int, number: int = 0, **fields: Any) -> Request:
@@ -49,7 +40,8 @@ def test_no_more_blocks_than_asked_for_and_only_measured_requests() -> None:
 
 def test_run_of_a_slot_counts_from_its_first_request_to_its_last_answer() -> None:
     requests = [marked(8), marked(8, 1, lost=1, wrong=2)]
-    run = run_of(Measured(requests, answers=AnswerCheck(checked=4, differ_from_idle=2)), requests, 7, None)  # type: ignore[arg-type]
+    answers = AnswerCheck(checked=4, differ_from_idle=2)
+    run = run_of(replace(measured(requests), answers=answers), requests, 7, None)
     assert run.block == 7
     assert run.measured_s == pytest.approx(0.1)
     assert run.items_per_s == pytest.approx(40)

@@ -80,11 +80,6 @@ def test_sums_that_began_at_zero_in_between_are_new() -> None:
     assert found.core_busy == {"h/0": 0.4}
 
 
-def test_core_of_an_older_version_is_as_busy_as_its_heartbeats_say() -> None:
-    found = split(reading(0.0, busy={"h/0": 0.5}), reading(10.0, busy={"h/0": 0.7, "h/1": 0.2}))
-    assert found.core_busy == {"h/0": 0.6, "h/1": 0.2}
-
-
 def test_values_above_all_buckets_count_as_the_last_bound() -> None:
     spread = spread_of(histogram(m.COMPUTE_S, 0.001, 99.0))
     assert spread is not None

@@ -17,7 +17,7 @@ from corelane.cli.output import error_console, report_console
 from corelane.errors import InvalidInput, SetupError
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.generator import Measured
+    from corelane.plugins.lab.figures import Measured
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
 from corelane.metrics.definitions import BATCH_WINDOWS
-from corelane.plugins.lab.generator import Measured, run_load
+from corelane.plugins.lab.figures import Measured
+from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import Plan
 from corelane.plugins.lab.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
 from corelane.plugins.lab.planning.profile import Limits, Profile

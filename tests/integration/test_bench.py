@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from corelane.plugins.lab.figures import summarise
 from corelane.plugins.lab.generator import run_load
-from corelane.plugins.lab.load import Plan
+from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import Load, Report, Request, Spread
 from corelane.plugins.lab.senders import Manner, Reply, Target
 from corelane.plugins.lab.stats import percentile
@@ -85,7 +85,7 @@ def test_latency_from_when_requests_were_due_and_from_their_sending_while_worker
             threading.Timer(STALL_S, send_all, [signal.SIGCONT]).start()
 
     load = Load(kind="constant", rate_per_s=RATE)
-    plan = Plan(load, warmup_s=0.5, duration_s=3.0, tail_s=0.0, max_in_flight=BOUND, processes=1, sender=NAME)
+    plan = RunPlan(load, warmup_s=0.5, duration_s=3.0, tail_s=0.0, max_in_flight=BOUND, processes=1, sender=NAME)
     measured = run_load(target(fleet), QUESTIONS, plan, stall)
     run = summarise(measured)
     counted = [each for each in measured.requests if each.phase == "measured"]

@@ -19,7 +19,7 @@ class Judged:
     wrong: int = 0
 
 
-class Check:
+class AnswerJudge:
     """Compares answers, and adds up what it found in the measured part."""
 
     def __init__(self, questions: Questions) -> None:

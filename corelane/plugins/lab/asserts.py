@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.schema import Point, Report, Run
+from corelane.plugins.lab.schema import LoadPoint, Report, Run
 from corelane.plugins.lab.texts import share_text, three, time_text
 
 Kind = Literal["time", "share", "percent", "rate", "count"]
@@ -131,7 +131,7 @@ def shown(figure: str, value: float) -> str:
     return {"time": time_text, "share": share_text}.get(kind, three)(value)
 
 
-def value_at(point: Point, figure: str) -> float | None:
+def value_at(point: LoadPoint, figure: str) -> float | None:
     """Return a figure of a point: the sum over its runs of a count, else the mean."""
     values = [value for run in point.runs if (value := value_of(run, figure)) is not None]
     if not values:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from corelane.errors import SetupError
-from corelane.plugins.lab.answers import Check
+from corelane.plugins.lab.answers import AnswerJudge
 from corelane.plugins.lab.batch_work import BatchWork
 from corelane.plugins.lab.figures import MOST_LATENESS_S
 from corelane.plugins.lab.generator import Background
-from corelane.plugins.lab.load import Plan
+from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.plugins.lab.senders import Reply, Target
 from corelane.plugins.lab.stats import spread, thinned, timeline
@@ -48,11 +48,11 @@ class BesidePlan:
     items_per_job: int = 1
 
     @property
-    def questions(self) -> Plan:
+    def questions(self) -> RunPlan:
         """The plan of the questions, or of small jobs of them; ``rate_per_s`` counts these."""
         load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
         way: Way = "question" if self.items_per_job == 1 else "job"
-        return Plan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
+        return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,6 @@ def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
     """Return whether each item of a batch was answered once, and how well."""
     if not work.places:
         return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
-    check = Check(questions)
+    check = AnswerJudge(questions)
     check.judge(work.places, Reply(outcome="ok", results=list(work.results())), is_measured=True)
     return check.found

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.figures import run_figures
-from corelane.plugins.lab.schema import SCHEMA, Load, Point, Report, Run
+from corelane.plugins.lab.schema import SCHEMA, Load, LoadPoint, Report, Run
 from corelane.plugins.lab.stats import standard_error, t_reach
 
 #: The smallest difference of a time or rate that matters: two processes of the same build differ by up to so much, by
@@ -80,7 +80,7 @@ TOLD = {
 }
 
 
-class Difference(BaseModel):
+class FigureDifference(BaseModel):
     """One figure of two reports. A change is B's against A's: a share, or points for accuracy and failures."""
 
     point: str
@@ -96,7 +96,7 @@ class Difference(BaseModel):
     direction: Literal["better", "worse", "same"]
 
 
-class Comparison(BaseModel):
+class ReportComparison(BaseModel):
     """Two reports compared."""
 
     verdict: Literal["real", "noise"]
@@ -104,7 +104,7 @@ class Comparison(BaseModel):
     least: float
     drift: float | None = Field(description="The drift between sessions that was allowed for, if unpaired.")
     confidence: float = Field(description="Of each interval.")
-    differences: list[Difference]
+    differences: list[FigureDifference]
     wrong: list[str] = Field(description="Answers lost, given twice or wrong in B and not in A: always real.")
     unlike: list[str] = Field(description="What would have refused the comparison.")
     notes: list[str]
@@ -117,7 +117,9 @@ class Comparison(BaseModel):
         )
 
 
-def compare(a: Report, b: Report, *, anyway: bool = False, least: float = LEAST, drift: float = DRIFT) -> Comparison:
+def compare(
+    a: Report, b: Report, *, anyway: bool = False, least: float = LEAST, drift: float = DRIFT
+) -> ReportComparison:
     """Return how B differs from A; raise InvalidInput if the runs are unlike, or nothing in them can be compared."""
     reasons = unlike(a, b)
     if reasons and not anyway:
@@ -134,7 +136,7 @@ def compare(a: Report, b: Report, *, anyway: bool = False, least: float = LEAST,
     confidence = 1 - FALSE_ALARMS / len(samples)
     differences = [each.judge(confidence, least, drift) for each in samples]
     wrong = wrong_answers(a, b)
-    return Comparison(
+    return ReportComparison(
         verdict="real" if wrong or any(each.verdict == "real" for each in differences) else "noise",
         paired=paired,
         least=least,
@@ -167,7 +169,7 @@ def wrong_answers(a: Report, b: Report) -> list[str]:
     return found
 
 
-class Sample:
+class FigureSample:
     """One figure of two points: its values by run, or its differences by block."""
 
     def __init__(self, point: str, figure: str, a: list[float], b: list[float], *, is_share: bool) -> None:
@@ -186,7 +188,7 @@ class Sample:
         """Whether the spread of repeats is guessed, as a side has one run."""
         return self.pairs is None and min(len(self.a), len(self.b)) < 2
 
-    def judge(self, confidence: float, least: float, drift: float) -> Difference:
+    def judge(self, confidence: float, least: float, drift: float) -> FigureDifference:
         """Return the difference with its interval and verdict."""
         if self.pairs is not None:
             change, error, freedom = statistics.fmean(self.blocks), standard_error(self.blocks), self.pairs - 1.0
@@ -199,7 +201,7 @@ class Sample:
         back: Callable[[float], float] = math.expm1 if self.is_share else float
         more_is_better = (SHARES | POINTS)[self.figure]
         same = abs(change) < 1e-12
-        return Difference(
+        return FigureDifference(
             point=self.point,
             figure=self.figure,
             unit="share" if self.is_share else "points",
@@ -227,7 +229,7 @@ class Sample:
         return math.sqrt(total), min(KNOWN, total**2 / sum(part**2 / freedom for part, freedom in parts))
 
 
-def _samples(left: Point, right: Point, *, paired: bool) -> Iterable[Sample]:
+def _samples(left: LoadPoint, right: LoadPoint, *, paired: bool) -> Iterable[FigureSample]:
     """Return the figures that both points have in valid runs."""
     a = [run for run in left.runs if not run.invalid]
     b = [run for run in right.runs if not run.invalid]
@@ -236,7 +238,7 @@ def _samples(left: Point, right: Point, *, paired: bool) -> Iterable[Sample]:
         ours, theirs = _values(a, figure, is_share), _values(b, figure, is_share)
         if None in ours or None in theirs or not (ours and theirs):
             continue
-        sample = Sample(left.name, figure, _known(ours), _known(theirs), is_share=is_share)
+        sample = FigureSample(left.name, figure, _known(ours), _known(theirs), is_share=is_share)
         if figure == "failed_percent" and not (any(sample.a) or any(sample.b)):
             continue
         if paired:
@@ -317,7 +319,7 @@ def facts(a: Report, b: Report) -> list[str]:
     return [text for text in left_out if not text.startswith("0 ")] + list(_differences(a, b, TOLD))
 
 
-def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[Point, Point]], list[str]]:
+def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
     """Return the points of the same load in both, and a note for those in one only.
 
     If none has the same load and they are to be compared anyway, they are matched in their order.
@@ -333,7 +335,7 @@ def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[Point, Poin
     return pairs, [f"{alone} points are in one report only and are left out"] if alone else []
 
 
-def _pairs(a: Report, b: Report, key: Callable[[Point], Hashable]) -> list[tuple[Point, Point]]:
+def _pairs(a: Report, b: Report, key: Callable[[LoadPoint], Hashable]) -> list[tuple[LoadPoint, LoadPoint]]:
     theirs = {key(each): each for each in b.points}
     return [(each, theirs[key(each)]) for each in a.points if key(each) in theirs]
 

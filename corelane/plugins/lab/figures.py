@@ -17,10 +17,10 @@ from corelane.plugins.lab.schema import (
     Generator,
     Goodput,
     Interval,
-    Point,
+    LoadPoint,
     Request,
     Run,
-    Split,
+    ServiceSplit,
 )
 from corelane.plugins.lab.stats import interval, spread, thinned, timeline
 
@@ -44,7 +44,7 @@ OBJECTIVE = re.compile(r"(?:(latency|latency_sent|first)\s*<=?)?\s*([0-9]*\.?[0-
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """What a run measured; times count from its start."""
 
     requests: list[Request]
@@ -82,9 +82,9 @@ def parse_objective(text: str) -> Objective:
 
 
 def summarise(
-    measured: Measured,
+    measured: Measurement,
     objective: Objective | str | None = None,
-    split: Split | None = None,
+    split: ServiceSplit | None = None,
     answers: AnswerCheck | None = None,
 ) -> Run:
     """Return the figures of a run."""
@@ -137,7 +137,7 @@ def errors(requests: Iterable[Request]) -> list[ErrorCount]:
     return _counted((each.error or each.outcome, 1, each.detail or "") for each in failed)
 
 
-def point_errors(point: Point) -> list[ErrorCount]:
+def point_errors(point: LoadPoint) -> list[ErrorCount]:
     """Return the failures of all runs of a point by class, the most frequent first, then what had no answer in time."""
     found = _counted((error.code, error.count, error.sample) for run in point.runs for error in run.errors)
     if unfinished := sum(run.unfinished for run in point.runs):

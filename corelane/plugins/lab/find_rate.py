@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.schema import Point
+from corelane.plugins.lab.schema import LoadPoint
 from corelane.plugins.lab.sweep import Measure, mean_of, poisson, worst
 
 BOUND = re.compile(r"(p50|p95|p99|mean)\s*(?:=|<=?)\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
@@ -68,7 +68,7 @@ class Try:
         return row
 
 
-def judge(point: Point, rate_per_s: float, bound: Bound, *, confirms: bool = False) -> Try:
+def judge(point: LoadPoint, rate_per_s: float, bound: Bound, *, confirms: bool = False) -> Try:
     """Return whether a point holds the objective."""
     figure_s = mean_of(point, f"{bound.figure}_s")
     invalid = next((reason for run in point.runs for reason in run.invalid), "")
@@ -97,7 +97,7 @@ class FoundRate:
     items_per_s: float | None = None
     figure_s: float | None = None
     tries: list[Try] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
+    points: list[LoadPoint] = field(default_factory=list)
 
     @property
     def broke(self) -> Try | None:

@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.answers import add_up
-from corelane.plugins.lab.figures import Measured
-from corelane.plugins.lab.load import ROW, TICK_S, Done, Phases, Plan, Progress, Task, Tick
+from corelane.plugins.lab.figures import Measurement
+from corelane.plugins.lab.load import ROW, TICK_S, Done, Phases, ProcessTask, Progress, RunPlan, Tick
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
 from corelane.plugins.lab.senders import Target, make_sender
@@ -49,22 +49,22 @@ OnTick = Callable[[Progress], object]
 def run_load(
     target: Target,
     questions: Questions,
-    plan: Plan,
+    plan: RunPlan,
     on_phase: OnPhase | None = None,
     on_tick: OnTick | None = None,
-) -> Measured:
+) -> Measurement:
     """Offer a load and return what became of it; raise CorelaneError if it cannot begin."""
     make_sender(plan.sender, target, plan.manner)  # what cannot be is told here, before processes start
     phases = phases_of(plan)
     count = choose_processes(plan)
-    tasks = [Task(target, questions, plan, phases, place, count) for place in range(count)]
+    tasks = [ProcessTask(target, questions, plan, phases, place, count) for place in range(count)]
     with _Fleet(tasks) as fleet:
         run = _Run(plan, phases, fleet, on_phase or (lambda _: None), on_tick or (lambda _: None))
         run.drive()
         return run.measured()
 
 
-def phases_of(plan: Plan) -> Phases:
+def phases_of(plan: RunPlan) -> Phases:
     """Return when the parts of a run end; those of a closed loop bounded by requests end when these have ended."""
     if not plan.is_closed:
         schedule = plan.schedule()
@@ -79,7 +79,7 @@ def phases_of(plan: Plan) -> Phases:
     return Phases(plan.warmup_s, tail_s, tail_s + plan.tail_s)
 
 
-def choose_processes(plan: Plan) -> int:
+def choose_processes(plan: RunPlan) -> int:
     """Return how many processes a plan asks for, or needs; a CPU is left to others."""
     if plan.is_closed:
         most = plan.load.concurrency or 1
@@ -94,7 +94,7 @@ def choose_processes(plan: Plan) -> int:
 class _Fleet:
     """The processes of one run, and their links. They are ready when it is entered."""
 
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, tasks: list[ProcessTask]) -> None:
         self._tasks = tasks
         self._processes: list[BaseProcess] = []
         self.links: list[Connection] = []
@@ -153,7 +153,7 @@ def _requests_of(rows: Iterable[tuple[Any, ...]]) -> list[Request]:
 class _Run:
     """One run, from the beginning that its processes share until the last has reported."""
 
-    def __init__(self, plan: Plan, phases: Phases, fleet: _Fleet, on_phase: OnPhase, on_tick: OnTick) -> None:
+    def __init__(self, plan: RunPlan, phases: Phases, fleet: _Fleet, on_phase: OnPhase, on_tick: OnTick) -> None:
         self._plan, self._phases, self._links = plan, phases, fleet.links
         self._on_phase, self._on_tick = on_phase, on_tick
         self._ticks: dict[int, Tick] = {}
@@ -227,12 +227,12 @@ class _Run:
         )
         self._latencies = []
 
-    def measured(self) -> Measured:
+    def measured(self) -> Measurement:
         """Return what was measured."""
         rows = sorted((row for done in self._done.values() for row in done.rows), key=lambda row: (row[4], row[0]))
         requests = _requests_of(rows)
         window_s = self._window_s(requests)
-        return Measured(
+        return Measurement(
             requests=requests,
             generator=self._generator(rows, window_s),
             window_s=window_s,
@@ -275,10 +275,12 @@ class Background(AbstractContextManager["Background"]):
     clock's at the start.
     """
 
-    def __init__(self, target: Target, questions: Questions, plan: Plan) -> None:
+    def __init__(self, target: Target, questions: Questions, plan: RunPlan) -> None:
         self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)
         phases = Phases(0.0, LONGEST_S, LONGEST_S)
-        self._fleet = _Fleet([Task(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)])
+        self._fleet = _Fleet(
+            [ProcessTask(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)]
+        )
         self.start_s = 0.0
         self.requests: list[Request] = []
         self.answers: AnswerCheck | None = None

@@ -138,7 +138,7 @@ def _length_s(source: Arrivals, requests: int | None) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What a run offers, how, and for how long; times in seconds."""
 
     load: Load
@@ -201,12 +201,12 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProcessTask:
     """The share of one process."""
 
     target: Target
     questions: Questions
-    plan: Plan
+    plan: RunPlan
     phases: Phases
     place: int
     processes: int

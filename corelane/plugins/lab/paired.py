@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import uuid4
 
-from corelane.plugins.lab.figures import Measured, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
-from corelane.plugins.lab.load import CORELANE_SENDER, Plan
-from corelane.plugins.lab.schema import AnswerCheck, Pairing, Point, Request, Run
+from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
+from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request, Run
 from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
 from corelane.plugins.lab.session import OnTick, described
 from corelane.plugins.lab.workload import Questions
@@ -84,7 +84,7 @@ class BothSides:
 class Pair:
     """What a session measured of both sides, and how the two reports are tied together."""
 
-    points: Mapping[Side, Point]
+    points: Mapping[Side, LoadPoint]
     session: str
     blocks: int
 
@@ -96,7 +96,7 @@ class Pair:
 def measure_pair(
     targets: Mapping[Side, Target],
     questions: Questions,
-    plan: Plan,
+    plan: RunPlan,
     *,
     name: str,
     blocks: int = BLOCKS,
@@ -114,11 +114,13 @@ def measure_pair(
     for block, side, requests in whole_blocks(measured.requests, blocks):
         runs[side].append(run_of(measured, requests, block, objective))
     load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
-    points = {side: Point(name=name, load=load, runs=runs[side], figures=point_figures(runs[side])) for side in SIDES}
+    points = {
+        side: LoadPoint(name=name, load=load, runs=runs[side], figures=point_figures(runs[side])) for side in SIDES
+    }
     return Pair(points, uuid4().hex[:16], blocks)
 
 
-def slot_for(plan: Plan) -> int:
+def slot_for(plan: RunPlan) -> int:
     """Return how many requests a slot needs."""
     return max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
 
@@ -156,7 +158,7 @@ def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side
     ]
 
 
-def run_of(measured: Measured, requests: list[Request], block: int, objective: str | None) -> Run:
+def run_of(measured: Measurement, requests: list[Request], block: int, objective: str | None) -> Run:
     """Return the figures of one slot."""
     is_checked = measured.answers is not None and measured.answers.differ_from_idle is not None
     ok = [each for each in requests if each.outcome == "ok"]

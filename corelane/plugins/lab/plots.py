@@ -15,7 +15,7 @@ from typing import Any
 from corelane.domain.plain import plain
 from corelane.errors import SetupError
 from corelane.errors.extras import install_command
-from corelane.plugins.lab.schema import Beside, Interval, Point, Report
+from corelane.plugins.lab.schema import Beside, Interval, LoadPoint, Report
 from corelane.plugins.lab.stats import thinned
 from corelane.plugins.lab.texts import three
 from corelane.plugins.lab.view import PARTS, mean, part
@@ -199,18 +199,18 @@ def plots_of(report: Report) -> list[Plot]:
     return plots
 
 
-def comparable(points: Sequence[Point]) -> list[Point]:
+def comparable(points: Sequence[LoadPoint]) -> list[LoadPoint]:
     """Return the points that one axis can hold, by what they offer: those of a rate, else those with callers."""
     rates = [each for each in points if each.load.rate_per_s is not None]
     return sorted(rates or points, key=offered)
 
 
-def offered(point: Point) -> float:
+def offered(point: LoadPoint) -> float:
     """Return how much a point offers: requests a second, or callers."""
     return point.load.rate_per_s or point.load.concurrency or point.runs[0].generator.achieved_per_s
 
 
-def closed_peak(points: Sequence[Point]) -> float | None:
+def closed_peak(points: Sequence[LoadPoint]) -> float | None:
     """Return the most items a second of callers in a closed loop; None if there are none, or nothing else."""
     closed = [each for each in points if each.load.kind == "closed" and "items_per_s" in each.figures]
     if len(closed) == len(points):
@@ -218,7 +218,7 @@ def closed_peak(points: Sequence[Point]) -> float | None:
     return max((each.figures["items_per_s"].mean for each in closed), default=None)
 
 
-def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mapping[str, float] | None) -> None:
+def _latency(figure: Any, colours: Colours, points: Sequence[LoadPoint], knee: Mapping[str, float] | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
     for name, (label, colour) in PERCENTILES.items():
@@ -236,7 +236,7 @@ def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mappi
     _legend(axes, colours, loc="lower left", ncols=4, bbox_to_anchor=(0, 1))
 
 
-def _throughput(figure: Any, colours: Colours, points: Sequence[Point], most: float | None) -> None:
+def _throughput(figure: Any, colours: Colours, points: Sequence[LoadPoint], most: float | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
     if all(each.load.rate_per_s for each in points):
@@ -258,7 +258,7 @@ def _throughput(figure: Any, colours: Colours, points: Sequence[Point], most: fl
     _legend(axes, colours, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
 
 
-def _distribution(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
+def _distribution(figure: Any, colours: Colours, points: Sequence[LoadPoint]) -> None:
     axes = figure.subplots()
     for place, point in enumerate(points):
         values = thinned(sorted(1000 * each for run in point.runs for each in run.latencies), MOST_STEPS)
@@ -274,7 +274,7 @@ def _distribution(figure: Any, colours: Colours, points: Sequence[Point]) -> Non
     _legend(axes, colours, loc="lower right")
 
 
-def _inside(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
+def _inside(figure: Any, colours: Colours, points: Sequence[LoadPoint]) -> None:
     axes = figure.subplots()
     rows = [_parts(each) for each in points]
     widest = max(sum(row.values()) for row in rows)
@@ -300,7 +300,7 @@ def _inside(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
     figure.legend(loc="outside upper center", ncols=len(names), **_legend_style(colours))
 
 
-def _timeline(figure: Any, colours: Colours, point: Point) -> None:
+def _timeline(figure: Any, colours: Colours, point: LoadPoint) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     run = point.runs[0]
     rows = run.timeline
@@ -355,7 +355,7 @@ def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str,
     axes.plot(x, means, color=colour, marker="o", markersize=3.5, label=label)
 
 
-def _parts(point: Point) -> dict[str, float]:
+def _parts(point: LoadPoint) -> dict[str, float]:
     """Return the mean of each part of the time inside the service over the runs, in ms."""
     means = {
         name: mean(getattr(part(run.server, name), "mean", None) for run in point.runs if run.server) for name in PARTS
@@ -363,7 +363,7 @@ def _parts(point: Point) -> dict[str, float]:
     return {name: 1000 * value for name, value in means.items() if value is not None}
 
 
-def _load_axis(axes: Any, points: Sequence[Point]) -> None:
+def _load_axis(axes: Any, points: Sequence[LoadPoint]) -> None:
     kinds = {"closed": "callers"}
     axes.set_xlabel(kinds.get(points[0].load.kind, "requests offered a second"))
     axes.set_xlim(left=0)

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from corelane.errors import CorelaneError, SetupError
-from corelane.plugins.lab.answers import Check
-from corelane.plugins.lab.load import TICK_S, Done, Shot, Task, Tick
+from corelane.plugins.lab.answers import AnswerJudge
+from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
 from corelane.plugins.lab.schema import Phase
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
@@ -51,7 +51,7 @@ class Sent:
     reply: Reply | None = None
 
 
-def run_process(link: Connection, task: Task) -> None:
+def run_process(link: Connection, task: ProcessTask) -> None:
     """Run a process of the generator: say that it is ready, begin when told, tell how far it is, stop when told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _raise_limit()
@@ -91,7 +91,7 @@ def descriptors() -> int:
 
 
 class _Process:
-    def __init__(self, link: Connection, task: Task) -> None:
+    def __init__(self, link: Connection, task: ProcessTask) -> None:
         self._link, self._task, self._plan = link, task, task.plan
         self._sender: Sender = make_sender(self._plan.sender, task.target, self._plan.manner)
         bound = self._plan.max_in_flight
@@ -223,11 +223,11 @@ class _Process:
         return reply.outcome == "ok"
 
     def _report(self) -> Done:
-        check = Check(self._task.questions)
+        check = AnswerJudge(self._task.questions)
         rows = [self._row(sent, check) for sent in self._sent]
         return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found, self._held)
 
-    def _row(self, sent: Sent, check: Check) -> tuple[Any, ...]:
+    def _row(self, sent: Sent, check: AnswerJudge) -> tuple[Any, ...]:
         reply = sent.reply or Reply()
         judged = check.judge(sent.places, reply, is_measured=sent.phase == "measured")
         return (

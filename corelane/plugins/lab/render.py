@@ -19,8 +19,8 @@ from corelane.domain.plain import plain
 from corelane.errors import SetupError
 from corelane.errors.extras import install_command
 from corelane.plugins.lab import view
-from corelane.plugins.lab.compare import Comparison, describe
-from corelane.plugins.lab.schema import Point, Report, Run, Spread
+from corelane.plugins.lab.compare import ReportComparison, describe
+from corelane.plugins.lab.schema import LoadPoint, Report, Run, Spread
 from corelane.plugins.lab.texts import interval_text, three, time_text
 
 STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim", "": ""}
@@ -50,7 +50,7 @@ def terminal(report: Report) -> RenderableType:
     return Group(*shown)
 
 
-def comparison(found: Comparison) -> RenderableType:
+def comparison(found: ReportComparison) -> RenderableType:
     """Return how two reports differ."""
     how = "paired, blocks of A B B A" if found.paired else f"not paired, a drift of {found.drift:.0%} allowed for"
     real = sum(each.verdict == "real" for each in found.differences)
@@ -173,7 +173,7 @@ def escape(text: str) -> str:
     return "".join(f"\\{each}" if each in "\\`*_[]|" else each for each in text)
 
 
-def _markdown_cells(report: Report, point: Point) -> list[str]:
+def _markdown_cells(report: Report, point: LoadPoint) -> list[str]:
     late = max((run.generator.lateness.p95 for run in point.runs if run.generator.lateness), default=None)
     checks = [run.answers for run in point.runs if run.answers is not None]
     bad, f1 = view.wrong(checks), view.mean(each.f1 for each in checks)
@@ -208,7 +208,7 @@ def to_csv(report: Report) -> str:
     return out.getvalue()
 
 
-def _csv_row(report: Report, point: Point, run: Run) -> dict[str, Any]:
+def _csv_row(report: Report, point: LoadPoint, run: Run) -> dict[str, Any]:
     generator, goodput, answers, server = run.generator, run.goodput, run.answers, run.server
     counts = ("requests", "items", "ok", "refused", "failed", "unfinished")
     return {

@@ -24,13 +24,13 @@ Outcome = Literal["ok", "refused", "error", "unfinished"]
 Phase = Literal["warmup", "measured", "tail"]
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of a report: reads those of later versions too, as unknown fields are passed over."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class Request(Part):
+class Request(ReportPart):
     """One request of a run: a line of `--requests-out FILE`."""
 
     number: int = Field(description="Place among the arrivals of the run.")
@@ -53,7 +53,7 @@ class Request(Part):
     wrong: int = Field(0, description="Answers that differ from those of the idle service.")
 
 
-class Spread(Part):
+class Spread(ReportPart):
     """How a figure is spread over requests."""
 
     count: int
@@ -65,7 +65,7 @@ class Spread(Part):
     max: float
 
 
-class Interval(Part):
+class Interval(ReportPart):
     """A figure over the repeats of a run: its mean, and the interval that holds the true mean in 95 of 100 cases."""
 
     mean: float
@@ -75,7 +75,7 @@ class Interval(Part):
     values: list[float]
 
 
-class Load(Part):
+class Load(ReportPart):
     """What one point of a run offers: open loop (`rate_per_s`, or arrivals that say when) or closed (`concurrency`)."""
 
     kind: Literal["constant", "poisson", "gamma", "ramp", "stages", "trace", "closed"]
@@ -86,7 +86,7 @@ class Load(Part):
     detail: dict[str, Any] = Field(default_factory=dict, description="Stages, the end of a ramp, a trace's hash.")
 
 
-class Generator(Part):
+class Generator(ReportPart):
     """Whether the generator kept up. Lateness is the time from when a request was due until it was sent."""
 
     processes: int
@@ -98,7 +98,7 @@ class Generator(Part):
     held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
 
 
-class ErrorCount(Part):
+class ErrorCount(ReportPart):
     """Failures of one class. They are in no latency."""
 
     code: str
@@ -106,7 +106,7 @@ class ErrorCount(Part):
     sample: str
 
 
-class Goodput(Part):
+class Goodput(ReportPart):
     """What met the objective."""
 
     objective: str
@@ -114,7 +114,7 @@ class Goodput(Part):
     items_per_s: float
 
 
-class Split(Part):
+class ServiceSplit(ReportPart):
     """Where the time went inside the service, from its own metrics at the start and end of the measured part.
 
     Each spread but that of `batch_rows` is in seconds; p90 and max are interpolated or bounded by buckets.
@@ -138,7 +138,7 @@ class Split(Part):
     seconds: float | None = Field(None, description="Time between the two readings.")
 
 
-class AnswerCheck(Part):
+class AnswerCheck(ReportPart):
     """Whether answers were right under load."""
 
     checked: int
@@ -149,7 +149,7 @@ class AnswerCheck(Part):
     f1: float | None = None
 
 
-class Run(Part):
+class Run(ReportPart):
     """One repeat at one point. `latency` counts from when requests were due, `latency_sent` from their sending."""
 
     began_at: str
@@ -171,7 +171,7 @@ class Run(Part):
     tokens_per_s: float
     goodput: Goodput | None = None
     errors: list[ErrorCount] = Field(default_factory=list)
-    server: Split | None = None
+    server: ServiceSplit | None = None
     answers: AnswerCheck | None = None
     timeline: list[dict[str, float]] = Field(
         default_factory=list, description="By second: `at_s`, `sent`, `ended`, `p50_s`, `p95_s`, `in_flight`."
@@ -183,7 +183,7 @@ class Run(Part):
     block: int | None = Field(None, description="Of a paired session: the block A B B A that the run belongs to.")
 
 
-class Pairing(Part):
+class Pairing(ReportPart):
     """What ties two reports together whose runs were measured in turn, so that `compare` can take differences."""
 
     session: str = Field(description="The same in both reports.")
@@ -191,7 +191,7 @@ class Pairing(Part):
     order: str = Field(description="The sides of all runs in the order of time, as `ABBAABBA`.")
 
 
-class Point(Part):
+class LoadPoint(ReportPart):
     """One load, measured once or several times."""
 
     name: str
@@ -208,7 +208,7 @@ class Point(Part):
         return not any(run.invalid for run in self.runs)
 
 
-class Beside(Part):
+class Beside(ReportPart):
     """A batch beside interactive questions: how long it took, and what the questions felt of it."""
 
     items: int
@@ -239,7 +239,7 @@ class Beside(Part):
         return self.during.p95 / self.before.p95 if self.before.p95 else 0.0
 
 
-class Published(Part):
+class Published(ReportPart):
     """A figure somebody published, to read beside the measured one."""
 
     name: str
@@ -250,7 +250,7 @@ class Published(Part):
     note: str = ""
 
 
-class Workload(Part):
+class Workload(ReportPart):
     """The questions that were asked. Runs compare only if `hash` is the same."""
 
     source: str
@@ -263,7 +263,7 @@ class Workload(Part):
     has_answers: bool = False
 
 
-class Machine(Part):
+class Machine(ReportPart):
     """The machine of the generator."""
 
     cpu: str
@@ -277,7 +277,7 @@ class Machine(Part):
     )
 
 
-class ServiceInfo(Part):
+class ServiceInfo(ReportPart):
     """The service as it says itself."""
 
     url: str
@@ -289,7 +289,7 @@ class ServiceInfo(Part):
     detail: dict[str, Any] = Field(default_factory=dict)
 
 
-class Report(Part):
+class Report(ReportPart):
     """All of a bench run."""
 
     schema_: Annotated[str, Field(alias="schema")] = SCHEMA
@@ -302,7 +302,7 @@ class Report(Part):
     machine: Machine
     service: ServiceInfo
     workload: Workload
-    points: list[Point]
+    points: list[LoadPoint]
     knee: dict[str, float] | None = Field(None, description="Of a sweep: `rate_per_s`, `p95_s`, `items_per_s`.")
     found_rate: dict[str, Any] | None = Field(None, description="Of `--find-rate`: the objective and the rate.")
     beside: Beside | None = None

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from corelane.errors import ServiceError
-from corelane.plugins.lab.figures import Measured, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
-from corelane.plugins.lab.load import CORELANE_SENDER, Plan, Progress
+from corelane.plugins.lab.load import CORELANE_SENDER, Progress, RunPlan
 from corelane.plugins.lab.machine import read_machine, read_service
-from corelane.plugins.lab.schema import Load, Point, Report, Run, ServiceInfo
+from corelane.plugins.lab.schema import Load, LoadPoint, Report, Run, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
@@ -35,15 +35,15 @@ OnTick = Callable[[Progress], object]
 def measure_point(
     target: Target,
     questions: Questions,
-    plan: Plan,
+    plan: RunPlan,
     *,
     name: str,
     repeat: int = 1,
     objective: str | None = None,
     on_tick: OnTick | None = None,
-    on_run: Callable[[Measured], object] | None = None,
+    on_run: Callable[[Measurement], object] | None = None,
     on_problem: Callable[[str], object] | None = None,
-) -> Point:
+) -> LoadPoint:
     """Offer a load ``repeat`` times and return its figures; ``on_run`` is given what each time measured.
 
     Repeats draw arrivals of seeds of their own, so that the interval covers them too. ``on_problem`` is told why the
@@ -63,10 +63,10 @@ def measure_point(
         if watch is not None and watch.problem is not None and on_problem is not None:
             on_problem(watch.problem)
         runs.append(summarise(measured, objective, split, measured.answers))
-    return Point(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
+    return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
-def described(plan: Plan) -> Load:
+def described(plan: RunPlan) -> Load:
     """Return the load of a plan with its time and bounds, as a report has it."""
     bounds = {"requests": plan.requests, "max_in_flight": plan.max_in_flight}
     detail = plan.load.detail | {name: bound for name, bound in bounds.items() if bound is not None}
@@ -79,17 +79,17 @@ class Session:
 
     target: Target
     questions: Questions
-    plan: Plan
+    plan: RunPlan
     repeat: int = 1
     objective: str | None = None
     on_begin: Callable[[str], object] | None = None
     on_tick: OnTick | None = None
-    on_run: Callable[[str, Measured], object] | None = None
+    on_run: Callable[[str, Measurement], object] | None = None
     #: What the service said of itself when the session was opened.
     service: ServiceInfo | None = None
     problems: list[str] = field(default_factory=list)
 
-    def measure(self, name: str, load: Load) -> Point:
+    def measure(self, name: str, load: Load) -> LoadPoint:
         """Measure a point under this load; it takes the load's own time, where that has one."""
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
         plan = replace(self.plan, load=load, duration_s=duration_s)
@@ -115,7 +115,7 @@ class Session:
 def ask_idle(
     target: Target,
     questions: Questions,
-    plan: Plan,
+    plan: RunPlan,
     places: Iterable[int],
     on_answer: Callable[[int], object] | None = None,
 ) -> list[float]:
@@ -127,7 +127,7 @@ def ask_idle(
 
 
 async def _ask_idle(
-    target: Target, questions: Questions, plan: Plan, places: list[int], on_answer: Callable[[int], object]
+    target: Target, questions: Questions, plan: RunPlan, places: list[int], on_answer: Callable[[int], object]
 ) -> list[float]:
     sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
     await sender.open(1)
@@ -149,7 +149,7 @@ async def _ask_idle(
     return times
 
 
-def idle_places(questions: Questions, plan: Plan, *, is_open: bool = False) -> list[int]:
+def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -> list[int]:
     """Return the questions that a run may ask, each once; all of them if the load is not known yet."""
     if is_open or plan.is_closed:
         return questions.distinct(len(questions.asked), 1)[:MOST_IDLE]
@@ -158,7 +158,7 @@ def idle_places(questions: Questions, plan: Plan, *, is_open: bool = False) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class RateProbe:
     """A modest rate of requests, and why it is that."""
 
     rate_per_s: float
@@ -166,18 +166,18 @@ class Probe:
     cores: int
 
 
-def probe(target: Target, questions: Questions, plan: Plan, cores: int) -> Probe:
+def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> RateProbe:
     """Return a rate that the service bears: a share of what its cores could do by a lone question's time."""
     asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
     times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
     rate = MODEST * max(1, cores) / (latency_s * plan.items)
-    return Probe(float(f"{rate:.2g}"), latency_s, cores)
+    return RateProbe(float(f"{rate:.2g}"), latency_s, cores)
 
 
 def make_report(
     session: Session,
-    points: Sequence[Point],
+    points: Sequence[LoadPoint],
     *,
     name: str,
     command: Sequence[str],
@@ -203,7 +203,7 @@ def make_report(
     )
 
 
-def describe_service(target: Target, plan: Plan) -> ServiceInfo:
+def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
     """Return what a service says of itself, or its address if it is another than Corelane."""
     if plan.sender == CORELANE_SENDER:
         return read_service(target)

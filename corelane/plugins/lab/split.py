@@ -22,7 +22,7 @@ from corelane.errors import ServiceError, ServiceUnreachable
 from corelane.metrics import definitions as m
 from corelane.metrics.definitions import Metric
 from corelane.metrics.series import Histogram
-from corelane.plugins.lab.schema import Split, Spread
+from corelane.plugins.lab.schema import ServiceSplit, Spread
 
 #: Longer than a process keeps what it measured (1 s), and than the time between two heartbeats (1 s), in seconds.
 FLUSHED_S = 1.5
@@ -94,7 +94,7 @@ def snapshot(url: str, api_key: str | None = None) -> Snapshot:
     return parse_metrics(response.text, time.monotonic())
 
 
-def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Split:
+def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> ServiceSplit:
     """Return what the service did between two readings; ``seconds`` if the work took less time than lies between."""
     passed = max(seconds or after.at_s - before.at_s, 1e-9)
     tokens = sum(_added(before, after, m.TOKENS, "version").values())
@@ -103,7 +103,7 @@ def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Sp
         _added(before, after, m.CORE_WORK[name], "core") for name in ("windows", "tokens", "padding")
     )
     parts = {name: histogram_of(after, each).since(histogram_of(before, each)) for name, each in PARTS.items()}
-    return Split(
+    return ServiceSplit(
         **{name: spread_of(histogram, whole=name == "batch_rows") for name, histogram in parts.items()},
         padding_share=round(padding / (padding + tokens), 4) if padding + tokens else None,
         tokens_per_s=round(tokens / passed, 1),
@@ -173,7 +173,7 @@ class SplitWatch:
         if phase in ("measured", "tail"):
             self._read(phase)
 
-    def result(self, *, is_over: bool = False) -> Split | None:
+    def result(self, *, is_over: bool = False) -> ServiceSplit | None:
         """Return the split; ``is_over`` if no load followed the measured part, so all of it must be counted first."""
         before, after = self._readings.get("measured"), self._readings.get("tail")
         if before is not None and (is_over or after is None):

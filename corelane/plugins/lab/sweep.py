@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corelane.errors import SetupError
-from corelane.plugins.lab.schema import Load, Point, Run
+from corelane.plugins.lab.schema import Load, LoadPoint, Run
 from corelane.plugins.lab.stats import t_reach
 
 #: Measures one point under a load, for the load's ``duration_s``. The service and all else is settled.
-Measure = Callable[[str, Load], Point]
+Measure = Callable[[str, Load], LoadPoint]
 
 #: The rates of a sweep, as shares of the peak: from light load to more than can be done.
 LEAST_SHARE, MOST_SHARE = 0.1, 1.15
@@ -70,7 +70,7 @@ def poisson(rate_per_s: float, duration_s: float, seed: int = 0) -> Load:
     return Load(kind="poisson", rate_per_s=rate_per_s, duration_s=duration_s, seed=seed)
 
 
-def mean_of(point: Point, figure: str) -> float | None:
+def mean_of(point: LoadPoint, figure: str) -> float | None:
     """Return a figure of a point over its runs; None if a run has none."""
     found = point.figures.get(figure)
     return None if found is None else found.mean
@@ -142,13 +142,13 @@ def run_trends(run: Run) -> tuple[Trend | None, Trend | None]:
     return trend(in_flight), trend(waits)
 
 
-def worst(point: Point, rate_per_s: float) -> Saturation:
+def worst(point: LoadPoint, rate_per_s: float) -> Saturation:
     """Return the first over-saturated run of a point, else the last run."""
     runs = [saturation(run, rate_per_s) for run in point.runs]
     return next((each for each in runs if each.is_over), runs[-1] if runs else Saturation(False))
 
 
-def find_knee(points: Sequence[Point], is_over: Mapping[str, bool]) -> dict[str, float] | None:
+def find_knee(points: Sequence[LoadPoint], is_over: Mapping[str, bool]) -> dict[str, float] | None:
     """Return the knee of a sweep's points; None if no open-loop point was within what the service can do.
 
     ``is_over`` says by their names which points were over-saturated. ``fitted`` is 1 if two lines found the knee, and 0
@@ -226,7 +226,7 @@ class SweepPlan:
 class Sweep:
     """What a sweep found. ``stopped`` says at which point it ended early, and why."""
 
-    points: list[Point] = field(default_factory=list)
+    points: list[LoadPoint] = field(default_factory=list)
     saturations: dict[str, Saturation] = field(default_factory=dict)
     knee: dict[str, float] | None = None
     stopped: str = ""

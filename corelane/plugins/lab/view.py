@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from corelane.plugins.lab.compare import Comparison
+from corelane.plugins.lab.compare import ReportComparison
 from corelane.plugins.lab.figures import point_errors
-from corelane.plugins.lab.schema import AnswerCheck, Beside, Point, Report, Run, Split, Spread
+from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report, Run, ServiceSplit, Spread
 from corelane.plugins.lab.texts import (
     NAMES,
     change_text,
@@ -69,12 +69,12 @@ def mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def part(split: Split | None, name: str) -> Spread | None:
+def part(split: ServiceSplit | None, name: str) -> Spread | None:
     """Return a part of the time inside the service by its name."""
     return getattr(split, name, None)
 
 
-def over_runs(point: Point, figure: Callable[[Run], float | None]) -> float | None:
+def over_runs(point: LoadPoint, figure: Callable[[Run], float | None]) -> float | None:
     """Return the mean of a figure over a point's runs."""
     return mean(figure(run) for run in point.runs)
 
@@ -100,7 +100,7 @@ def grids(report: Report) -> list[Grid]:
     return [grid for grid in found if grid.rows]
 
 
-def measured(points: Sequence[Point]) -> Grid:
+def measured(points: Sequence[LoadPoint]) -> Grid:
     """Return the points, one a line; latency counts from when requests were due."""
     names = ("load, ms", "p50", "p95", "p99", "mean", "items/s", "goodput", "runs")
     rows = [
@@ -116,7 +116,7 @@ def measured(points: Sequence[Point]) -> Grid:
     return Grid("Measured", names, rows)
 
 
-def sending(points: Sequence[Point]) -> Grid:
+def sending(points: Sequence[LoadPoint]) -> Grid:
     """Return whether the generator kept up, and the latency from the sending of requests."""
     names = ("sending, ms", "requested", "achieved", "late p95", "p50 sent", "p95 sent", "CPU")
     rows = [
@@ -134,7 +134,7 @@ def sending(points: Sequence[Point]) -> Grid:
     return Grid("Sending", names, rows)
 
 
-def inside(points: Sequence[Point]) -> Grid:
+def inside(points: Sequence[LoadPoint]) -> Grid:
     """Return where the time went inside the service, as means over requests and runs."""
     found = [(point, [run.server for run in point.runs if run.server is not None]) for point in points]
     found = [(point, splits) for point, splits in found if splits]
@@ -167,7 +167,7 @@ def questions_of(found: Beside | None) -> list[tuple[str, Spread]]:
     return [] if found is None else [("before", found.before), ("beside", found.during), ("after", found.after)]
 
 
-def errors(points: Sequence[Point]) -> Grid:
+def errors(points: Sequence[LoadPoint]) -> Grid:
     """Return failures by class, each with one sample, and what was not answered in time."""
     rows = [
         [point.name, Cell(error.code, "warn"), f"{error.count:,}", error.sample]
@@ -183,7 +183,7 @@ def cores(report: Report) -> Grid:
     if not runs:
         return Grid("Cores", (), ())
     busiest = max(runs, key=lambda run: run.items_per_s)
-    split = busiest.server or Split()
+    split = busiest.server or ServiceSplit()
     rows = [
         [core, share_text(share), f"{split.core_items.get(core, 0):,}"]
         for core, share in sorted(split.core_busy.items())
@@ -326,7 +326,7 @@ def _sweep_tiles(report: Report) -> list[Tile]:
     return found
 
 
-def comparison(found: Comparison) -> Grid:
+def comparison(found: ReportComparison) -> Grid:
     """Return the figures of a comparison."""
     rows = [
         [
@@ -346,5 +346,5 @@ def comparison(found: Comparison) -> Grid:
     return Grid("Compared", names, rows, ("figure", "verdict"))
 
 
-def _name(point: Point) -> Cell:
+def _name(point: LoadPoint) -> Cell:
     return Cell(point.name, "" if point.is_valid else "bad")

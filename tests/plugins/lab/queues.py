@@ -4,8 +4,8 @@ import heapq
 import random
 from dataclasses import dataclass, field
 
-from corelane.plugins.lab.figures import Measured, point_figures, summarise
-from corelane.plugins.lab.schema import Generator, Load, Outcome, Point, Request
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.schema import Generator, Load, LoadPoint, Outcome, Request
 from corelane.plugins.lab.stats import spread
 
 BEGAN_AT = "2026-11-22T12:00:00.000Z"
@@ -21,7 +21,7 @@ class Queue:
     refuses_beyond: int | None = None
     loads: list[Load] = field(default_factory=list)
 
-    def measure(self, name: str, load: Load) -> Point:
+    def measure(self, name: str, load: Load) -> LoadPoint:
         self.loads.append(load)
         duration_s = load.duration_s or 2.0
         if load.kind == "closed":
@@ -37,8 +37,8 @@ class Queue:
             cpu_s=0.1,
             cpu_share=0.1,
         )
-        run = summarise(Measured(requests, generator, (0.0, duration_s), BEGAN_AT))
-        return Point(name=name, load=load, runs=[run], figures=point_figures([run]))
+        run = summarise(Measurement(requests, generator, (0.0, duration_s), BEGAN_AT))
+        return LoadPoint(name=name, load=load, runs=[run], figures=point_figures([run]))
 
     def _open(self, rate_per_s: float, duration_s: float, seed: int) -> list[Request]:
         rng, at, free = random.Random(seed), 0.0, [0.0] * self.cores

@@ -8,21 +8,21 @@ from functools import cache
 from typing import Any
 
 from corelane.plugins.lab.asserts import check, parse_assertions
-from corelane.plugins.lab.figures import Measured, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.schema import (
     AnswerCheck,
     Beside,
     Generator,
     Load,
+    LoadPoint,
     Machine,
     Pairing,
-    Point,
     Published,
     Report,
     Request,
     Run,
     ServiceInfo,
-    Split,
+    ServiceSplit,
     Spread,
     Workload,
 )
@@ -35,7 +35,9 @@ HOSTILE = "<script>alert(1)</script>[red]\x1b[2J=cmd"
 CORES, SERVICE_S = 2, 0.030
 
 
-def run_of(rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float = 0.0, slow: float = 1.0) -> Measured:
+def run_of(
+    rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float = 0.0, slow: float = 1.0
+) -> Measurement:
     """Return what a generator would measure at a rate: Poisson arrivals, lognormal service, some cores."""
     rng = random.Random(seed)
     free = [0.0] * CORES
@@ -77,17 +79,17 @@ def run_of(rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float 
         cpu_s=0.02 * length_s,
         cpu_share=0.02,
     )
-    return Measured(requests, generator, (2.0, length_s + 2), BEGAN_AT)
+    return Measurement(requests, generator, (2.0, length_s + 2), BEGAN_AT)
 
 
 def seconds(mean: float) -> Spread:
     return Spread(count=500, mean=mean, p50=mean * 0.9, p90=mean * 1.6, p95=mean * 2, p99=mean * 3, max=mean * 5)
 
 
-def split_of(rate: float) -> Split:
+def split_of(rate: float) -> ServiceSplit:
     busy = min(0.97, rate * SERVICE_S / CORES)
     wait = 0.004 + 0.02 * busy / (1 - busy)
-    return Split(
+    return ServiceSplit(
         wait=seconds(wait),
         tokenize=seconds(0.0008),
         compute=seconds(0.027),
@@ -105,7 +107,7 @@ def split_of(rate: float) -> Split:
 
 def point_at(
     rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, objective: str | None = "200ms", **sim: Any
-) -> Point:
+) -> LoadPoint:
     runs = [
         summarise(
             run_of(rate, seed + 31 * number, late_s=late_s, **sim),
@@ -116,7 +118,7 @@ def point_at(
         for number in range(repeats)
     ]
     load = Load(kind="poisson", rate_per_s=rate, duration_s=20, seed=seed)
-    return Point(name=f"{rate:g}/s poisson", load=load, runs=runs, figures=point_figures(runs))
+    return LoadPoint(name=f"{rate:g}/s poisson", load=load, runs=runs, figures=point_figures(runs))
 
 
 def beside_of() -> Beside:
@@ -134,7 +136,7 @@ def beside_of() -> Beside:
     )
 
 
-def report_of(points: Sequence[Point], **fields: Any) -> Report:
+def report_of(points: Sequence[LoadPoint], **fields: Any) -> Report:
     invalid = [reason for point in points for run in point.runs for reason in run.invalid]
     given: dict[str, Any] = {
         "name": "sweep",
@@ -235,7 +237,7 @@ def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Repo
     load = Load(kind="closed", concurrency=2)
     return tuple(  # type: ignore[return-value]
         report_of(
-            [Point(name="closed 2", load=load, runs=runs[side], figures=point_figures(runs[side]))],
+            [LoadPoint(name="closed 2", load=load, runs=runs[side], figures=point_figures(runs[side]))],
             pairing=Pairing(session="one", side=side, order="ABBA" * blocks),
         )
         for side in "AB"

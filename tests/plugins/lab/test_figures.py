@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.figures import Measured, Objective, invalid, parse_objective, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, Objective, invalid, parse_objective, point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Request
 from corelane.plugins.lab.stats import interval, percentile, spread, t_reach, thinned, timeline
 from tests.plugins.lab.queues import BEGAN_AT
@@ -13,8 +13,8 @@ from tests.plugins.lab.queues import BEGAN_AT
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 
 
-def measured(requests: list[Request], generator: Generator | None = None) -> Measured:
-    return Measured(requests, generator or generator_that_kept_up(), (1.0, 11.0), BEGAN_AT)
+def measured(requests: list[Request], generator: Generator | None = None) -> Measurement:
+    return Measurement(requests, generator or generator_that_kept_up(), (1.0, 11.0), BEGAN_AT)
 
 
 def generator_that_kept_up(late_s: float = 0.001, achieved: float = 10.0) -> Generator:

@@ -17,7 +17,7 @@ from corelane.plugins.lab.planning.forecast import (
     look,
     windows_of,
 )
-from corelane.plugins.lab.planning.profile import Contention, Limits, Overhead, Profile, ShapeTime
+from corelane.plugins.lab.planning.profile import BatchLimits, Contention, Overhead, Profile, ShapeTime
 
 #: One row of 128 tokens takes 10 ms, and four 34.
 PROFILE = Profile(version="v@1", shapes=[ShapeTime(rows=4, length=128, base_s=0.002, row_s=0.008)], exchange_s=0.0005)
@@ -52,7 +52,7 @@ def test_full_batches_carry_more_than_single_rows() -> None:
 
 
 def test_batches_are_no_longer_than_the_latency_target() -> None:
-    short = PROFILE.model_copy(update={"limits": Limits(latency_target_s=0.02)})
+    short = PROFILE.model_copy(update={"limits": BatchLimits(latency_target_s=0.02)})
     assert (PROFILE.most_rows(128), short.most_rows(128)) == (4, 2)
 
 

@@ -13,7 +13,7 @@ from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from corelane.plugins.lab.figures import summarise
 from corelane.plugins.lab.generator import choose_processes, run_load
-from corelane.plugins.lab.load import Plan, Progress
+from corelane.plugins.lab.load import Progress, RunPlan
 from corelane.plugins.lab.schema import Load, Request
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.session import Session, ask_idle, idle_places, probe
@@ -31,8 +31,8 @@ def service() -> Iterator[Answering]:
         yield found
 
 
-def plan(load: Load, **given: Any) -> Plan:
-    return Plan(load, **({"warmup_s": 0.1, "duration_s": 0.4, "tail_s": 0.1, "processes": 1} | given))
+def plan(load: Load, **given: Any) -> RunPlan:
+    return RunPlan(load, **({"warmup_s": 0.1, "duration_s": 0.4, "tail_s": 0.1, "processes": 1} | given))
 
 
 def constant(rate: float) -> Load:

@@ -11,7 +11,7 @@ from corelane.plugins.lab.planning.forecast import Demand, Mix, demand_of_rate
 from corelane.plugins.lab.planning.hosts import (
     GIB,
     PER_CORE_PER_S,
-    Candidate,
+    HostChoice,
     ModelWeight,
     choose,
     compare,
@@ -104,7 +104,7 @@ def test_a_measured_profile_goes_before_a_guess() -> None:
     assert choose([found]) is found
 
 
-def candidate(cores: int, hosts: int = 1, instance: Instance = INSTANCES[CPU]) -> Candidate:
+def candidate(cores: int, hosts: int = 1, instance: Instance = INSTANCES[CPU]) -> HostChoice:
     [found], _ = compare({}, PROFILE, demand(10), [INSTANCES[CPU]])
     return replace(found, instance=instance, hosts=hosts, outlook=replace(found.outlook, cores=cores))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corelane.plugins.lab.load import Plan
+from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, slot_for, whole_blocks
 from corelane.plugins.lab.schema import AnswerCheck, Load, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
@@ -98,5 +98,5 @@ def test_each_request_goes_to_the_side_whose_slot_it_is(monkeypatch: pytest.Monk
 
 
 def test_slot_has_several_requests_for_each_caller() -> None:
-    assert slot_for(Plan(Load(kind="poisson", rate_per_s=10))) == 12
-    assert slot_for(Plan(Load(kind="closed", concurrency=8))) == 48
+    assert slot_for(RunPlan(Load(kind="poisson", rate_per_s=10))) == 12
+    assert slot_for(RunPlan(Load(kind="closed", concurrency=8))) == 48

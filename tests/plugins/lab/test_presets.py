@@ -8,7 +8,7 @@ import pytest
 from corelane.domain.instances import INSTANCES
 from corelane.domain.prices import HostPrice
 from corelane.errors import SetupError
-from corelane.plugins.lab.load import Plan
+from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.presets import PRESETS, Stage, Variant, beside_batch
 from corelane.plugins.lab.presets.all_cores import rows_of
 from corelane.plugins.lab.presets.pipeline_vs_data import modes
@@ -21,9 +21,9 @@ from corelane.plugins.lab.presets.tables import (
     table_of,
 )
 from corelane.plugins.lab.published import AGAINST_G4DN, ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
-from corelane.plugins.lab.schema import Beside, Load, Machine, Point, ServiceInfo, Split, Spread
+from corelane.plugins.lab.schema import Beside, Load, LoadPoint, Machine, ServiceInfo, ServiceSplit, Spread
 from corelane.plugins.lab.senders import Target
-from corelane.plugins.lab.session import Probe, Session
+from corelane.plugins.lab.session import RateProbe, Session
 from corelane.plugins.lab.workload import Questions
 from tests.plugins.lab.queues import Queue
 
@@ -44,12 +44,12 @@ class MadeUpStage(Stage):
 
     asked: list[Variant] = field(default_factory=list)
 
-    def session(self, questions: Questions, plan: Plan, target: Target | None = None) -> Session:
+    def session(self, questions: Questions, plan: RunPlan, target: Target | None = None) -> Session:
         return MadeUpSession(target or self.target, questions, plan)
 
 
 class MadeUpSession(Session):
-    def measure(self, name: str, load: Load) -> Point:
+    def measure(self, name: str, load: Load) -> LoadPoint:
         return Queue(cores=4).measure(name, load)
 
 
@@ -83,7 +83,7 @@ def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) 
 
 def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     point = Queue().measure("1 caller a core", Load(kind="closed", concurrency=2, duration_s=1.0))
-    point.runs[0].server = Split(
+    point.runs[0].server = ServiceSplit(
         core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200}, core_windows={"h/0": 1300}
     )
     rows = rows_of(point, stage(monkeypatch))
@@ -111,7 +111,7 @@ def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypa
 def test_round_with_the_median_ratio_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios: Iterator[float] = iter(())
     monkeypatch.setattr(beside_batch, "run_beside", lambda *given: beside(next(ratios), given[-1].items_per_job))
-    monkeypatch.setattr(beside_batch, "probe", lambda *_: Probe(3.0, 0.05, 4))
+    monkeypatch.setattr(beside_batch, "probe", lambda *_: RateProbe(3.0, 0.05, 4))
     used = stage(monkeypatch)
     used.quick = False
     used.say = lambda _: None

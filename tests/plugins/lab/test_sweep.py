@@ -6,7 +6,7 @@ import pytest
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.find_rate import PRECISION, find_rate, next_rate, parse_bound
-from corelane.plugins.lab.schema import Load, Point
+from corelane.plugins.lab.schema import Load, LoadPoint
 from corelane.plugins.lab.sweep import (
     IDLE,
     MOST_MORE,
@@ -54,7 +54,7 @@ def test_sweep_stops_at_the_first_over_saturated_rate() -> None:
 
 def test_service_that_does_more_than_its_callers_showed_is_offered_more() -> None:
     class Shy(Queue):
-        def measure(self, name: str, load: Load) -> Point:
+        def measure(self, name: str, load: Load) -> LoadPoint:
             point = super().measure(name, load)
             if load.kind == "closed":
                 point.figures["requests_per_s"].mean /= 2
@@ -78,8 +78,8 @@ def test_sweep_ends_where_the_generator_was_late() -> None:
 
 
 def test_sweep_of_a_service_that_answers_nothing_says_so() -> None:
-    def silent(name: str, load: object) -> Point:
-        return Point(name=name, load=Load(kind="closed", concurrency=1), runs=[])
+    def silent(name: str, load: object) -> LoadPoint:
+        return LoadPoint(name=name, load=Load(kind="closed", concurrency=1), runs=[])
 
     with pytest.raises(SetupError, match="nothing was answered"):
         sweep(silent, SweepPlan())
@@ -186,7 +186,7 @@ def test_search_says_that_the_generator_was_the_limit() -> None:
 def test_rate_at_which_the_generator_was_late_once_is_tried_again() -> None:
     queue, lateness = Queue(), iter((1.0,))
 
-    def measure(name: str, load: Load) -> Point:
+    def measure(name: str, load: Load) -> LoadPoint:
         queue.lateness_s = next(lateness, 0.0)
         return queue.measure(name, load)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.answers import Check, add_up
+from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.schema import AnswerCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_questions, parse_lengths
@@ -118,7 +118,7 @@ def test_a_distribution_that_cannot_be_read_is_refused(text: str) -> None:
 def test_lost_doubled_and_wrong_answers_are_found() -> None:
     found = questions(3)
     found.idle = {0: Given(0, "0", 6, 7), 1: Given(0, "1", 6, 7), 2: Given(0, None)}
-    check = Check(found)
+    check = AnswerJudge(found)
     right = Reply("ok", results=[Given(0, "0", 6, 7), Given(1, "1", 6, 7), Given(2, None)])
     assert check.judge([0, 1, 2], right, is_measured=True).wrong == 0
     bad = Reply("ok", results=[Given(0, "0", 6, 7), Given(0, "0", 6, 7), Given(1, "2", 9, 10)])
@@ -132,11 +132,11 @@ def test_lost_doubled_and_wrong_answers_are_found() -> None:
 def test_the_same_words_elsewhere_are_another_answer() -> None:
     found = questions(1)
     found.idle = {0: Given(0, "0", 6, 7)}
-    assert Check(found).judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]), is_measured=False).wrong == 1
+    assert AnswerJudge(found).judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]), is_measured=False).wrong == 1
 
 
 def test_failures_have_no_answers_to_check() -> None:
-    check = Check(questions(1))
+    check = AnswerJudge(questions(1))
     assert check.judge([0], Reply("error"), is_measured=True).lost == 0
     assert check.found.checked == 0
 

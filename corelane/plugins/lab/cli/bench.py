@@ -12,10 +12,24 @@ from corelane.cli.commands import CommandGroup, with_options
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.beside import beside
 from corelane.plugins.lab.cli.compare import compare_reports, compare_services
-from corelane.plugins.lab.cli.options import DURATION_S, LoadOptions, Offered, SendingOptions, WhatOptions, WhereOptions
+from corelane.plugins.lab.cli.options import (
+    DURATION_S,
+    LoadOptions,
+    OfferedLoad,
+    SendingOptions,
+    WhatOptions,
+    WhereOptions,
+)
 from corelane.plugins.lab.cli.output import OutputOptions, finish
 from corelane.plugins.lab.cli.presets import list_presets, preset
-from corelane.plugins.lab.cli.session import Check, CheckOption, ObjectiveOption, modest_rate, open_session, report_of
+from corelane.plugins.lab.cli.session import (
+    CheckChoice,
+    CheckOption,
+    ObjectiveOption,
+    modest_rate,
+    open_session,
+    report_of,
+)
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.schema import Load, Report
@@ -31,7 +45,7 @@ def run(
     offered: LoadOptions,
     sending: SendingOptions,
     outputs: OutputOptions,
-    check: CheckOption = Check.IDLE,
+    check: CheckOption = CheckChoice.IDLE,
     objective: ObjectiveOption = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="From the idle service over its knee to more than it can do.")
@@ -59,7 +73,7 @@ def run(
     finish(report, outputs)
 
 
-def refuse_two(offered: Offered, *, sweep: bool, find_rate: str | None) -> None:
+def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> None:
     """Raise InvalidInput where an experiment would choose the load and the command line states one."""
     from corelane.plugins.lab.find_rate import parse_bound
 

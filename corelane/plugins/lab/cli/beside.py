@@ -55,7 +55,7 @@ def beside(
 ) -> None:
     """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
     from corelane.plugins.lab.beside import BesidePlan
-    from corelane.plugins.lab.load import Plan
+    from corelane.plugins.lab.load import RunPlan
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.senders import Target
     from corelane.plugins.lab.session import Session
@@ -65,7 +65,7 @@ def beside(
     questions = what.read(seed) if what.file is not None or what.synthetic is not None else asked
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
-        session = Session(target, questions, Plan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
+        session = Session(target, questions, RunPlan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
         plan = BesidePlan(
             rate_per_s=rate or modest_rate(session),
             warmup_s=warmup,

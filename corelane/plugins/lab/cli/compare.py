@@ -21,7 +21,7 @@ from corelane.plugins.lab.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.compare import Comparison
+    from corelane.plugins.lab.compare import ReportComparison
     from corelane.plugins.lab.schema import Report
 
 LeastOption = Annotated[
@@ -128,7 +128,7 @@ def compare_services(
         raise typer.Exit(NOT_HELD)
 
 
-def show(found: "Comparison", *, as_json: bool) -> None:
+def show(found: "ReportComparison", *, as_json: bool) -> None:
     """Print a comparison."""
     from corelane.plugins.lab.render import comparison
 

@@ -18,7 +18,7 @@ from corelane.cli.service import KeyOption, UrlOption
 from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.load import Plan
+    from corelane.plugins.lab.load import RunPlan
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.workload import Questions
 
@@ -52,7 +52,7 @@ class HearingChoice(StrEnum):
     WEBHOOK = "webhook"
 
 
-class Refusal(StrEnum):
+class OnRefusal(StrEnum):
     """What follows where the service has too much to do."""
 
     COUNT = "count"
@@ -111,7 +111,7 @@ class What:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedLoad:
     """The load. It is None where none was asked for, so that a modest one is chosen."""
 
     load: "Load | None"
@@ -129,7 +129,7 @@ class Offered:
 
         return steady_load(rate_per_s, self.burstiness, self.seed)
 
-    def plan(self, sending: "Plan", load: "Load") -> "Plan":
+    def plan(self, sending: "RunPlan", load: "Load") -> "RunPlan":
         """Return the plan of a run whose requests are sent as ``sending`` says."""
         return replace(
             sending,
@@ -188,7 +188,7 @@ def load_options(
     tail: Annotated[float, of_load(min=0, help="Most seconds of load after, for what was measured to end.")] = 10.0,
     repeat: Annotated[int, of_load(min=1, help="Times, for an interval.")] = 1,
     seed: Annotated[int, of_load(help="Of arrivals and questions.")] = 0,
-) -> Offered:
+) -> OfferedLoad:
     """Return the load; raise InvalidInput where options exclude each other or cannot be read."""
     from corelane.plugins.lab import load as loads
     from corelane.plugins.lab.schema import Load
@@ -211,7 +211,7 @@ def load_options(
         load = Load(kind="closed", concurrency=concurrency, seed=seed)
     has_end = requests is not None or stages is not None or trace is not None
     duration_s = duration if duration is not None or has_end else DURATION_S
-    return Offered(load, burstiness, warmup, duration_s, requests, tail, repeat, seed)
+    return OfferedLoad(load, burstiness, warmup, duration_s, requests, tail, repeat, seed)
 
 
 def sending_options(
@@ -222,21 +222,21 @@ def sending_options(
     items_per_job: Annotated[int, of_sending(min=1, help="Questions of a job, of lines or of a batch.")] = 32,
     poll: Annotated[float, of_sending(min=0.001, help="Seconds between two polls.")] = 0.05,
     on_refusal: Annotated[
-        Refusal, of_sending(help="Count a 429, or retry after the time it asks for.")
-    ] = Refusal.COUNT,
+        OnRefusal, of_sending(help="Count a 429, or retry after the time it asks for.")
+    ] = OnRefusal.COUNT,
     timeout: Annotated[float, of_sending(min=0.1, help="Seconds after which a request is given up.")] = 60.0,
     processes: Annotated[int, of_sending(min=0, help="Processes that send; chosen by the load if 0.")] = 0,
     max_in_flight: Annotated[
         int | None, of_sending(min=1, help="A client with a bound: requests beyond wait for a place.")
     ] = None,
     sender: Annotated[str | None, of_sending(metavar="MODULE:CLASS", help="Another sender.")] = None,
-) -> "Plan":
+) -> "RunPlan":
     """Return the plan of how requests are sent; its load is still to come."""
-    from corelane.plugins.lab.load import CORELANE_SENDER, Plan
+    from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
     from corelane.plugins.lab.schema import Load
 
     usual = HearingChoice.POLL if way is WayChoice.BATCH else HearingChoice.WAIT
-    return Plan(
+    return RunPlan(
         load=Load(kind="closed", concurrency=1),
         way=way.value,
         hearing=(hearing or usual).value,
@@ -246,11 +246,11 @@ def sending_options(
         sender=sender or CORELANE_SENDER,
         max_in_flight=max_in_flight,
         poll_s=poll,
-        retries_refusals=on_refusal is Refusal.RETRY,
+        retries_refusals=on_refusal is OnRefusal.RETRY,
     )
 
 
 WhereOptions = Annotated[Where, Made(where_options)]
 WhatOptions = Annotated[What, Made(what_options)]
-LoadOptions = Annotated[Offered, Made(load_options)]
-SendingOptions = Annotated["Plan", Made(sending_options)]
+LoadOptions = Annotated[OfferedLoad, Made(load_options)]
+SendingOptions = Annotated["RunPlan", Made(sending_options)]

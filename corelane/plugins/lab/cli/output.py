@@ -17,7 +17,7 @@ from corelane.cli.output import error_console, report_console
 from corelane.errors import InvalidInput, SetupError
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.figures import Measured
+    from corelane.plugins.lab.figures import Measurement
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 
@@ -78,7 +78,7 @@ class Outputs:
                 session.on_run = self._keep
             yield
 
-    def _keep(self, point: str, measured: "Measured") -> None:
+    def _keep(self, point: str, measured: "Measurement") -> None:
         import orjson
 
         head = {"point": point, "began_at": measured.began_at}

@@ -24,7 +24,7 @@ from corelane.settings import read_settings
 if TYPE_CHECKING:
     from corelane.domain.instances import Instance
     from corelane.plugins.lab.planning.forecast import Demand
-    from corelane.plugins.lab.planning.hosts import Candidate
+    from corelane.plugins.lab.planning.hosts import HostChoice
     from corelane.plugins.lab.planning.profile import Profile
 
 #: A file with this in its name becomes an override for docker compose.
@@ -127,7 +127,7 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
     return [table[name] for name in names]
 
 
-def show(console: Console, found: "Sequence[Candidate]", refused: dict[str, str], about: Sequence[str]) -> None:
+def show(console: Console, found: "Sequence[HostChoice]", refused: dict[str, str], about: Sequence[str]) -> None:
     """Print the table, then what is to be known of the one that was chosen."""
     numbers = ("cores", "hosts", "p50 ms", "p95 ms", "busy", "rows")
     table = make_table("host", *numbers, "an hour", "a million", "bound by", "", whole=("host",))
@@ -154,7 +154,7 @@ def show(console: Console, found: "Sequence[Candidate]", refused: dict[str, str]
         console.print(line, markup=False, soft_wrap=True)
 
 
-def describe(chosen: "Candidate", demand: "Demand") -> list[str]:
+def describe(chosen: "HostChoice", demand: "Demand") -> list[str]:
     """Return sentences on a candidate: the load, what is expected, where it breaks, and what was guessed."""
     from corelane.plugins.lab.planning.forecast import breaking_rate, look
 
@@ -182,7 +182,7 @@ def describe(chosen: "Candidate", demand: "Demand") -> list[str]:
 
 
 def plain(
-    found: "Sequence[Candidate]", refused: dict[str, str], demand: "Demand", about: Sequence[str]
+    found: "Sequence[HostChoice]", refused: dict[str, str], demand: "Demand", about: Sequence[str]
 ) -> dict[str, Any]:
     """Return a plan as plain data."""
     return {
@@ -214,7 +214,7 @@ def plain(
     }
 
 
-def write_down(path: Path, chosen: "Candidate", about: Sequence[str]) -> None:
+def write_down(path: Path, chosen: "HostChoice", about: Sequence[str]) -> None:
     """Write a plan as an override for Docker Compose, or as a patch for Kustomize."""
     from corelane.plugins.lab.planning.hosts import kustomize_patch
 
@@ -226,7 +226,7 @@ def write_down(path: Path, chosen: "Candidate", about: Sequence[str]) -> None:
     error_console().print(f"wrote {path}")
 
 
-def _instance(chosen: "Candidate") -> list[str]:
+def _instance(chosen: "HostChoice") -> list[str]:
     return ["--instance", chosen.instance.name] if chosen.instance.cores else []
 
 

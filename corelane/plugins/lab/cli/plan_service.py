@@ -66,13 +66,13 @@ def measure(
 ) -> "Profile":
     """Measure a service; say on standard error what is done."""
     from corelane.plugins.lab.planning.calibrate import take_profile
-    from corelane.plugins.lab.planning.profile import Limits
+    from corelane.plugins.lab.planning.profile import BatchLimits
     from corelane.plugins.lab.senders import Target
     from corelane.settings import read_settings
 
     settings = read_settings()
     key = api_key or (settings.api_key.get_secret_value() if settings.api_key is not None else None)
-    limits = Limits(**{name: getattr(settings, name) for name in Limits.model_fields})
+    limits = BatchLimits(**{name: getattr(settings, name) for name in BatchLimits.model_fields})
     console = error_console()
     with connect(url, key) as client:
         return take_profile(

@@ -19,7 +19,7 @@ from corelane.plugins.lab.cli.session import report_of
 
 if TYPE_CHECKING:
     from corelane.domain.prices import HostPrice
-    from corelane.plugins.lab.presets import Outcome, Preset, Variant
+    from corelane.plugins.lab.presets import Preset, PresetOutcome, Variant
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.senders import Target
 
@@ -154,7 +154,7 @@ class OwnServices(ExitStack):
         return name
 
 
-def report_of_outcome(found: "Preset", outcome: "Outcome", context: typer.Context) -> "Report":
+def report_of_outcome(found: "Preset", outcome: "PresetOutcome", context: typer.Context) -> "Report":
     """Return the report of what a preset measured."""
     from corelane.plugins.lab.presets.tables import caption, published_row, sources, table_of
 

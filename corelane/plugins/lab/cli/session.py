@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.progress import Progress
 
 from corelane.cli.output import error_console
-from corelane.plugins.lab.cli.options import Offered, What, Where
+from corelane.plugins.lab.cli.options import OfferedLoad, What, Where
 from corelane.plugins.lab.cli.output import command_line, plain_options
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.load import Plan
-    from corelane.plugins.lab.schema import Point, Report
+    from corelane.plugins.lab.load import RunPlan
+    from corelane.plugins.lab.schema import LoadPoint, Report
     from corelane.plugins.lab.session import Session
 
 
-class Check(StrEnum):
+class CheckChoice(StrEnum):
     """What answers under load are compared with."""
 
     IDLE = "idle"
@@ -28,7 +28,8 @@ class Check(StrEnum):
 
 
 CheckOption = Annotated[
-    Check, typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not.")
+    CheckChoice,
+    typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not."),
 ]
 ObjectiveOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="Goodput: the share within it, as 200ms or first<50ms.")
@@ -39,9 +40,9 @@ ObjectiveOption = Annotated[
 def open_session(
     where: Where,
     what: What,
-    offered: Offered,
-    sending: "Plan",
-    check: Check,
+    offered: OfferedLoad,
+    sending: "RunPlan",
+    check: CheckChoice,
     objective: str | None,
     **changes: object,
 ) -> "Iterator[Session]":
@@ -55,12 +56,12 @@ def open_session(
     questions = what.read(offered.seed)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
-    questions.is_scored = check is not Check.OFF and questions.has_answers
+    questions.is_scored = check is not CheckChoice.OFF and questions.has_answers
     with where.service(**changes) as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
         session = Session(target, questions, plan, repeat=offered.repeat, objective=objective)
         session.service = describe_service(target, plan)
-        if check is Check.IDLE:
+        if check is CheckChoice.IDLE:
             ask_alone(session, is_open=offered.load is None)
         yield session
 
@@ -87,7 +88,7 @@ def modest_rate(session: "Session") -> float:
     return found.rate_per_s
 
 
-def report_of(session: "Session", points: "list[Point]", name: str, context: typer.Context) -> "Report":
+def report_of(session: "Session", points: "list[LoadPoint]", name: str, context: typer.Context) -> "Report":
     """Return the report of points that a command measured."""
     from corelane.plugins.lab.session import make_report
 

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
 from corelane.metrics.definitions import BATCH_WINDOWS
-from corelane.plugins.lab.figures import Measured
+from corelane.plugins.lab.figures import Measurement
 from corelane.plugins.lab.generator import run_load
-from corelane.plugins.lab.load import Plan
+from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
-from corelane.plugins.lab.planning.profile import Limits, Profile
+from corelane.plugins.lab.planning.profile import BatchLimits, Profile
 from corelane.plugins.lab.schema import Load, Request
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import probe
@@ -60,7 +60,7 @@ def take_profile(
     questions: "Questions",
     *,
     seconds: float = 30.0,
-    limits: Limits | None = None,
+    limits: BatchLimits | None = None,
     cpus: int | None = None,
     instance: str | None = None,
     machine: str = "",
@@ -70,10 +70,10 @@ def take_profile(
 
     Raises NotReady if no core holds the model, InvalidInput if too little was measured.
     """
-    limits = limits or Limits()
+    limits = limits or BatchLimits()
     subject = _subject(client, target, limits, cpus=cpus, instance=instance, machine=machine)
     packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
-    lone = Load(kind="poisson", rate_per_s=probe(target, questions, Plan(Load(kind="closed")), 1).rate_per_s)
+    lone = Load(kind="poisson", rate_per_s=probe(target, questions, RunPlan(Load(kind="closed")), 1).rate_per_s)
     phases = []
     for name, load, items in (
         ("one question at a time", lone, 1),
@@ -88,7 +88,7 @@ def take_profile(
 def _phase(
     client: "Client", target: Target, questions: "Questions", load: Load, items: int, seconds: float
 ) -> SeenPhase:
-    plan = Plan(
+    plan = RunPlan(
         load=load,
         way="question" if items == 1 else "job",
         items_per_job=items,
@@ -121,7 +121,7 @@ def _windows(reading: Snapshot) -> float:
     return sum(reading.by_label(BATCH_WINDOWS.name, "version").values())
 
 
-def _seen(client: "Client", measured: Measured, before: Samples, after: Samples) -> SeenPhase:
+def _seen(client: "Client", measured: Measurement, before: Samples, after: Samples) -> SeenPhase:
     done = [each for each in measured.requests if each.outcome == "ok" and each.ended_s is not None]
     began_s, ended_s = measured.window_s
     whole = [each for each in done if each.phase == "measured"]
@@ -145,7 +145,7 @@ def _timed(client: "Client", request: Request) -> SeenRequest | None:
     return SeenRequest(request.ended_s - request.sent_s, request.items, request.tokens, timing)
 
 
-def _subject(client: "Client", target: Target, limits: Limits, *, cpus: int | None, **rest: Any) -> Subject:
+def _subject(client: "Client", target: Target, limits: BatchLimits, *, cpus: int | None, **rest: Any) -> Subject:
     model = find_model(client.models(), target.model)
     cores = [each for each in client.cores() if model["id"] in each["versions"]]
     if not cores:

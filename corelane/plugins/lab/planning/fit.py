@@ -15,7 +15,7 @@ from corelane.engine.buckets import Bucket, parse_buckets, tallest
 from corelane.errors import InvalidInput
 from corelane.metrics import definitions as m
 from corelane.metrics.definitions import Metric
-from corelane.plugins.lab.planning.profile import Contention, Limits, Overhead, Profile, ShapeTime
+from corelane.plugins.lab.planning.profile import BatchLimits, Contention, Overhead, Profile, ShapeTime
 
 #: Samples by name of the exposition and by labels, as the service's ``/metrics`` has them.
 Samples = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -43,7 +43,7 @@ class SeenRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ShapeTotals:
     """Batches of one shape: how many, their windows, and their seconds in all."""
 
     batches: float
@@ -75,13 +75,13 @@ class SeenPhase:
                     found[shape] = found.get(shape, 0.0) + sign * value
         return found
 
-    def points(self, version: str) -> dict[Bucket, Point]:
+    def points(self, version: str) -> dict[Bucket, ShapeTotals]:
         """Return what was measured of each shape."""
         batches, windows, seconds = (
             self.added(metric, version) for metric in (m.BATCHES, m.BATCH_WINDOWS, m.BATCH_SECONDS)
         )
         return {
-            parse_buckets(shape)[0]: Point(count, windows.get(shape, 0.0), seconds.get(shape, 0.0))
+            parse_buckets(shape)[0]: ShapeTotals(count, windows.get(shape, 0.0), seconds.get(shape, 0.0))
             for shape, count in batches.items()
             if count > 0 and seconds.get(shape, 0.0) > 0
         }
@@ -102,7 +102,7 @@ class Subject:
     measured_at: str = ""
     worker_bytes: int | None = None
     device_bytes: int | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
 
 
 def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -> Profile:
@@ -167,7 +167,7 @@ def overhead_of(requests: Sequence[SeenRequest]) -> Overhead:
     return Overhead(front_s=front_s, reply_s=max(0.0, mean_s - front_s), spread=[scale * each for each in places])
 
 
-def _flexible_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
+def _flexible_shapes(points: Sequence[tuple[Bucket, ShapeTotals]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
     """Return shapes by a line through all batches: a time for each batch, and one for each place of its rows."""
     import numpy as np
     from scipy.optimize import nnls
@@ -189,7 +189,7 @@ def _flexible_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bu
     ]
 
 
-def _fixed_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
+def _fixed_shapes(points: Sequence[tuple[Bucket, ShapeTotals]], ladder: Sequence[Bucket]) -> list[ShapeTime]:
     """Return the mean time of each shape; of one that was not seen, that of the nearest by its size."""
     batches = _batches(points)
     means = {
@@ -206,7 +206,7 @@ def _fixed_shapes(points: Sequence[tuple[Bucket, Point]], ladder: Sequence[Bucke
     return found
 
 
-def _batches(points: Sequence[tuple[Bucket, Point]]) -> dict[Bucket, int]:
+def _batches(points: Sequence[tuple[Bucket, ShapeTotals]]) -> dict[Bucket, int]:
     found: dict[Bucket, int] = {}
     for bucket, point in points:
         found[bucket] = found.get(bucket, 0) + round(point.batches)
@@ -223,7 +223,7 @@ def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
     return max(0.0, many_s - one_s) / (items - 1) if items > 1 else 0.0
 
 
-def _stretch(profile: Profile, points: Mapping[Bucket, Point]) -> float:
+def _stretch(profile: Profile, points: Mapping[Bucket, ShapeTotals]) -> float:
     """Return how much longer batches took than they do on a core that is not disturbed."""
     seen = [(shape, points.get(Bucket(length=shape.length, rows=shape.rows))) for shape in profile.shapes]
     alone_s = sum(point.batches * shape.base_s + point.windows * shape.row_s for shape, point in seen if point)

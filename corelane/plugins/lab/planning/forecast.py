@@ -192,7 +192,7 @@ def request_times(profile: Profile, items: Sequence[Windows]) -> RequestTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class CoresOutlook:
     """What is expected of so many cores. Latencies are in seconds; infinite where more comes than they can do."""
 
     cores: int
@@ -207,12 +207,12 @@ class Outlook:
     batch_rows: float
 
 
-def look(profile: Profile, cores: int, demand: Demand, factor: float = 1.0) -> Outlook:
+def look(profile: Profile, cores: int, demand: Demand, factor: float = 1.0) -> CoresOutlook:
     """Return what so many cores make of a load, of ``factor`` times its rate."""
     return _Forecast(profile, demand).look(cores, factor)
 
 
-def find(profile: Profile, demand: Demand) -> Outlook:
+def find(profile: Profile, demand: Demand) -> CoresOutlook:
     """Return the fewest cores that meet the objective; raise InvalidInput where no number of them does."""
     forecast = _Forecast(profile, demand)
     least = max(1, math.floor(forecast.rate_per_s * forecast.share_s))
@@ -256,7 +256,7 @@ class _Forecast:
         self.share_s = statistics.fmean(each.share_s for each in self._times)
         self._rows = statistics.fmean(each.rows for each in self._times)
 
-    def look(self, cores: int, factor: float = 1.0) -> Outlook:
+    def look(self, cores: int, factor: float = 1.0) -> CoresOutlook:
         """Return what so many cores make of the load."""
         profile, rate = self._profile, factor * self.rate_per_s
         # The more cores are at work at once, the longer each takes, and so the more of them are.
@@ -280,7 +280,7 @@ class _Forecast:
                 return math.inf
             return self._quantile(share, services, wait_s, odds, busy)
 
-        return Outlook(
+        return CoresOutlook(
             cores=cores,
             p50_s=reached(0.5),
             p95_s=reached(0.95),

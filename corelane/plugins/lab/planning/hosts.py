@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from corelane.domain.instances import CPU, Instance
 from corelane.domain.prices import cost_per_million
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.planning.forecast import Demand, Outlook, find
+from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, find
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime
 
 GIB = 1 << 30
@@ -156,12 +156,12 @@ def _whole(profile: Profile, shape: ShapeTime, ratio: float) -> ShapeTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class HostChoice:
     """Hosts of one type that serve the load. ``per_hour`` is None where no price is known."""
 
     instance: Instance
     profile: Profile
-    outlook: Outlook
+    outlook: CoresOutlook
     hosts: int
     binds: str
     per_hour: float | None
@@ -185,12 +185,12 @@ def compare(
     instances: Iterable[Instance],
     *,
     reserved: bool = False,
-) -> tuple[list[Candidate], dict[str, str]]:
+) -> tuple[list[HostChoice], dict[str, str]]:
     """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
 
     ``profiles`` are measured ones by family; others are guessed from ``own``.
     """
-    found: list[Candidate] = []
+    found: list[HostChoice] = []
     refused: dict[str, str] = {}
     for instance in instances:
         family = family_of(instance.name)
@@ -202,12 +202,14 @@ def compare(
     return sorted(found, key=lambda each: (each.cost, each.hosts, each.outlook.cores)), refused
 
 
-def choose(found: Sequence[Candidate]) -> Candidate:
+def choose(found: Sequence[HostChoice]) -> HostChoice:
     """Return the cheapest of those whose cores were measured; the cheapest of all where none was."""
     return next((each for each in found if each.profile.guess is None), found[0])
 
 
-def _candidate(instance: Instance, profile: Profile, outlook: Outlook, demand: Demand, *, reserved: bool) -> Candidate:
+def _candidate(
+    instance: Instance, profile: Profile, outlook: CoresOutlook, demand: Demand, *, reserved: bool
+) -> HostChoice:
     weight = ModelWeight.of(profile.device_bytes or 0, profile.worker_bytes)
     rates = {"requests_per_s": demand.rate_per_s, "items_per_s": demand.items_per_s}
     hosts = hosts_for(instance, outlook.cores, weight, own_cpus=profile.cpus, **rates)
@@ -216,10 +218,10 @@ def _candidate(instance: Instance, profile: Profile, outlook: Outlook, demand: D
     price = instance.usd_reserved_per_hour if reserved else instance.usd_per_hour
     per_hour = None if price is None else hosts[0] * price
     per_million = None if per_hour is None else cost_per_million(per_hour, demand.items_per_s)
-    return Candidate(instance, profile, outlook, hosts[0], hosts[1], per_hour, per_million)
+    return HostChoice(instance, profile, outlook, hosts[0], hosts[1], per_hour, per_million)
 
 
-def kustomize_patch(candidate: Candidate, about: Sequence[str]) -> str:
+def kustomize_patch(candidate: HostChoice, about: Sequence[str]) -> str:
     """Return a strategic merge patch of the workers for Kustomize, for all hosts together."""
     memory = (candidate.profile.worker_bytes or WORKER_BYTES) * 5 // 4
     amounts = {"cpu": "1", "memory": f"{memory * 1024 // GIB}Mi"}

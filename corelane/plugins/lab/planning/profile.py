@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from corelane.errors import InvalidInput
 
 
-class Part(BaseModel):
+class ProfilePart(BaseModel):
     """A part of a profile: reads those of other versions too, as unknown fields are passed over."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class ShapeTime(Part):
+class ShapeTime(ProfilePart):
     """Seconds of a batch of one shape, and how many batches were measured; none where they follow from others."""
 
     rows: int = Field(ge=1)
@@ -29,7 +29,7 @@ class ShapeTime(Part):
     batches: int = Field(0, ge=0)
 
 
-class Overhead(Part):
+class Overhead(ProfilePart):
     """Seconds around the core: ``front_s`` until a request is in its lane, ``reply_s`` from its commit to its caller.
 
     ``spread`` are quantiles of both together, evenly spaced, over their mean.
@@ -49,7 +49,7 @@ class Overhead(Part):
         return self.mean_s * self.spread[min(len(self.spread) - 1, int(share * len(self.spread)))]
 
 
-class Contention(Part):
+class Contention(ProfilePart):
     """How much slower batches ran while ``cores`` were all at work and the service answered so many requests.
 
     ``stretch`` is the factor. With ``cpus`` known it says what a request costs the host, and so the stretch at other
@@ -62,14 +62,14 @@ class Contention(Part):
     overhead: Overhead = Overhead()
 
 
-class Limits(Part):
+class BatchLimits(ProfilePart):
     """Settings of the service that bound a batch and a slice of a job."""
 
     latency_target_s: float = 0.04
     slice_tokens: int = 4096
 
 
-class Profile(Part):
+class Profile(ProfilePart):
     """One core and one version."""
 
     schema_: Annotated[Literal["corelane.profile/1"], Field(alias="schema")] = "corelane.profile/1"
@@ -92,7 +92,7 @@ class Profile(Part):
     cpus: int | None = Field(None, description="CPUs of the host, where workers and all else share them.")
     overhead: Overhead = Overhead()
     contention: Contention = Contention()
-    limits: Limits = Limits()
+    limits: BatchLimits = BatchLimits()
     worker_bytes: int | None = Field(None, description="Memory of one worker's process.")
     device_bytes: int | None = Field(None, description="Memory of the model on its device.")
     guess: str | None = Field(None, description="How the profile was made up, where it was not measured.")

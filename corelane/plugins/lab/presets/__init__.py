@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from corelane.plugins.lab.presets import all_cores, beside_batch, latency_100, pipeline_vs_data
-from corelane.plugins.lab.presets.preset import Outcome, Preset, Stage, Variant
+from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Stage, Variant
 
-__all__ = ["PRESETS", "Outcome", "Preset", "Stage", "Variant"]
+__all__ = ["PRESETS", "Preset", "PresetOutcome", "Stage", "Variant"]
 
 #: All of them, by name.
 PRESETS: Mapping[str, Preset] = {

@@ -4,10 +4,10 @@ The sample starts one server a core and calls each by a thread of its own. Here 
 need not know them. One caller a core is as in the sample. Four a core show what the cores can do.
 """
 
-from corelane.plugins.lab.presets.preset import TOKENS_128, Outcome, Preset, Row, Stage, closed_plan, settle
+from corelane.plugins.lab.presets.preset import TOKENS_128, Preset, PresetOutcome, Row, Stage, closed_plan, settle
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import ALL_CORES
-from corelane.plugins.lab.schema import Load, Point, Split
+from corelane.plugins.lab.schema import Load, LoadPoint, ServiceSplit
 from corelane.plugins.lab.sweep import mean_of
 
 #: Requests of each point for a core, and in a quick run; different questions among them.
@@ -17,13 +17,13 @@ REQUESTS, QUICK_REQUESTS, QUESTIONS = 1000, 6, 200
 CALLERS = (1, 4)
 
 
-def run(stage: Stage) -> Outcome:
+def run(stage: Stage) -> PresetOutcome:
     """Have all cores called at once, by few and by more callers."""
     cores = max(1, stage.cores)
     requests = (QUICK_REQUESTS if stage.quick else REQUESTS) * cores
     plan = closed_plan(cores, requests, stage.seed)
     session = stage.session(stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else QUESTIONS), plan)
-    points: list[Point] = []
+    points: list[LoadPoint] = []
     with stage.showing(session):
         for callers in CALLERS:
             settle()
@@ -31,10 +31,10 @@ def run(stage: Stage) -> Outcome:
             load = Load(kind="closed", concurrency=callers * cores, seed=stage.seed)
             points.append(session.measure(name, load))
     rows = [row for point in points for row in rows_of(point, stage)]
-    return Outcome(session, points, rows, ALL_CORES)
+    return PresetOutcome(session, points, rows, ALL_CORES)
 
 
-def rows_of(point: Point, stage: Stage) -> list[Row]:
+def rows_of(point: LoadPoint, stage: Stage) -> list[Row]:
     """Return the row of a point, and one for each core beneath it."""
     per_s = mean_of(point, "items_per_s") or 0.0
     whole: dict[str, str] = {
@@ -51,7 +51,7 @@ def rows_of(point: Point, stage: Stage) -> list[Row]:
     return [whole, *_core_rows(server)]
 
 
-def _core_rows(server: Split) -> list[Row]:
+def _core_rows(server: ServiceSplit) -> list[Row]:
     return [
         {
             "what": f"core {core}",

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from corelane.client import Client
 from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob
 from corelane.plugins.lab.beside import BesidePlan, run_beside
-from corelane.plugins.lab.load import Plan
-from corelane.plugins.lab.presets.preset import Outcome, Preset, Row, Stage
+from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Row, Stage
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.schema import Beside, Load
 from corelane.plugins.lab.senders import Target
@@ -41,7 +41,7 @@ OTHER_KEY = "clk_bench_other"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BesideWork:
     """What is beside the questions: how it is made, and whose it is."""
 
     way: str
@@ -61,12 +61,12 @@ def flood(client: Client, target: Target, questions: Questions, quick: bool) -> 
     return LinesJob(client, target, questions, items=200 if quick else 100_000)
 
 
-def runner(work: Work) -> Callable[[Stage], Outcome]:
+def runner(work: BesideWork) -> Callable[[Stage], PresetOutcome]:
     """Return the function of a preset."""
 
-    def run(stage: Stage) -> Outcome:
+    def run(stage: Stage) -> PresetOutcome:
         questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
-        session = stage.session(questions, Plan(load=Load(kind="poisson", rate_per_s=QUICK_RATE, seed=stage.seed)))
+        session = stage.session(questions, RunPlan(load=Load(kind="poisson", rate_per_s=QUICK_RATE, seed=stage.seed)))
         rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores).rate_per_s
         key = (stage.batch_key or OTHER_KEY) if work.is_foreign else stage.target.api_key
         before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
@@ -103,7 +103,7 @@ def of_jobs(plan: BesidePlan, items: int, quick: bool) -> BesidePlan:
     return replace(plan, items_per_job=items, rate_per_s=plan.rate_per_s / items, before_s=JOBS_S, after_s=JOBS_S)
 
 
-def outcome_of(session: Session, rounds: list[Beside]) -> Outcome:
+def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:
     """Return the rounds as rows; the round of single questions with the median ratio is shown."""
     by_items = {items: [each for each in rounds if each.items_per_job == items] for items in {1} | _sizes(rounds)}
     middles = {items: _middle(each) for items, each in by_items.items() if each}
@@ -114,7 +114,7 @@ def outcome_of(session: Session, rounds: list[Beside]) -> Outcome:
     }
     rows = [row(number, each) for number, each in enumerate(rounds, 1)]
     invalid = list(dict.fromkeys(reason for each in rounds for reason in each.invalid))
-    return Outcome(session, [], rows, beside=shown, extra=extra, invalid=invalid)
+    return PresetOutcome(session, [], rows, beside=shown, extra=extra, invalid=invalid)
 
 
 def _sizes(rounds: list[Beside]) -> set[int]:
@@ -150,16 +150,16 @@ PRESETS = (
     Preset(
         "document-beside",
         "questions while documents of 50,000 words are read: p95 before, beside and after",
-        runner(Work("documents", documents)),
+        runner(BesideWork("documents", documents)),
     ),
     Preset(
         "own-batch",
         "questions while the same API key has 100,000 items waiting: p95 before, beside and after",
-        runner(Work("lines", flood)),
+        runner(BesideWork("lines", flood)),
     ),
     Preset(
         "foreign-batch",
         "questions while another API key has 100,000 items waiting: p95 before, beside and after",
-        runner(Work("lines", flood, is_foreign=True, asked=(1, JOB_QUESTIONS))),
+        runner(BesideWork("lines", flood, is_foreign=True, asked=(1, JOB_QUESTIONS))),
     ),
 )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from corelane.errors import SetupError
 from corelane.plugins.lab.presets.preset import (
     TOKENS_128,
-    Outcome,
     Preset,
+    PresetOutcome,
     Row,
     Stage,
     Variant,
@@ -21,7 +21,7 @@ from corelane.plugins.lab.presets.preset import (
 )
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import AGAINST_G4DN, PIPELINE_VS_DATA
-from corelane.plugins.lab.schema import Load, Point
+from corelane.plugins.lab.schema import Load, LoadPoint
 from corelane.plugins.lab.session import Session
 from corelane.plugins.lab.sweep import mean_of
 
@@ -54,12 +54,12 @@ def modes(cpus: int) -> list[Mode]:
     return [Mode("data parallel", cpus, 1), Mode("pipeline", 1, cpus)]
 
 
-def run(stage: Stage) -> Outcome:
+def run(stage: Stage) -> PresetOutcome:
     """Measure each variant in a service of its own."""
     if stage.serve is None:
         raise SetupError("pipeline-vs-data starts the services that it measures: leave --url out")
     questions = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else QUESTIONS)
-    points: list[Point] = []
+    points: list[LoadPoint] = []
     rows: list[Row] = []
     baseline: float | None = None
     session: Session | None = None
@@ -75,10 +75,10 @@ def run(stage: Stage) -> Outcome:
             rows.append(_row(stage, variant, mode, batch, lone, full, per_s / baseline if baseline else 0.0))
     if session is None:
         raise SetupError("there is no CPU to serve on")
-    return Outcome(session, points, rows, (*AGAINST_G4DN, *PIPELINE_VS_DATA))
+    return PresetOutcome(session, points, rows, (*AGAINST_G4DN, *PIPELINE_VS_DATA))
 
 
-def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> tuple[Point, Point]:
+def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> tuple[LoadPoint, LoadPoint]:
     """Measure a variant with one caller, and with as many as fill its batches."""
     if not stage.quick:
         session.plan = replace(session.plan, requests=None, duration_s=DURATION_S, warmup_s=2.0)
@@ -91,7 +91,7 @@ def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> 
     return found[0], found[1]
 
 
-def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, full: Point, ratio: float) -> Row:
+def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: LoadPoint, full: LoadPoint, ratio: float) -> Row:
     per_s = mean_of(full, "items_per_s") or 0.0
     return {
         "what": variant.name,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corelane.domain.prices import HostPrice, cost_per_million
-from corelane.plugins.lab.load import Plan
-from corelane.plugins.lab.schema import Beside, Load, Point, Published
+from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.schema import Beside, Load, LoadPoint, Published
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import Session, ask_idle
 from corelane.plugins.lab.split import FLUSHED_S
@@ -57,7 +57,7 @@ class Stage:
         """Return the questions that were given, else some that are made to these lengths."""
         return self.questions or make_questions(lengths, count, self.seed)
 
-    def session(self, questions: Questions, plan: Plan, target: Target | None = None) -> Session:
+    def session(self, questions: Questions, plan: RunPlan, target: Target | None = None) -> Session:
         """Return a session with these questions, and warm the service up."""
         session = Session(target or self.target, questions, plan, repeat=self.repeat)
         places = questions.distinct(2 if self.quick else WARM_UP, 1)
@@ -78,11 +78,11 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PresetOutcome:
     """What a preset measured: points of a session, and rows of its own table."""
 
     session: Session
-    points: list[Point]
+    points: list[LoadPoint]
     rows: list[Row]
     published: Sequence[Published] = ()
     beside: Beside | None = None
@@ -97,14 +97,14 @@ class Preset:
 
     name: str
     summary: str
-    run: Callable[[Stage], Outcome]
+    run: Callable[[Stage], PresetOutcome]
     own_services: bool = False
 
 
-def closed_plan(concurrency: int, requests: int, seed: int) -> Plan:
+def closed_plan(concurrency: int, requests: int, seed: int) -> RunPlan:
     """Return a closed loop of so many callers and requests, measured from the first one on."""
     load = Load(kind="closed", concurrency=concurrency, seed=seed)
-    return Plan(load=load, warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=seed)
+    return RunPlan(load=load, warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=seed)
 
 
 def settle() -> None:

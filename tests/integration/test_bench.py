@@ -158,3 +158,18 @@ def test_the_command_measures_and_writes_what_came_of_it(fleet: Fleet, tmp_path:
     assert [each["holds"] for each in report.assertions] == [True]
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 2
     assert "4/s" in (tmp_path / "rows.md").read_text()
+
+
+def test_two_services_are_measured_in_turn(fleet: Fleet, tmp_path: Path) -> None:
+    """The same service twice: both reports are of one session, and whether they differ is said."""
+    argv = ["bench", "ab", fleet.url, fleet.url, "--synthetic", "words=30", "--limit", "4", "--warmup", "0.5"]
+    argv += ["--blocks", "3", "--slot", "2", "--tail", "0", "--json", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(make_cli(), argv)
+    a, b = (Report.model_validate_json((tmp_path / "out" / f"{side}.json").read_bytes()) for side in "ab")
+    assert done.exit_code == (0 if a.valid and b.valid else 3), done.output
+    assert a.pairing is not None
+    assert b.pairing is not None
+    assert (a.pairing.session, a.pairing.side) == (b.pairing.session, "A")
+    assert len(a.points[0].runs) == len(b.points[0].runs) == 6
+    if done.exit_code == 0:
+        assert json.loads(done.stdout)["paired"]

@@ -29,7 +29,8 @@ from corelane.artifacts.manifest import MANIFEST_NAME, read_artifact
 from corelane.domain.jobs import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch, Logits, open_backend
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
 from corelane.engine.question_answering.spans import find_spans

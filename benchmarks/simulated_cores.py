@@ -45,6 +45,7 @@ from corelane.store.plans import Plans
 from corelane.submitting.submitter import Submitter
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
+from workers.core.timing import observe_times
 from workers.models.runners import Loader
 
 #: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
@@ -170,7 +171,7 @@ class SimulatedCore(CoreProcess):
     def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        super().__init__(settings, core, bell, loader=GivenRunners(runners))
+        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=[observe_times])
 
     def begin_life(self) -> None:
         """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""

@@ -1,7 +1,7 @@
 """How the console writes numbers, times and sentences; everything is escaped."""
 
 from api.console.render import duration, fragment, number, percent, prose, size
-from corelane.domain.drain import Sign
+from corelane.domain.backlog_forecast import Sign
 from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview
 
 

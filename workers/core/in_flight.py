@@ -215,6 +215,8 @@ class InFlight:
 
     def _drop(self, keys: Collection[Key]) -> None:
         """Take slices out of progress; report jobs of which nothing is held then, and nothing to be committed."""
+        if not keys:
+            return
         dropped = {}
         for key in keys:
             pending = self.pending.pop(key)
@@ -222,7 +224,7 @@ class InFlight:
             dropped[pending.ref.job] = True
         answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
         found = (each.part.ref.job for each in self.fragments.found)
-        if keys and (jobs := dropped.keys() - {*answered, *found, *self.pending.jobs}):
+        if jobs := dropped.keys() - {*answered, *found, *self.pending.jobs}:
             for observer in self._observers:
                 observer.dropped(jobs)
 

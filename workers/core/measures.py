@@ -91,7 +91,8 @@ class CostBook(CoreObserver):
         """Forget jobs that are over here."""
         if not trip.request.jobs:
             self._spent.clear()
-        self.dropped([*trip.reply.closed, *(each.part.ref.job for each in trip.request.parts.found)])
+        else:
+            self.dropped([*trip.reply.closed, *(each.part.ref.job for each in trip.request.parts.found)])
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
         """Share what tokenizing took."""
@@ -155,19 +156,19 @@ class JobLog(CoreObserver):
 
     def committed(self, trip: Trip) -> None:
         """Log what a trip committed and claimed."""
-        failures = Counter(
+        failed = [
             (outcome.ref.job, result["error"]["code"])
             for outcomes in trip.request.commits.values()
             for outcome in outcomes
             for result in outcome.results
             if result["status"] == "failed"
-        )
-        claimed = Counter[str]()
-        if self._is_verbose and trip.reply.claim is not None:
-            for ref, _ in trip.reply.claim.refs:
-                claimed[ref.job] += ref.count
-        if not failures and not claimed:
+        ]
+        refs = trip.reply.claim.refs if self._is_verbose and trip.reply.claim is not None else ()
+        if not failed and not refs:
             return
+        failures, claimed = Counter(failed), Counter[str]()
+        for ref, _ in refs:
+            claimed[ref.job] += ref.count
         ids = self._ids(list({job for job, _ in failures} | set(claimed)))
         for (job, code), items in failures.items():
             log.info("items_failed", items=items, code=code, **ids[job])

@@ -22,7 +22,7 @@ class SubmitStep:
     #: What is written to its hash.
     fields: dict[str, Any]
     #: Further arguments of the call ``submit``, for hooks of the Lua library.
-    told: dict[str, Any]
+    arguments: dict[str, Any]
     #: Commands that Redis runs before, in the same trip.
     before: list[Command] = field(default_factory=list)
 
@@ -42,14 +42,14 @@ def add_references(submission: Submission, step: SubmitStep) -> None:
             "invalid_items": is_read and head.invalid_items,
         }
     )
-    step.told["input"] = is_read or None
+    step.arguments["input"] = is_read or None
 
 
 def add_stored_contexts(submission: Submission, step: SubmitStep) -> None:
     """Have a job keep the stored contexts that its items name."""
     if stored := [digest_in(each) for each in submission.known]:
         step.fields["stored"] = " ".join(stored)
-        step.told |= {"stored": stored, "is_retry": submission.retry_of is not None}
+        step.arguments |= {"stored": stored, "is_retry": submission.retry_of is not None}
 
 
 CONTRIBUTORS: tuple[Contributor, ...] = (add_references, add_stored_contexts)

@@ -70,7 +70,7 @@ class JobWriter:
         step = self._step(submission, version, promise, digests)
         reply = await self._commit(submission, slices, step)
         if reply[0] == KNOWN:
-            step.told["is_cut"] = True
+            step.arguments["is_cut"] = True
             reply = await self._commit(submission, list(cut_out(slices, reply[1])), step)
         if reply[0] == MISSING:
             raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
@@ -84,7 +84,7 @@ class JobWriter:
     ) -> SubmitStep:
         """Build what is submitted beside payloads and refs, with what contributors add."""
         head, file, once = submission.head, submission.file, submission.once
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "job": submission.id,
             "version": version,
             "envelope": self._bell,
@@ -92,13 +92,13 @@ class JobWriter:
             "expires_in_ms": int(1000 * (head.expires_in_s or 0)),
         }
         if file is not None:
-            told |= {"file": file.name, "file_tokens": file.tokens}
+            arguments |= {"file": file.name, "file_tokens": file.tokens}
         if once is not None:
-            told |= {"once": once.key, "fingerprint": once.fingerprint, "once_ttl_s": once.ttl_s}
+            arguments |= {"once": once.key, "fingerprint": once.fingerprint, "once_ttl_s": once.ttl_s}
         if digests:
-            told |= {"digests": "".join(digests), "is_cut": submission.total == 1}
-            told |= {"cache": self._settings.cache, "ttl": self._settings.results_ttl_s}
-        step = SubmitStep(job_fields(submission, promise, digests), told)
+            arguments |= {"digests": "".join(digests), "is_cut": submission.total == 1}
+            arguments |= {"cache": self._settings.cache, "ttl": self._settings.results_ttl_s}
+        step = SubmitStep(job_fields(submission, promise, digests), arguments)
         for contribute in self._contributors:
             contribute(submission, step)
         return step
@@ -116,9 +116,9 @@ class JobWriter:
         the same trip.
         """
         payloads, refs = _slices(submission, slices)
-        told = {**step.told, "fields": step.fields}
+        arguments = {**step.arguments, "fields": step.fields}
         if len(payloads) == 1 and not submission.head.contexts and len(*payloads.values()) <= INLINE_BYTES:
-            submit = call("submit", *refs, *payloads.values(), firsts=list(payloads), **told)
+            submit = call("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
             return (await self._link.many([*step.before, submit]))[-1] if step.before else await self._link(*submit)
         written: list[Command] = []
         texts = dict(enumerate((submission.head.contexts or {}).values()))
@@ -129,7 +129,7 @@ class JobWriter:
         if self._settings.armed_faults:
             await self._link.many(written)
             reach("submit.payloads_written", self._settings.armed_faults)
-        return (await self._link.many([*written, *step.before, call("submit", *refs, **told)]))[-1]
+        return (await self._link.many([*written, *step.before, call("submit", *refs, **arguments)]))[-1]
 
 
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:

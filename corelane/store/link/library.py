@@ -16,6 +16,7 @@ from corelane.domain import dispatch, forecast, reuse
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
+from corelane.plugin import installed
 from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
@@ -70,11 +71,14 @@ def read_library() -> Library:
     return make_library(read_code())
 
 
-def read_code(extra: Sequence[Path] = ()) -> str:
-    """Return the library's code, put together from its parts; ``extra`` are areas of plugins, which come after core's.
+def read_code(extra: Sequence[Path] | None = None) -> str:
+    """Return the library's code, put together from its parts. The areas of plugins come after core's: those of the
+    installed ones, or ``extra``.
 
     Raise ValueError if two areas have one name.
     """
+    if extra is None:
+        extra = [path for plugin in installed() for path in plugin.lua()]
     files = [*(FOLDER / f"{name}.lua" for name in AREAS), *extra]
     if len(names := {path.stem for path in files}) < len(files):
         raise ValueError(f"two areas of the Lua library have one name: {sorted(path.stem for path in files)}")

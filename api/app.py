@@ -37,7 +37,6 @@ from api.routes import (
     pauses,
     results,
     rollout,
-    usage,
     webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
@@ -74,7 +73,7 @@ BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
 ROUTES = (
-    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history, usage),
+    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history),
     *(cache, rollout, pauses, audit, health, files, batches, answers),
 )
 

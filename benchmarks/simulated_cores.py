@@ -36,6 +36,7 @@ from corelane.engine.sharing import Charge
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import cut_windows
 from corelane.engine.windows import Window
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.store import JobStore
@@ -45,7 +46,6 @@ from corelane.store.plans import Plans
 from corelane.submitting.submitter import Submitter
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
-from workers.core.timing import observe_times
 from workers.models.runners import Loader
 
 #: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
@@ -171,7 +171,9 @@ class SimulatedCore(CoreProcess):
     def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=[observe_times])
+        super().__init__(
+            settings, core, bell, loader=GivenRunners(runners), observers=[plugin.observers for plugin in installed()]
+        )
 
     def begin_life(self) -> None:
         """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -70,6 +70,10 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""
         return ()
+
+    def prune(self, settings: "Settings") -> Mapping[str, object]:
+        """Return arguments of the keeper's ``prune`` for the plugin's own hook of it in Lua."""
+        return {}
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""

@@ -30,7 +30,6 @@ from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
-from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
 
@@ -52,7 +51,6 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
-    cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
     for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
         cli.command()(command)

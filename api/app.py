@@ -19,7 +19,6 @@ from api.errors import add_error_handlers, refuse
 from api.middleware.console_door import ConsoleDoor
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.short_ways import ShortWays, ways_of
-from api.middleware.traces import TraceLayer
 from api.routes import (
     answers,
     audit,
@@ -144,8 +143,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             max_age=3600,
         )
     app.add_middleware(OuterLayer, settings=settings, recorder=recorder)
-    if tracer is not None:
-        app.add_middleware(TraceLayer, tracer=tracer)
+    for layer in (layer for plugin in installed() for layer in plugin.asgi_layers(state)):
+        app.add_middleware(layer.cls, *layer.args, **layer.kwargs)
     return app
 
 

@@ -46,7 +46,7 @@ class AppState:
     """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
-        self.settings = settings
+        self.settings, self.tracer = settings, tracer
         self.link = link = AsyncLink(settings.redis_url)
         self.gate = gate = open_gate(settings)
         self.bell = bell = bell_envelope(make_celery(settings))

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     import typer
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
+    from starlette.middleware import Middleware
 
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
+    from corelane.tracing import Tracer
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -70,6 +72,14 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""
         return ()
+
+    def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
+        """Return its layers around the API's own; the first is the innermost."""
+        return ()
+
+    def tracer(self, role: str, instance: str) -> "Tracer | None":
+        """Return the tracer of this process (``corelane.tracing.open_tracer``)."""
+        return None
 
     def prune(self, settings: "Settings") -> Mapping[str, object]:
         """Return arguments of the keeper's ``prune`` for the plugin's own hook of it in Lua."""

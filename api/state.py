@@ -1,6 +1,7 @@
 """The state of one API process: its link to Redis and everything that stands on it. Belongs to one event loop."""
 
 import asyncio
+from functools import cached_property
 from typing import Any, TypeVar
 
 from api.jobs import Jobs
@@ -9,6 +10,7 @@ from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
 from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
+from corelane.errors import InvalidInput
 from corelane.log import get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
@@ -27,7 +29,6 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
-from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
@@ -68,7 +69,6 @@ class AppState:
         self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
         self.history = History(link)
-        self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
         self.large_bodies = LargeBodies()
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
@@ -78,6 +78,14 @@ class AppState:
         """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
         found: T = self._of_plugins[kind]
         return found
+
+    @cached_property
+    def dry_runs(self) -> DryRuns:
+        """What forecasts jobs; raise InvalidInput if no plugin does."""
+        for plugin in installed():
+            if (found := plugin.dry_runs(self)) is not None:
+                return found
+        raise InvalidInput("`dry_run` is not offered here: no plugin that forecasts jobs is installed")
 
     def start(self) -> None:
         """Start what runs beside requests."""

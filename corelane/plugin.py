@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
+    from corelane.submitting.dry_run import DryRuns
     from corelane.tracing import Tracer
     from workers.loops.loop import Loop, LoopContext
 
@@ -76,6 +77,10 @@ class Plugin:
     def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
         """Return its layers around the API's own; the first is the innermost."""
         return ()
+
+    def dry_runs(self, state: "AppState") -> "DryRuns | None":
+        """Return what forecasts jobs in one API process: ``dry_run`` of jobs and batches."""
+        return None
 
     def tracer(self, role: str, instance: str) -> "Tracer | None":
         """Return the tracer of this process (``corelane.tracing.open_tracer``)."""

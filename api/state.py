@@ -1,6 +1,7 @@
 """The state of one API process: its link to Redis and everything that stands on it. Belongs to one event loop."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -40,6 +41,9 @@ log = get_logger(__name__)
 #: Time for closing, in seconds: the last flush may wait for a Redis that is silent.
 CLOSE_S = 20.0
 
+#: Bytes that a form may hold in addition to its file.
+FORM_BYTES = 64 * 1024
+
 T = TypeVar("T")
 
 
@@ -70,6 +74,8 @@ class AppState:
         self.audit = Audit(link)
         self.history = History(link)
         self.large_bodies = LargeBodies()
+        file_bytes = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
+        self.body_limits: Mapping[str, tuple[int, str]] = {"/v1/files": file_bytes, "/console/files": file_bytes}
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }

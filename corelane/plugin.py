@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
     from starlette.middleware import Middleware
 
+    from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
@@ -57,6 +58,14 @@ class Plugin:
 
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
+
+    def sections(self, state: "AppState") -> "Iterable[Section]":
+        """Return its pages that know callers in a way of their own."""
+        return ()
+
+    def addresses(self, settings: "Settings") -> Mapping[str, str]:
+        """Return the paths that `corelane serve` shows once it is ready, by their names."""
+        return {}
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 import redis
 
-from benchmarks.simulated_cores import SimulatedCore
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import Core
 from corelane.domain.jobs import Item
@@ -17,6 +16,7 @@ from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
 from tests.fakes import FixedBackend
+from tests.simulated_core import SimulatedCore
 from workers.core.drain import DrainLoop
 
 DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(160))

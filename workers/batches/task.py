@@ -230,7 +230,7 @@ async def log_end(context: BatchContext, batch: str) -> None:
 async def tidy(context: BatchContext) -> None:
     """Delete old unknown files, which died uploads and keepers left behind.
 
-    Cells may share a storage: each looks after the files that it made.
+    Services may share a storage: each looks after the files that it made.
     """
     cell = context.settings.cell
     before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000

@@ -14,10 +14,7 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.audit import Audit
-from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.file_storage import open_storage
-from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
@@ -63,8 +60,6 @@ class AppState:
         self.rollout = Rollout(link)
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
-        self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
-        self.storage = open_storage(settings.files_url, settings.files_root)
         self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
         self.history = History(link)

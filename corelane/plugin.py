@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
 
+    from api.console.nav import ConsolePages
     from api.state import AppState
+    from corelane.settings import Settings
+    from corelane.store.jobs.store import JobStore
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -51,9 +54,28 @@ class Plugin:
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
 
+    def console(self) -> "ConsolePages | None":
+        """Return its pages of the console."""
+        return None
+
+    def body_bounds(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+        """Return the most bytes of a request's body and the setting that says so, by paths where that is not core's."""
+        return {}
+
+    async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
+        """Return whether this plugin sees to jobs' ``input_url`` or ``output_url``; raise the error that refuses one.
+
+        ``name`` is that of the field. A URL that no plugin sees to is refused.
+        """
+        return False
+
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
         return ()
+
+    def carriers(self) -> Mapping[str, str]:
+        """Return the kinds of work that may be overdue (``corelane.store.overdue``), with who sees to each."""
+        return {}
 
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""

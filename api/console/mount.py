@@ -12,9 +12,7 @@ from api.console import (
     ask,
     audit,
     bulk,
-    contexts,
     failed_items,
-    files,
     job,
     jobs,
     models,
@@ -24,6 +22,7 @@ from api.console import (
     stream,
     webhooks,
 )
+from api.console.nav import ADDED
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
@@ -34,7 +33,7 @@ from corelane.store.sessions import SessionStore
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, contexts, files, webhooks, audit)
+PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: Mapping[str, stream.Feed] = {
@@ -42,7 +41,6 @@ FEEDS: Mapping[str, stream.Feed] = {
     "models": models.feed,
     "jobs": jobs.feed,
     "job": job.JobFeed(),
-    "batch": files.feed,
 }
 
 
@@ -59,11 +57,15 @@ class Files(StaticFiles):
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyFinder) -> None:
     """Serve the console."""
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
-    whole = APIRouter(include_in_schema=False)
+    whole, feeds = APIRouter(include_in_schema=False), dict(FEEDS)
     whole.include_router(session.make_router(sessions, keys))
-    whole.include_router(stream.make_router(FEEDS, sessions))
-    for page in PAGES:
-        whole.include_router(page.router)
+    routers = [page.router for page in PAGES]
+    for added, its_feeds in (pages.load() for pages in ADDED):
+        routers += added
+        feeds |= its_feeds
+    whole.include_router(stream.make_router(feeds, sessions))
+    for router in routers:
+        whole.include_router(router)
     rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
     @rest.get("")

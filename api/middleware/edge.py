@@ -38,6 +38,7 @@ from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, 
 from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.jobs.owners import Owners
 
@@ -52,9 +53,6 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 #: Methods that make jobs, files and batches.
 CREATE_METHODS = frozenset({"POST", "PUT"})
-
-#: Where files are uploaded, and how many bytes a form may hold in addition to its file.
-FILES_PATHS, FORM_BYTES = ("/v1/files", "/console/files"), 64 * 1024
 
 #: The methods that metrics tell apart.
 METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
@@ -188,6 +186,9 @@ class InnerLayer:
         self._owners = guards.owners
         self._rates = guards.rate_limiter
         self._wrong_keys = WrongKeys()
+        self._body_bounds = {
+            path: bound for plugin in installed() for path, bound in plugin.body_bounds(settings).items()
+        }
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -278,9 +279,7 @@ class InnerLayer:
         settings = self._settings
         if content_type(headers) == NDJSON:
             return settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        if path in FILES_PATHS:
-            return settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
-        return settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"
+        return self._body_bounds.get(path, (settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"))
 
 
 def with_edge(

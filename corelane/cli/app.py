@@ -5,7 +5,6 @@ import typer
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
-from corelane.cli.batches import batches
 from corelane.cli.bench import bench
 from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
@@ -14,10 +13,8 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.compose import compose
 from corelane.cli.containers import down, logs
-from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
-from corelane.cli.files import files
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
@@ -58,8 +55,8 @@ def make_cli() -> typer.Typer:
     cli.command("redis-acl")(redis_acl)
     for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
         cli.command()(command)
-    groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}
+    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys}
+    groups |= {"cache": cache, "bench": bench, "plan": plan}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

@@ -5,10 +5,8 @@ from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cache import CacheFields
 from corelane.settings.cells import CellFields
-from corelane.settings.contexts import ContextFields
 from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
-from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
 
 #: What plugins add.
@@ -20,10 +18,8 @@ class GroupedFields(
     RedisFields,
     ScalingFields,
     CellFields,
-    ReferenceFields,
     ArtifactFields,
     CacheFields,
-    ContextFields,
     ApiFields,
     *PLUGIN_FIELDS,  # type: ignore[misc]
 ):

@@ -5,19 +5,23 @@ The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a
 
 from collections.abc import Mapping
 
+from corelane.plugin import installed
 from corelane.store.link.link import CommonLink
 
 #: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
 #: that is promised takes 15.
 OVERDUE_S = 30.0
 
-#: The kinds of work, in the order of the script, with the command that sees to each.
+#: The kinds of work, with the command that sees to each.
 CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
     "feeding": "`corelane keeper`",
-    "batches": "`corelane keeper`",
+    **{name: command for plugin in installed() for name, command in plugin.carriers().items()},
 }
+
+#: The same in the order of the script.
+READ = ("webhooks", "sweeps", "feeding", "batches")
 
 #: Seconds that each kind of work has waited; a kind that has nothing to do is left out.
 Waits = Mapping[str, float]
@@ -25,7 +29,8 @@ Waits = Mapping[str, float]
 
 async def read_waits(link: CommonLink) -> Waits:
     """Read how long each kind of work has waited although it could go on."""
-    return {name: ms / 1000 for name, ms in zip(CARRIERS, await link.run("overdue"), strict=True) if ms >= 0}
+    found = zip(READ, await link.run("overdue"), strict=True)
+    return {name: ms / 1000 for name, ms in found if ms >= 0 and name in CARRIERS}
 
 
 def only_overdue(waits: Waits) -> Waits:

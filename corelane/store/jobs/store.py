@@ -74,7 +74,7 @@ class JobStore:
         self._cache = settings.cache
         self._bell = bell
         #: The contexts that jobs may name.
-        self.contexts_kept = ContextStore(link, settings, gate)
+        self.contexts_kept = ContextStore(link)
         #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.console.render import NAV
+from api.console.nav import NAV
 from api.middleware.console_door import COOKIE
 from corelane.domain.api_keys import Scope
 from corelane.settings import Settings

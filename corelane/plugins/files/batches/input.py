@@ -1,0 +1,149 @@
+"""The input of a batch: its lines become a plan and groups, one for each model and options; each group becomes a job.
+
+Both steps may be repeated. Reading uses new names for files and jobs each time, until the batch knows its plan.
+Submitting uses the ids chosen while reading, until the batch is in progress.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from corelane.domain.batches import BatchError
+from corelane.domain.contexts import PREFIX, Known, Stored, named_in
+from corelane.domain.ids import new_job_id
+from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
+from corelane.plugins.files.batches.checking import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
+from corelane.plugins.files.batches.context import BatchContext, Writable
+from corelane.plugins.files.store.batches import BatchRecord, Group
+from corelane.settings.faults import reach
+from corelane.store.item_files import encode_line
+from corelane.store.jobs.submission import ItemFile, Submission
+from corelane.store.link.link import VersionClosed
+from corelane.submitting.contexts import Named
+
+#: Lines read between two renewals of the lease.
+LINES_PER_RENEWAL = 500
+
+#: Bad lines that the batch itself lists if all lines are bad; its error file lists all.
+MAX_ERRORS = 20
+
+
+class InputRefused(Exception):
+    """The input makes the batch fail as a whole; ``plan`` has the error of each line, if they were all read."""
+
+    def __init__(self, errors: Sequence[BatchError], plan: str | None = None) -> None:
+        super().__init__(errors[0].message)
+        self.errors = errors
+        self.plan = plan
+
+
+async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, Any]:
+    """Write the plan and the files of items; return the batch's new fields: plan, lines, bad lines and groups.
+
+    Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
+    """
+    settings = context.settings
+    plan_name = context.plan_name(record, uuid4().hex)
+    listed: list[BatchError] = []
+    bad = lines = 0
+    with ExitStack() as stack:
+        plan = stack.enter_context(context.writing(plan_name))
+        known: dict[str, Known] = {}
+        sorter, files = Sorter(LineChecker(settings, known)), GroupFiles(context, record, stack)
+        for raw in read_lines(context.storage.read(record.input_file), settings.max_body_bytes):
+            lines += 1
+            if lines > context.limits.max_file_lines:
+                sentence = f"the file has more than {context.limits.max_file_lines:,} lines; send several batches"
+                raise InputRefused([BatchError(code="too_many_lines", message=sentence)])
+            if wanted := named_in(raw.text or b"") - known.keys():
+                known |= await context.jobs.contexts_kept.known(record.owner, wanted)
+            line, good = sorter.sort(raw)
+            plan.write(line.encode())
+            if good is not None and line.group is not None:
+                files.add(line.group, good)
+            else:
+                bad += 1
+                listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
+            if lines % LINES_PER_RENEWAL == 0:
+                await context.renew_lease()
+    await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
+    reach("batch.planned", settings.armed_faults)
+    if lines == 0:
+        raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
+    if bad == lines:
+        raise InputRefused(listed, plan_name)
+    groups = [group.fields() for group in files.groups]
+    return {"plan": plan_name, "lines": str(lines), "bad": str(bad), "groups": groups}
+
+
+class GroupFiles:
+    """The items of each group, each in its own file."""
+
+    def __init__(self, context: BatchContext, record: BatchRecord, stack: ExitStack) -> None:
+        self._desk = context
+        self._record = record
+        self._stack = stack
+        self._files: list[Writable] = []
+        self.groups: list[Group] = []
+
+    def add(self, place: int, line: GoodLine) -> None:
+        """Write one more item of a group, or the first of a new one."""
+        if place == len(self.groups):
+            group = Group(new_job_id(cell=self._desk.settings.cell), line.model, line.options, 0, 0)
+            name = self._desk.items_name(self._record, group)
+            self._files.append(self._stack.enter_context(self._desk.writing(name)))
+            self.groups.append(group)
+        group = self.groups[place]
+        self._files[place].write(encode_line(line.row, line.tokens))
+        self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
+        context = line.row[2]
+        if isinstance(context, Stored) and (named := PREFIX + context.digest) not in group.stored:
+            group.stored.append(named)
+
+
+def _error_of(line: PlannedLine) -> BatchError:
+    code, message = line.error or ("internal", "")
+    return BatchError(code=code, message=message, line=line.number)
+
+
+async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
+    """Submit each group as a job, once; return the groups, with the errors of those that were refused.
+
+    Raise NotReady before any worker has announced the default model, or while a core lives that cannot read what lines
+    name; VersionClosed if a version stopped taking jobs meanwhile. Then the call may be repeated.
+    """
+    groups = []
+    for place, group in enumerate(record.groups):
+        if group.refused is None:
+            try:
+                await _submit(context, record, place, group, now_ms)
+            except VersionClosed:
+                raise
+            except (UnknownModel, UnknownContext, NotCalibrated, VersionNotReady) as error:
+                context.drop_items(record, group)
+                groups.append(replace(group, refused=(error.code, error.detail)))
+                continue
+        groups.append(group)
+        await context.renew_lease()
+    return tuple(groups)
+
+
+async def _submit(context: BatchContext, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
+    if await context.jobs.get(group.job) is not None:
+        return
+    head = group_head(group.model, group.options, max(0.001, (record.expires_ms - now_ms) / 1000)).model_copy(
+        update={
+            "metadata": {"batch_id": record.id, "batch_group": str(place)},
+            "labels": [f"batch:{record.id}"],
+        }
+    )
+    named = await context.submitter.contexts.name(record.owner, group.stored) if group.stored else Named()
+    if named.texts:
+        raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
+    admission = await context.submitter.admit(head, record.owner, group.job)
+    file = ItemFile(context.place_items(record, group), group.items, group.tokens)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
+    await context.submitter.submit(submission, admission)
+    reach("batch.submitted", context.settings.armed_faults)

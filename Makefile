@@ -110,7 +110,11 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.lint_lua
-	$(BIN)/python -m tests.arrows
+	$(BIN)/python -m tests.house
+
+.PHONY: house
+house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
+	@$(BIN)/python -m tests.house
 
 .PHONY: bench
 bench: install ## Measure the engine and the service on SQuAD-format data
@@ -235,7 +239,7 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 .PHONY: compose-files
 compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
 	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
-	@$(BIN)/python -m tests.corelane.test_deploying
+	@$(BIN)/python -m tests.plugins.fleet.test_deploying
 
 .PHONY: compose-lab
 compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down

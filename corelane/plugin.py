@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from api.console.nav import ConsolePages
     from api.state import AppState
+    from corelane.cli.supervisor import Supervisor
+    from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
+    from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -76,6 +79,14 @@ class Plugin:
     def carriers(self) -> Mapping[str, str]:
         """Return the kinds of work that may be overdue (``corelane.store.overdue``), with who sees to each."""
         return {}
+
+    def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
+        """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
+        return ()
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return its samples for ``/metrics``, read from Redis at each scrape."""
+        return ()
 
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""

@@ -1,5 +1,6 @@
 """The console's routes and files, added to the application."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,11 @@ class Files(StaticFiles):
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyFinder) -> None:
     """Serve the console."""
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
-    whole, feeds = APIRouter(include_in_schema=False), dict(FEEDS)
+    whole = APIRouter(include_in_schema=False)
     whole.include_router(session.make_router(sessions, keys))
-    routers = [page.router for page in PAGES]
-    for added, its_feeds in (pages.load() for pages in ADDED):
-        routers += added
-        feeds |= its_feeds
-    whole.include_router(stream.make_router(feeds, sessions))
-    for router in routers:
+    added = [pages.load() for pages in ADDED]
+    whole.include_router(stream.make_router(ChainMap({}, FEEDS, *(feeds for _, feeds in added)), sessions))
+    for router in (*(page.router for page in PAGES), *(router for routers, _ in added for router in routers)):
         whole.include_router(router)
     rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 

@@ -12,9 +12,8 @@ from api.errors import documented
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
 from corelane.domain.pauses import Pause, PauseKind
-from corelane.domain.scaling import ScalingInfo
-from corelane.errors import NotFound, NotReady
-from corelane.store.scaling import read_scaling, read_stopped
+from corelane.errors import NotFound
+from corelane.store.scaling import read_stopped
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -157,15 +156,6 @@ async def get_overview(state: StateDep, caller: ReadCaller) -> Overview:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
     seen = await state.overviews.read()
     return seen if state.jobs.sees_all(caller) else seen.without_owners()
-
-
-@router.get("/scaling", dependencies=[AS_READER])
-async def get_scaling(state: StateDep) -> ScalingInfo:
-    """Return how many cores there are, and how many the open work asks for; for scalers. 503 while no keeper runs."""
-    found = await read_scaling(state.link)
-    if found is None:
-        raise NotReady("no keeper has told how many cores the work asks for; check that `corelane keeper` runs")
-    return found
 
 
 @router.get("/cores", dependencies=[AS_READER])

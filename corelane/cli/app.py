@@ -11,8 +11,6 @@ from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
-from corelane.cli.compose import compose
-from corelane.cli.containers import down, logs
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
 from corelane.cli.fleet import cores, models
@@ -60,8 +58,6 @@ def make_cli() -> typer.Typer:
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
-    for about_containers in (compose, logs, down):
-        cli.command(rich_help_panel="Containers")(about_containers)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)
     for plugin in installed():

@@ -24,12 +24,12 @@ from corelane.errors import InvalidInput
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
-    from corelane.deploying.layout import Layout
     from corelane.domain.arrivals import Arrivals
     from corelane.domain.instances import Instance
     from corelane.planning.candidates import Candidate
     from corelane.planning.mix import Mix
     from corelane.planning.profile import Profile
+    from corelane.plugins.fleet.layout import Layout
 
 #: A file with this in its name becomes an override for docker compose.
 COMPOSE = "compose"
@@ -146,8 +146,8 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
 
 
 def _write(path: Path, chosen: "Candidate", about: Sequence[str]) -> None:
-    from corelane.deploying.compose import compose_override
     from corelane.planning.deploy import kustomize_patch
+    from corelane.plugins.fleet.compose import compose_override
 
     text = compose_override(layout_of(chosen), about) if COMPOSE in path.name else kustomize_patch(chosen, about)
     path.write_text(text)
@@ -156,8 +156,8 @@ def _write(path: Path, chosen: "Candidate", about: Sequence[str]) -> None:
 
 def layout_of(chosen: "Candidate") -> "Layout":
     """Return the workers of one host of a plan."""
-    from corelane.deploying.layout import lay_out
     from corelane.planning.deploy import workers_a_host
+    from corelane.plugins.fleet.layout import lay_out
 
     host = chosen.instance.name if chosen.instance.cores else None
     return lay_out(cores=workers_a_host(chosen), instance=host)

@@ -17,12 +17,11 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.autoscaler import Autoscaler
 from corelane.cli.default_model import with_default_model
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, find_redis, start_first, start_others, start_redis
 from corelane.cli.redis_users import told_of_password
-from corelane.cli.roles import core_range, is_scaled, sharing_cores
+from corelane.cli.roles import core_range, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.serve_ports import ServicePorts, choose_ports
 from corelane.cli.serve_ready import until_ready
@@ -33,6 +32,7 @@ from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
+from corelane.plugin import installed
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
 
@@ -146,8 +146,10 @@ async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, 
         return
     beside = [asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")]
     try:
-        if "worker" in roles and is_scaled(settings) and not supervisor.is_over:
-            beside.append(asyncio.create_task(Autoscaler(settings, supervisor).run(), name="autoscaler"))
+        if "worker" in roles and not supervisor.is_over:
+            for plugin in installed():
+                own = plugin.serve_tasks(settings, supervisor)
+                beside += [asyncio.create_task(task, name=plugin.name) for task in own]
         await _run_fleet(settings, supervisor, ports, roles)
     finally:
         supervisor.request_stop()

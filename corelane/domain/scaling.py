@@ -1,48 +1,18 @@
-"""How many cores the open work asks for, and which host runs them. Pure.
+"""How many cores there should be, and which host may run them, as the service tells it."""
 
-Work in files, in the lanes and on the cores counts alike, in core seconds: a version's tokens by the speed of a core
-that holds it, or by the remembered speed while none lives. Cores are added only because of that backlog. A steady load
-leaves no backlog, so busy cores are kept, but they are no reason for more of them.
-
-The desired cores are the most that was asked for in the last minutes. So cores come at once and go late.
-"""
-
-import math
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
-#: A core that is at work for this share of its time has enough to do.
-BUSY = 0.8
-
-#: A slower speed is none, in tokens a second: a backlog by it would have no end.
-LEAST_SPEED = 0.01
-
 
 @dataclass(frozen=True, slots=True)
-class ScalingRule:
-    """The least cores, and the time in which the cores should be able to do all open work, in seconds."""
+class HostRange:
+    """A host with an autoscaler: the least and the most cores it may run."""
 
-    min_cores: int = 1
-    backlog_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The open work, and the cores that serve now.
-
-    ``tokens`` are all that is not answered; ``core_s`` is the time that one core would need for it, None while no speed
-    is known. ``busy`` is the sum of the shares of their time that the cores are at work.
-    """
-
-    tokens: int = 0
-    core_s: float | None = None
-    cores: int = 0
-    busy: float = 0.0
-    #: Whether any core has ever told what it can answer; until then nothing can be asked.
-    is_known: bool = True
+    name: str
+    least: int
+    most: int
 
 
 class ScalingInfo(BaseModel):
@@ -67,97 +37,3 @@ class ScalingInfo(BaseModel):
     )
     fixed: int = Field(0, description="Cores, of those, on hosts without an autoscaler of Corelane's.")
     stopped: list[str] = Field(default_factory=list, description="Cores that an autoscaler has stopped.")
-
-
-def core_seconds(
-    waiting: Mapping[str, float],
-    claimed: Mapping[str, float],
-    speeds: Mapping[str, float],
-    holders: Mapping[str, Collection[str]],
-    remembered: Mapping[str, float],
-) -> float | None:
-    """Return how long one core would need for all this work; None if there is some, and no speed is known of any.
-
-    ``waiting``, ``holders`` and ``remembered`` speeds are by version, ``claimed`` tokens and ``speeds`` by core.
-    """
-    living = [speed for speed in speeds.values() if speed >= LEAST_SPEED]
-    mean = sum(living) / len(living) if living else None
-    found: list[float] = []
-
-    def add(tokens: float, speed: float | None) -> None:
-        if tokens > 0 and speed is not None and speed >= LEAST_SPEED:
-            found.append(tokens / speed)
-
-    for version, tokens in waiting.items():
-        own = [speeds[core] for core in holders.get(version, ()) if speeds.get(core, 0.0) >= LEAST_SPEED]
-        add(tokens, sum(own) / len(own) if own else remembered.get(version, mean))
-    known = [*remembered.values()]
-    usual = mean if mean is not None else sum(known) / len(known) if known else None
-    for core, tokens in claimed.items():
-        add(tokens, speeds.get(core, usual))
-    if not found and any(tokens > 0 for tokens in (*waiting.values(), *claimed.values())):
-        return None
-    return sum(found)
-
-
-def asked_cores(load: Load, rule: ScalingRule) -> int:
-    """Return the cores that the work asks for at this moment."""
-    by_backlog = math.ceil(round((load.core_s or 0.0) / rule.backlog_s, 6))
-    by_work = min(load.cores, math.ceil(round(load.busy / BUSY, 6)))
-    least = 1 if load.tokens > 0 or not load.is_known else 0
-    return max(rule.min_cores, by_backlog, by_work, least)
-
-
-@dataclass(frozen=True, slots=True)
-class HostRange:
-    """A host with an autoscaler: the least and the most cores it may run."""
-
-    name: str
-    least: int
-    most: int
-
-
-def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dict[str, int]:
-    """Share the desired cores out among hosts, by name.
-
-    Each host runs its least cores. The ``fixed`` cores of hosts without an autoscaler count too. What is still missing
-    goes to the hosts in the order of their names, as much to each as it may run: so the last ones are empty first. Each
-    host works this out by itself, with the same result.
-    """
-    found = {host.name: min(host.least, host.most) for host in hosts}
-    left = desired - fixed - sum(found.values())
-    for host in sorted(hosts, key=lambda host: host.name):
-        more = max(0, min(left, host.most - found[host.name]))
-        found[host.name] += more
-        left -= more
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class HostCore:
-    """A core of a host as its autoscaler sees it: whether its worker runs, is being stopped, or cannot serve."""
-
-    index: int
-    is_running: bool = False
-    is_leaving: bool = False
-    is_broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HostStep:
-    """What an autoscaler does next: the cores to start, and those to stop."""
-
-    start: Sequence[int] = ()
-    stop: Sequence[int] = ()
-
-
-def next_step(cores: Sequence[HostCore], wanted: int) -> HostStep:
-    """Return the step towards ``wanted`` cores that serve: the first cores run, and the last ones stop first.
-
-    A core that cannot serve runs on, as only its process knows why, and does not count.
-    """
-    running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
-    idle = [core.index for core in cores if not core.is_running]
-    if len(running) > wanted:
-        return HostStep(stop=tuple(sorted(running, reverse=True)[: len(running) - wanted]))
-    return HostStep(start=tuple(sorted(idle)[: wanted - len(running)]))

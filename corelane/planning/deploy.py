@@ -1,6 +1,6 @@
 """A plan as a patch for Kustomize: the replicas of the workers, what each asks for, and a core for each. Pure.
 
-As an override for Docker Compose ``corelane.deploying.compose`` writes it.
+As an override for Docker Compose ``corelane.plugins.fleet.compose`` writes it.
 """
 
 import json

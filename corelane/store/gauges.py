@@ -15,10 +15,10 @@ from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind
-from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import Sample
 from corelane.metrics.series import Series, parse
+from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
@@ -27,7 +27,7 @@ from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.replication import parse_replication
-from corelane.store.scaling import read_scaling, read_stopped
+from corelane.store.scaling import read_stopped
 from corelane.store.troubles import read_redis
 
 #: The names of priorities, as callers know them, by rank.
@@ -126,11 +126,9 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     samples += [Sample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
-    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
-    samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
-    if (scaling := await read_scaling(link)) is not None:
-        samples += _scaling_samples(scaling)
+    for plugin in installed():
+        samples += await plugin.gauges(link)
     samples += [*await _read_processes(link), *await _read_redis(link), Sample(m.STORE_UP, 1)]
     return series, samples
 
@@ -162,12 +160,6 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
         pause.kind: now_ms / 1000 - datetime.fromisoformat(pause.since).timestamp() for pause in pauses.all[::-1]
     }
     return [(kind.value, max(0.0, lasting.get(kind, 0.0))) for kind in PauseKind]
-
-
-def _scaling_samples(scaling: ScalingInfo) -> Iterator[Sample]:
-    yield Sample(m.DESIRED_CORES, scaling.desired)
-    if scaling.backlog_core_s is not None:
-        yield Sample(m.BACKLOG_CORE_S, scaling.backlog_core_s)
 
 
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:

@@ -11,12 +11,12 @@ from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind, Pauses
 from corelane.domain.scaling import ScalingInfo
 from corelane.errors import NotFound
+from corelane.plugins.fleet.scaler import Scaler
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.gauges import Work, read_work
 from corelane.store.jobs.submission import ItemFile
 from corelane.store.pauses import PauseStore
-from corelane.store.scaler import Scaler
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, answer_all, answered, claimed
 from tests.corelane.test_feeding import feeder_of, submit_upload
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from corelane.cli.plan import layout_of
-from corelane.deploying.layout import Layout
 from corelane.domain.arrivals import poisson
 from corelane.domain.instances import CPU, INSTANCES, Instance
 from corelane.errors import InvalidInput
@@ -17,6 +16,7 @@ from corelane.planning.mix import Mix
 from corelane.planning.profile import Profile, ShapeTime
 from corelane.planning.published import PER_CORE_PER_S, SOURCES, guess
 from corelane.planning.search import Demand
+from corelane.plugins.fleet.layout import Layout
 
 yaml: Any = pytest.importorskip("yaml")
 

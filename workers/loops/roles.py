@@ -30,9 +30,6 @@ WATCH_S = 5.0
 #: Time between two points of the history, in seconds.
 SAMPLE_S = 10.0
 
-#: Time between two rounds of the scaler, in seconds: a question that finds no core waits for one.
-SCALE_S = 2.0
-
 #: Pause between two rounds of the sender, which waits in them, in seconds.
 NO_PAUSE_S = 0.0
 
@@ -48,7 +45,6 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             feeding(settings, bell, outage),
             watching(settings, outage),
             sampling(settings, outage),
-            scaling(settings, outage),
             flushing(settings, "keeper", outage),
             *of_plugins(KEEPER_QUEUE, LoopContext(settings, bell, outage, tracer)),
         ]
@@ -140,19 +136,6 @@ def sampling(settings: Settings, outage: Outage) -> Loop:
         return lambda: link.read(lambda read: Sampler(read, name).sample())
 
     return Loop("history", begin, pause_s=SAMPLE_S, outage=outage)
-
-
-def scaling(settings: Settings, outage: Outage) -> Loop:
-    """Make the loop that works out how many cores there should be."""
-
-    def begin() -> Callable[[], object]:
-        from corelane.store.link.blocking import Link
-        from corelane.store.scaler import Scaler
-
-        link, name = Link(settings.redis_url), uuid4().hex
-        return lambda: link.read(lambda read: Scaler(read, name, settings).look())
-
-    return Loop("scaling", begin, pause_s=SCALE_S, outage=outage)
 
 
 def flushing(settings: Settings, role: str, outage: Outage) -> Loop:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from api.console.nav import ConsolePages
     from api.console.stream import Feed
     from api.state import AppState
+    from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
+    from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
 
 #: Room in a form for its fields beside the file, in bytes.
@@ -99,6 +101,12 @@ class FilesPlugin(Plugin):
     def carriers(self) -> Mapping[str, str]:
         """Return who runs batches."""
         return {"batches": "`corelane keeper`"}
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return the numbers of stored contexts."""
+        from corelane.plugins.files.store.contexts import gauges
+
+        return await gauges(link)
 
 
 plugin = FilesPlugin()

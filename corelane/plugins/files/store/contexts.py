@@ -6,6 +6,8 @@ An owner's deletion hides a text at once; it is gone with the last job that need
 from corelane.domain.contexts import PREFIX, ContextInfo, digest_in, digest_of
 from corelane.domain.dispatch import SCRIPT_CHARS, measure
 from corelane.errors import ContextsFull, UnknownContext
+from corelane.metrics import definitions as m
+from corelane.metrics.exposition import Sample
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.store import keys
@@ -15,6 +17,12 @@ from corelane.store.link.replicas import ReplicaGate
 
 #: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
 FULL_S = 60
+
+
+async def gauges(link: CommonLink) -> list[Sample]:
+    """Return how many contexts are stored, and the bytes of their texts."""
+    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
+    return [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
 
 
 class ContextKeeper(ContextStore):

@@ -40,7 +40,7 @@ def test_passage_is_stored_as_it_was_typed_listed_and_deleted(console: TestClien
 
 
 def test_long_text_is_shown_in_part(console: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.console.contexts.MOST_SHOWN", 10)
+    monkeypatch.setattr("corelane.plugins.files.console.contexts.MOST_SHOWN", 10)
     store(console)
     shown = text_of(console.get(f"/console/contexts/{NAME}/shown").text)
     assert shown == "Ada wrote The first 10 of 41 characters. The download has all of them."

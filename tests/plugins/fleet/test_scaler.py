@@ -6,10 +6,10 @@ import pytest
 
 from corelane.client import Client
 from corelane.domain.forecast import Speed
+from corelane.plugins.fleet.scaler import Scaler
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
-from corelane.store.scaler import Scaler
 from corelane.store.scaling import ScaledHost, leave_scaling, read_stopped, tell_host
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, answer_all, claimed

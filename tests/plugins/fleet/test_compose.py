@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from corelane import __version__
-from corelane.deploying.compose import compose_file
-from corelane.deploying.layout import Layout
+from corelane.plugins.fleet.compose import compose_file
+from corelane.plugins.fleet.layout import Layout
 from corelane.settings import Settings
 
 yaml: Any = pytest.importorskip("yaml")
 
-COMPOSE = Path(__file__).parent.parent / "docker-compose.yml"
+COMPOSE = Path(__file__).parents[3] / "docker-compose.yml"
 
 #: Settings that the file decides: addresses, ports and folders inside a container, and what only commands outside use.
 FIXED = {

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from corelane.cli.output import error_console
-from corelane.deploying.compose import REDIS_IMAGE, Choices, compose_file, compose_override
-from corelane.deploying.layout import TARGETS, lay_out
 from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.fleet.compose import REDIS_IMAGE, Choices, compose_file, compose_override
+from corelane.plugins.fleet.layout import TARGETS, lay_out
 from corelane.settings import Settings
 
 

@@ -1,7 +1,7 @@
 """The autoscaler of one host: starts and stops the workers of its cores, as many as the open work asks for.
 
-A keeper works out how many cores there should be in all (``corelane.store.scaler``), and every host its own share of
-them (``corelane.domain.scaling``). A worker that is stopped finishes its batch, hands back what it holds and leaves.
+A keeper works out how many cores there should be in all (``scaler``), and every host its own share of
+them (``rules``). A worker that is stopped finishes its batch, hands back what it holds and leaves.
 While no keeper tells anything, nothing changes.
 """
 
@@ -13,9 +13,9 @@ from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.dispatch import Core
 from corelane.domain.pauses import PauseKind
-from corelane.domain.scaling import HostCore, HostStep, next_step, share_cores
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError
+from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
 from corelane.settings import Settings
 
 #: Time between two looks, in seconds.

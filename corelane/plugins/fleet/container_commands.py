@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from corelane.cli.output import error_console
-from corelane.deploying.containers import (
+from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.fleet.projects import (
     FORMAT,
     PROJECT,
     Container,
@@ -18,7 +19,6 @@ from corelane.deploying.containers import (
     refuse_foreign,
     services_of,
 )
-from corelane.errors import InvalidInput, SetupError
 
 #: An engine that is busy with many containers answers late, in seconds.
 ENGINE_TIMEOUT_S = 60

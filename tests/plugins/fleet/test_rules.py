@@ -3,9 +3,10 @@
 import pytest
 
 from corelane.cli.roles import core_range
-from corelane.domain.scaling import (
+from corelane.domain.scaling import HostRange
+from corelane.errors import SetupError
+from corelane.plugins.fleet.rules import (
     HostCore,
-    HostRange,
     HostStep,
     Load,
     ScalingRule,
@@ -14,7 +15,6 @@ from corelane.domain.scaling import (
     next_step,
     share_cores,
 )
-from corelane.errors import SetupError
 from corelane.settings import Settings
 
 RULE = ScalingRule(min_cores=0, backlog_s=30)

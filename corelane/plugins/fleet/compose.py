@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from corelane.deploying.layout import CUDA, Layout
 from corelane.errors import InvalidInput
+from corelane.plugins.fleet.layout import CUDA, Layout
 
 TEMPLATE = "compose.yml"
 

@@ -7,19 +7,19 @@ import pytest
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
-from corelane.deploying.compose import Choices, compose_file, compose_override
-from corelane.deploying.layout import LARGEST, TARGETS, Layout, lay_out, target_of
 from corelane.domain.instances import INSTANCES
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import InvalidInput
+from corelane.plugins.fleet.compose import Choices, compose_file, compose_override
+from corelane.plugins.fleet.layout import LARGEST, TARGETS, Layout, lay_out, target_of
 from corelane.settings import Settings
 
 yaml: Any = pytest.importorskip("yaml")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
-#: Files as they are written, but for most of the settings that they hand on: `python -m tests.corelane.test_deploying`
-#: writes them again.
+#: Files as they are written, but for most of the settings that they hand on. Written again by
+#: `python -m tests.plugins.fleet.test_deploying`.
 GOLDEN = {
     "inf2.24xlarge.yml": Layout("inf2", 12, 2, "inf2.24xlarge"),
     "trn2-two-chips.yml": Layout("trn2", 8, 4),

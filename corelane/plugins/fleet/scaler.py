@@ -1,10 +1,14 @@
 """The scaler: works out how many cores there should be, from the open work and the cores that serve it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from corelane.domain.ids import iso_time
-from corelane.domain.scaling import Load, ScalingInfo, ScalingRule, asked_cores, core_seconds
+from corelane.domain.scaling import ScalingInfo
+from corelane.metrics import definitions as m
+from corelane.metrics.exposition import Sample
+from corelane.plugins.fleet.rules import Load, ScalingRule, asked_cores, core_seconds
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Fleet
@@ -12,7 +16,13 @@ from corelane.store.gauges import Work, read_work
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink
 from corelane.store.rates import RateStore
-from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts
+from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts, read_scaling
+
+if TYPE_CHECKING:
+    from workers.loops.loop import Loop, LoopContext
+
+#: Time between two rounds, in seconds: a question that finds no core waits for one.
+SCALE_S = 2.0
 
 #: The right to work it out: it passes on when its holder misses a few rounds.
 SCALER = Lease(keys.SCALER, ttl_ms=10_000)
@@ -98,3 +108,26 @@ class Scaler:
 def names_of(cores: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the names of cores."""
     return {core["core"] for core in cores}
+
+
+def scaling(context: "LoopContext") -> "Loop":
+    """Make the keeper's loop that works out how many cores there should be."""
+    from corelane.store.link.blocking import Link
+    from workers.loops.loop import Loop
+
+    settings = context.settings
+
+    def begin() -> Callable[[], object]:
+        link, name = Link(settings.redis_url), uuid4().hex
+        return lambda: link.read(lambda read: Scaler(read, name, settings).look())
+
+    return Loop("scaling", begin, pause_s=SCALE_S, outage=context.outage)
+
+
+async def gauges(link: CommonLink) -> list[Sample]:
+    """Return the desired cores and their backlog as a keeper worked them out a moment ago; empty if none did."""
+    found = await read_scaling(link)
+    if found is None:
+        return []
+    samples = [Sample(m.DESIRED_CORES, found.desired)]
+    return samples if found.backlog_core_s is None else [*samples, Sample(m.BACKLOG_CORE_S, found.backlog_core_s)]

@@ -1,0 +1,59 @@
+"""The fleet plugin: cores that come and go by load, and the files that start one worker for each core of a host."""
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from corelane.plugin import Plugin
+
+if TYPE_CHECKING:
+    import typer
+    from fastapi import APIRouter
+
+    from corelane.cli.supervisor import Supervisor
+    from corelane.metrics.exposition import Sample
+    from corelane.settings import Settings
+    from corelane.store.link.link import CommonLink
+    from workers.loops.loop import Loop, LoopContext
+
+
+class FleetPlugin(Plugin):
+    """``/v1/scaling``, its gauges, the autoscaler of `serve`, ``corelane compose``, ``logs`` and ``down``."""
+
+    name = "fleet"
+
+    def commands(self, cli: "typer.Typer") -> None:
+        """Add the commands about containers."""
+        from corelane.plugins.fleet.compose_command import compose
+        from corelane.plugins.fleet.container_commands import down, logs
+
+        for command in (compose, logs, down):
+            cli.command(rich_help_panel="Containers")(command)
+
+    def routers(self) -> "Iterable[APIRouter]":
+        """Return the route of the desired cores."""
+        from corelane.plugins.fleet.routes import router
+
+        return (router,)
+
+    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+        """Return the keeper's loop that works out the desired cores."""
+        from corelane.domain.dispatch import KEEPER_QUEUE
+        from corelane.plugins.fleet.scaler import scaling
+
+        return (scaling(context),) if queue == KEEPER_QUEUE else ()
+
+    def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
+        """Return the autoscaler, where cores come and go by load."""
+        from corelane.cli.roles import is_scaled
+        from corelane.plugins.fleet.autoscaler import Autoscaler
+
+        return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return the desired cores and the backlog that they follow from."""
+        from corelane.plugins.fleet.scaler import gauges
+
+        return await gauges(link)
+
+
+plugin = FleetPlugin()

@@ -1,0 +1,170 @@
+"""Measure the house: lines of each part beside its goal, arrows and circles between modules, lengths of functions.
+
+``make house`` prints the table. ``make check`` runs it too: it fails where a figure is above its limit. Limits only go
+down; a figure that fell far below its limit says so, and the limit follows it in the same change.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from grimp import ImportGraph, build_graph
+
+ROOT = Path(__file__).parents[1]
+
+PACKAGES = ("api", "workers", "compile", "corelane")
+
+#: What is no core inside of ``corelane``.
+OUTSIDE = ("cli", "client", "plugins", "bench", "planning", "in_process", "tune", "quality")
+
+#: Most lines of each part, and the goal.
+LINES: Mapping[str, tuple[int, int]] = {
+    "core": (99_999, 24_000),
+    "compile": (99_999, 4_700),
+    "cli, client": (99_999, 6_000),
+    "plugins": (99_999, 22_000),
+    "product": (99_999, 57_000),
+    "benchmarks": (99_999, 4_000),
+    "tests": (99_999, 40_000),
+}
+
+#: Most lines of each plugin, and the goal.
+PLUGINS: Mapping[str, tuple[int, int]] = {
+    "accounting": (99_999, 2_200),
+    "backends": (99_999, 1_100),
+    "console": (99_999, 4_800),
+    "files": (99_999, 4_300),
+    "fleet": (99_999, 800),
+    "lab": (99_999, 5_500),
+    "tune": (99_999, 3_300),
+}
+
+#: Most arrows between the rooms of each package: pairs of ``package.A`` and ``package.B`` where A imports B.
+ARROWS: Mapping[str, int] = {"corelane": 80, "api": 36, "workers": 10, "compile": 31}
+
+#: Most circles between modules: groups of modules that import each other.
+CIRCLES = 8
+
+#: Most lines of a function.
+FUNCTION = 138
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of the house beside its limit, and its goal if that differs."""
+
+    name: str
+    figure: int
+    limit: int
+    goal: int | None = None
+
+    @property
+    def is_above(self) -> bool:
+        """Return whether the figure is above its limit."""
+        return self.figure > self.limit
+
+    def __str__(self) -> str:
+        goal = self.limit if self.goal is None else self.goal
+        mark = "  above its limit" if self.is_above else "" if self.figure <= goal else f"  goal {goal:,}"
+        return f"{self.name:<42}{self.figure:>8,}{self.limit:>9,}{mark}"
+
+
+def sources(*folders: Path) -> Iterator[Path]:
+    """Yield the Python and Lua files of folders, and files that are given as such."""
+    for folder in folders:
+        found = [folder] if folder.is_file() else [*folder.rglob("*.py"), *folder.rglob("*.lua")]
+        yield from (path for path in found if path.suffix in (".py", ".lua"))
+
+
+def count_lines(*folders: Path) -> int:
+    """Count lines as ``wc -l`` does."""
+    return sum(path.read_bytes().count(b"\n") for path in sources(*folders))
+
+
+def parts_of_the_house() -> dict[str, list[Path]]:
+    """Return the folders and files of each part."""
+    inside = [path for path in (ROOT / "corelane").iterdir() if path.name not in OUTSIDE]
+    plugins = [path for path in (ROOT / "corelane").iterdir() if path.name in OUTSIDE[2:]]
+    return {
+        "core": [ROOT / "api", ROOT / "workers", *inside],
+        "compile": [ROOT / "compile"],
+        "cli, client": [ROOT / "corelane/cli", ROOT / "corelane/client"],
+        "plugins": plugins,
+        "product": [ROOT / name for name in PACKAGES],
+        "benchmarks": [ROOT / "benchmarks"],
+        "tests": [ROOT / "tests"],
+    }
+
+
+def line_rows() -> Iterator[Row]:
+    """Yield the lines of each part and of each plugin."""
+    for part, folders in parts_of_the_house().items():
+        yield Row(f"lines: {part}", count_lines(*folders), *LINES[part])
+    for folder in sorted(path for path in (ROOT / "corelane/plugins").iterdir() if (path / "__init__.py").exists()):
+        yield Row(f"lines: plugin {folder.name}", count_lines(folder), *PLUGINS.get(folder.name, (0, 0)))
+
+
+def arrows(graph: ImportGraph, package: str) -> dict[str, set[str]]:
+    """Return the rooms of a package, each with the rooms it imports."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in graph.find_descendants(package):
+        for imported in graph.find_modules_directly_imported_by(module):
+            room, other = module.split(".")[1], f"{imported}.".split(".")[1]
+            if imported.startswith(f"{package}.") and room != other:
+                found[room].add(other)
+    return found
+
+
+def circles(imports: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Return a circle of modules after another, each without the arrows of those before."""
+    left, found = {name: set(those) for name, those in imports.items()}, []
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            # A node is listed after the one that it depends on.
+            circle: list[str] = error.args[1]
+            left[circle[1]].discard(circle[0])
+            found.append(circle)
+        else:
+            return found
+
+
+def graph_rows() -> Iterator[Row]:
+    """Yield the arrows of each package and the circles between modules, and print those."""
+    graph = build_graph(*PACKAGES, exclude_type_checking_imports=True)
+    for package, most in ARROWS.items():
+        yield Row(f"arrows between rooms: {package}", sum(map(len, arrows(graph, package).values())), most)
+    found = circles({name: graph.find_modules_directly_imported_by(name) for name in graph.modules})
+    for circle in found:
+        sys.stdout.write(f"circle: {' → '.join(circle)}\n")
+    yield Row("circles between modules", len(found), CIRCLES)
+
+
+def longest_function() -> Row:
+    """Return the length of the longest function, by the name of it."""
+    found = [
+        (node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.name}")
+        for path in sources(*(ROOT / name for name in PACKAGES))
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+    ]
+    length, name = max(found)
+    sys.stdout.write(f"longest function: {name}\n")
+    return Row("lines of a function", length, FUNCTION)
+
+
+def main() -> int:
+    """Print the table; return 1 where a figure is above its limit."""
+    rows = [*line_rows(), *graph_rows(), longest_function()]
+    sys.stdout.write(f"{'':<42}{'today':>8}{'limit':>9}\n" + "".join(f"{row}\n" for row in rows))
+    return int(any(row.is_above for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

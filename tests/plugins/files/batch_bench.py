@@ -95,6 +95,7 @@ class BatchBench(Bench):
         return [orjson.loads(each) for each in content.splitlines()]
 
     def left_behind(self) -> set[str]:
-        """Files that are still there once the feeder has seen to those of final jobs."""
+        """Return working files that are still there once the feeder has seen to those of final jobs."""
         self.feed()
-        return {path.name for path in self.settings.files_root.glob("*") if path.name != "kept"}
+        root = self.settings.files_root
+        return {path.name for folder in (root, root / "kept/items", root / "kept/plans") for path in folder.glob("*.*")}

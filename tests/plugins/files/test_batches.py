@@ -16,7 +16,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.domain.request_context import RequestContext
 from corelane.domain.unanswered import failed_result
 from corelane.plugins.files.batches.context import BatchContext, LeaseLost
-from corelane.plugins.files.batches.task import BatchRunner, end, tidy
+from corelane.plugins.files.batches.task import BatchRunner, end, step, tidy
 from corelane.plugins.files.store.batches import BatchStore
 from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
@@ -233,7 +233,8 @@ run_batches(Settings(), '', bool)"""
     assert (done.status, done.request_counts.model_dump()) == ("completed", {"total": 51, "completed": 50, "failed": 1})
     assert [each["line"] for each in bench.lines(done.output_file_id)] == list(range(1, 51))
     assert {bench.get(job).total for job in done.jobs} == {25}
-    assert bench.left_behind() == set()
+    # The plan and the items of the dead keeper, which nothing names yet, go with the next search for strays.
+    assert len(bench.left_behind()) == (3 if point == "batch.planned" else 0)
 
 
 def test_keeper_that_lost_its_turn_changes_nothing_and_leaves_nothing(bench: BatchBench) -> None:
@@ -261,13 +262,35 @@ def test_lost_plan_fails_the_batch_and_leaves_the_answers_in_its_jobs(bench: Bat
     batch = bench.begin(line("a"))
     bench.steps()
     bench.answer(core)
-    for path in bench.settings.files_root.glob("*.plan"):
+    for path in (bench.settings.files_root / "kept/plans").glob("*.plan"):
         path.unlink()
     bench.steps()
     failed = bench.batch(batch)
     assert failed.errors is not None
     assert (failed.status, failed.errors.data[0].code) == ("failed", "items_lost")
     assert len(bench.results(failed.jobs[0])) == 1
+
+
+def test_batch_that_an_earlier_release_planned_on_the_disk_goes_on(bench: BatchBench) -> None:
+    core, root = bench.core("a/0"), bench.settings.files_root
+    batch = bench.begin(line("a") + b"bad\n")
+
+    async def read_only(context: BatchContext) -> None:
+        await context.batches.take_turn(context.name)
+        [record] = await context.batches.open_batches()
+        await step(context, record)
+
+    bench.in_context(read_only)
+    [group], plan = bench.record(batch).groups, f"{batch}.x.plan"
+    (root / "kept" / (bench.record(batch).plan or "")).rename(root / plan)
+    (root / f"kept/items/{group.job}.jsonl").rename(root / f"{batch}.{group.job}.items")
+    bench.raw.hset(f"cl:batch:{{{batch}}}", "plan", plan)
+    bench.steps()
+    bench.answer(core)
+    bench.steps()
+    found = bench.batch(batch)
+    assert (found.status, found.request_counts.completed, found.request_counts.failed) == ("completed", 1, 1)
+    assert bench.left_behind() == set()
 
 
 def test_batch_waits_while_its_storage_fails(bench: BatchBench, tmp_path: Path) -> None:
@@ -284,7 +307,7 @@ def test_batch_waits_while_its_storage_fails(bench: BatchBench, tmp_path: Path) 
     bench.settings = whole
     bench.steps()
     assert bench.batch(batch).status == "completed"
-    assert len(list(kept.iterdir())) == 2
+    assert len(list(kept.glob("file_*"))) == 2
 
 
 def test_files_and_batches_are_forgotten_after_their_time(bench: BatchBench) -> None:
@@ -322,11 +345,10 @@ def test_old_files_that_nobody_knows_are_removed(bench: BatchBench) -> None:
     old, fresh, foreign = new_id("file", 1_000_000), new_id("file"), "notes.txt"
     for name in (old, fresh, foreign):
         storage.create(name).close()
-    stray = bench.settings.files_root / f"{new_id('batch', 1_000_000)}.x.plan"
-    stray.touch()
+    storage.create(f"plans/{new_id('batch', 1_000_000)}.x.plan").close()
     bench.in_context(tidy)
     assert set(storage.names()) == {kept, fresh, foreign}
-    assert not stray.exists()
+    assert storage.names("plans") == []
 
 
 def test_only_one_carries_batches_on(bench: BatchBench) -> None:
@@ -359,7 +381,7 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     assert bench.in_context(unanswered) == [1]
     assert not bench.raw.exists(f"cl:out:{{{job}}}")
     assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.raw.ttl(f"cl:job:{{{job}}}")
-    assert (bench.settings.files_root / f"{job}.jsonl").exists()
+    assert (bench.settings.files_root / f"kept/items/{job}.jsonl").exists()
 
 
 def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) -> None:

@@ -15,10 +15,11 @@ from corelane.domain.contexts import PREFIX, Known, Stored, named_in
 from corelane.domain.ids import new_job_id
 from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
 from corelane.plugins.files.batches.checking import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
-from corelane.plugins.files.batches.context import BatchContext, Writable
+from corelane.plugins.files.batches.context import PLANS, BatchContext
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.settings.faults import reach
-from corelane.store.item_files import encode_line
+from corelane.store.file_storage import Writer
+from corelane.store.item_files import ELSEWHERE, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.contexts import Named
@@ -45,13 +46,13 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
     Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
     """
     settings = context.settings
-    plan_name = context.plan_name(record, uuid4().hex)
+    plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
     listed: list[BatchError] = []
     bad = lines = 0
     with ExitStack() as stack:
         plan = stack.enter_context(context.writing(plan_name))
         known: dict[str, Known] = {}
-        sorter, files = Sorter(LineChecker(settings, known)), GroupFiles(context, record, stack)
+        sorter, files = Sorter(LineChecker(settings, known)), GroupFiles(context, stack)
         for raw in read_lines(context.storage.read(record.input_file), settings.max_body_bytes):
             lines += 1
             if lines > context.limits.max_file_lines:
@@ -68,10 +69,10 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
                 listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
             if lines % LINES_PER_RENEWAL == 0:
                 await context.renew_lease()
+        if lines == 0:
+            raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
     await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
     reach("batch.planned", settings.armed_faults)
-    if lines == 0:
-        raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
     if bad == lines:
         raise InputRefused(listed, plan_name)
     groups = [group.fields() for group in files.groups]
@@ -79,21 +80,20 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
 
 
 class GroupFiles:
-    """The items of each group, each in its own file."""
+    """The items of each group, each in its own file, where its job will look for them."""
 
-    def __init__(self, context: BatchContext, record: BatchRecord, stack: ExitStack) -> None:
-        self._desk = context
-        self._record = record
+    def __init__(self, context: BatchContext, stack: ExitStack) -> None:
+        self._context = context
         self._stack = stack
-        self._files: list[Writable] = []
+        self._files: list[Writer] = []
         self.groups: list[Group] = []
 
     def add(self, place: int, line: GoodLine) -> None:
         """Write one more item of a group, or the first of a new one."""
         if place == len(self.groups):
-            group = Group(new_job_id(cell=self._desk.settings.cell), line.model, line.options, 0, 0)
-            name = self._desk.items_name(self._record, group)
-            self._files.append(self._stack.enter_context(self._desk.writing(name)))
+            group = Group(new_job_id(cell=self._context.settings.cell), line.model, line.options, 0, 0)
+            name = f"{ELSEWHERE}{group.job}.jsonl"
+            self._files.append(self._stack.enter_context(self._context.writing(name)))
             self.groups.append(group)
         group = self.groups[place]
         self._files[place].write(encode_line(line.row, line.tokens))
@@ -122,7 +122,7 @@ async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int)
             except VersionClosed:
                 raise
             except (UnknownModel, UnknownContext, NotCalibrated, VersionNotReady) as error:
-                context.drop_items(record, group)
+                context.item_files.delete(group.job)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
         groups.append(group)
@@ -143,7 +143,7 @@ async def _submit(context: BatchContext, record: BatchRecord, place: int, group:
     if named.texts:
         raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
     admission = await context.submitter.admit(head, record.owner, group.job)
-    file = ItemFile(context.place_items(record, group), group.items, group.tokens)
+    file = ItemFile(context.items_of(record, group), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
     await context.submitter.submit(submission, admission)
     reach("batch.submitted", context.settings.armed_faults)

@@ -244,15 +244,10 @@ async def tidy(context: BatchContext) -> None:
             log.info("stray_file_deleted", file_id=file)
             context.storage.delete(file)
         await context.renew_lease()
-    open_now = {record.id for record in await context.batches.open_batches()}
-    await tidy_elsewhere(context, before_ms)
-    for path in context.settings.files_root.glob(f"batch_{cell}*"):
-        batch = path.name.partition(".")[0]
-        if is_id("batch", batch) and id_time_ms(batch) < before_ms and batch not in open_now:
-            path.unlink(missing_ok=True)
+    await tidy_working_files(context, before_ms)
 
 
-async def tidy_elsewhere(context: BatchContext, before_ms: int) -> None:
+async def tidy_working_files(context: BatchContext, before_ms: int) -> None:
     """Delete the old items of unknown jobs and the old plans of unknown batches in the storage of files."""
     records = await context.batches.open_batches()
     kept = {group.job for record in records for group in record.groups}

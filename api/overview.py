@@ -36,7 +36,7 @@ from corelane.log import get_logger
 from corelane.metrics import definitions as m
 from corelane.store.fleet import Fleet
 from corelane.store.history import History
-from corelane.store.jobs.store import RATE_SECONDS
+from corelane.store.jobs.admissions import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
 from corelane.store.survey import Survey, read_survey

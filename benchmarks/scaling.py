@@ -38,7 +38,7 @@ from benchmarks.simulated_cores import (  # noqa: E402
 from corelane.domain.dispatch import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
-from corelane.store.dispatch import Dispatch, Room  # noqa: E402
+from corelane.store.dispatch import Dispatch, ExchangeRequest, Room  # noqa: E402
 from corelane.store.link.library import read_library  # noqa: E402
 from corelane.submitting.submitter import Submitter  # noqa: E402
 
@@ -172,7 +172,9 @@ def claim_us(raw: redis.Redis, settings: Settings, version: str, *, finds: bool)
     raw.slowlog_reset()
     for n in range(CLAIMS):
         dispatch = Dispatch(settings, f"idle/{n}")
-        claim = dispatch.exchange({}, [], [version], room=Room(settings.claim_tokens), linger=True, idle=True).claim
+        claim = dispatch.exchange(
+            ExchangeRequest(versions=[version], room=Room(settings.claim_tokens), linger=True, idle=True)
+        ).claim
         if (claim is not None) is not finds:
             raise RuntimeError("the lanes do not hold what this measures")
         dispatch.close()

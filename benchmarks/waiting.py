@@ -28,7 +28,7 @@ from benchmarks.runs import QUICK, is_quick, keep
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
-from corelane.store.dispatch import Dispatch, Room, SliceResults
+from corelane.store.dispatch import Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
 from corelane.store.plans import Plans
 
@@ -65,7 +65,7 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
         if time.monotonic() - beaten > 1:
             announcer.beat({"state": "idle"}, [VERSION], [])
             beaten = time.monotonic()
-        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=True, wait=waits).claim
+        claim = core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True, idle=True, wait=waits)).claim
         waits = claim is None
         if claim is None:
             continue
@@ -74,7 +74,7 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
             SliceResults(ref, [{"index": ref.first, "id": None, "status": "succeeded"} for _ in range(ref.count)])
             for ref, _ in claim.refs
         ]
-        core.exchange({claim.lease: outcomes}, [], [], room=room, linger=False, idle=False)
+        core.exchange(ExchangeRequest(commits={claim.lease: outcomes}, room=room))
         commits.put(time.perf_counter())
 
 

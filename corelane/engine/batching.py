@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
+from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS, SMALL_WEIGHT
 from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
@@ -32,9 +32,6 @@ OLDEST_TURN = 8
 
 #: Tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
 SAVED_TOKENS = 2048
-
-#: Of an owner's jobs the small ones have this many tokens for each one of the larger, as where claims are made.
-SMALL_WEIGHT = 8
 
 #: Small jobs go first until they were charged a row more than the larger job: were only what has run compared, each
 #: question would let a row of its owner's batch pass.

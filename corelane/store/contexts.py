@@ -1,7 +1,7 @@
 """Stored contexts, read: what callers see of them, what submissions need to know, and their texts.
 
 An owner's jobs name only what the owner stored. A text is in Redis once, however many jobs name it; it is gone with the
-last job that needs it. See ``lua/contexts.lua``.
+last job that needs it. See ``contexts.lua`` of the plugin that keeps them.
 """
 
 from collections import OrderedDict

@@ -6,7 +6,7 @@ The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a
 from collections.abc import Mapping
 
 from corelane.plugin import installed
-from corelane.store.link.link import CommonLink
+from corelane.store.link.link import CommonLink, pairs
 
 #: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
 #: that is promised takes 15.
@@ -20,17 +20,13 @@ CARRIERS = {
     **{name: command for plugin in installed() for name, command in plugin.carriers().items()},
 }
 
-#: The same in the order of the script.
-READ = ("webhooks", "sweeps", "feeding", "batches")
-
 #: Seconds that each kind of work has waited; a kind that has nothing to do is left out.
 Waits = Mapping[str, float]
 
 
 async def read_waits(link: CommonLink) -> Waits:
     """Read how long each kind of work has waited although it could go on."""
-    found = zip(READ, await link.run("overdue"), strict=True)
-    return {name: ms / 1000 for name, ms in found if ms >= 0 and name in CARRIERS}
+    return {name.decode(): ms / 1000 for name, ms in pairs(await link.run("overdue")) if ms >= 0}
 
 
 def only_overdue(waits: Waits) -> Waits:

@@ -27,7 +27,7 @@ from corelane.engine.task import Work
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.metrics.definitions import COMMIT_S
-from corelane.store.dispatch import Claim, Exchange, Room, SliceResults
+from corelane.store.dispatch import Claim, Exchange, ExchangeRequest, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
 from workers.core.timing import COMMIT
@@ -248,10 +248,10 @@ class DrainLoop:
         lost = core.account.report_lost() if in_flight.is_unsent else []
         began = times.enter()
         try:
-            exchanged = core.dispatch.exchange(
-                done,
-                in_flight.jobs,
-                versions[turn:] + versions[:turn],
+            request = ExchangeRequest(
+                commits=done,
+                jobs=in_flight.jobs,
+                versions=versions[turn:] + versions[:turn],
                 room=room or Room(0),
                 linger=linger,
                 idle=in_flight.is_empty,
@@ -264,6 +264,7 @@ class DrainLoop:
                 parts=parts,
                 wait=wait,
             )
+            exchanged = core.dispatch.exchange(request)
             core.account.settle_lost(lost)
             if self._has_question(done, exchanged.claim):
                 self._asked = time.monotonic()

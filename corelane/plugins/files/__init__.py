@@ -102,6 +102,10 @@ class FilesPlugin(Plugin):
         """Return who runs batches."""
         return {"batches": "`corelane keeper`"}
 
+    def lua(self) -> Sequence[Path]:
+        """Return the steps of files and batches, of contexts, and of jobs with input or output by URL."""
+        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
+
     async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
         """Return the numbers of stored contexts."""
         from corelane.plugins.files.store.contexts import gauges

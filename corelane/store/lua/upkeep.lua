@@ -67,8 +67,7 @@ define('take_ended', function(ask)
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
-    index.close_late(values[1], job, status)
-    references.write_late(job)
+    hooks.late_end(job, values[1], status)
     ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end
@@ -76,12 +75,12 @@ define('take_ended', function(ask)
   return ended
 end)
 
--- note_round{name}: the process that runs this loop (sweeps, feeding, batches) is alive and has just done so
+-- note_round{name}: the process that runs this loop (sweeps, feeding, those of plugins) is alive and has just done so
 define('note_round', function(ask) call('HSET', keys.ROUNDS, ask.name, now_ms()) end)
 
--- overdue{} → how long each of these has waited though it could go on, in ms: webhooks, sweeps, feeding, batches; -1 if
--- there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep is from the
--- first one on.
+-- overdue{} → names and for how long each has waited though it could go on, in ms: webhooks, sweeps, feeding, and what
+-- areas add; -1 if there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep
+-- is from the first one on.
 define('overdue', function()
   local now = now_ms()
   local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
@@ -93,12 +92,13 @@ define('overdue', function()
     if not oldest then return -1 end
     return now - math.max(tonumber(oldest), tonumber(call('HGET', keys.ROUNDS, name) or 0))
   end
-  return {
-    due and tonumber(due) <= now and now - tonumber(due) or -1,
-    swept and now - tonumber(swept) or -1,
-    since('feeding', keys.FEEDS, keys.STORED_FEEDS),
-    since('batches', keys.BATCHING),
-  }
+  local found = {}
+  local function add_wait(name, ms) found[#found + 1], found[#found + 2] = name, ms end
+  add_wait('webhooks', due and tonumber(due) <= now and now - tonumber(due) or -1)
+  add_wait('sweeps', swept and now - tonumber(swept) or -1)
+  add_wait('feeding', since('feeding', keys.FEEDS, keys.STORED_FEEDS))
+  hooks.overdue(add_wait, since)
+  return found
 end, 'no-writes')
 
 -- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
@@ -194,8 +194,7 @@ define('prune', function(ask)
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
   prune_owners(now - ask.idle_ms, ask.most)
-  contexts.prune(now, ask.most)
-  usage.prune(usage.day() - ask.usage_days, ask.most)
+  hooks.prune(now, ask)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end

@@ -1,5 +1,7 @@
 -- Files and batches: made known, moved on, canceled. `fields` are names and values in turn.
 
+on('overdue', function(add_wait, since) add_wait('batches', since('batches', keys.BATCHING)) end)
+
 -- Note a file that lies in the storage of files, until its time is over. → created_ms
 local function keep_file(file, owner, ttl_ms, fields)
   local now = now_ms()

@@ -1,7 +1,6 @@
 """The console's routes and files, added to the application."""
 
 from collections import ChainMap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ FILES = Path(__file__).parent / "static"
 PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
-FEEDS: Mapping[str, stream.Feed] = {
+FEEDS: dict[str, stream.Feed] = {
     "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,

@@ -1,6 +1,6 @@
 """The navigation of the console, and the pages that plugins add to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class ConsolePages:
 
     nav: Sequence[NavEntry]
     templates: Path
-    load: "Callable[[], tuple[Sequence[APIRouter], Mapping[str, Feed]]]"
+    load: "Callable[[], tuple[Sequence[APIRouter], dict[str, Feed]]]"
 
 
 #: The pages that plugins add.

@@ -68,7 +68,7 @@ class FilesPlugin(Plugin):
         """Return the pages of contexts, files and batches."""
         from api.console.nav import ConsolePages, NavEntry
 
-        def load() -> "tuple[Sequence[APIRouter], Mapping[str, Feed]]":
+        def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
             from corelane.plugins.files.console import contexts, files
 
             return (contexts.router, files.router), {"batch": files.feed}

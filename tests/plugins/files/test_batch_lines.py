@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.domain.batches import window_s
-from corelane.plugins.files.batches.checking import (
-    MAX_GROUPS,
-    BadLine,
-    GoodLine,
-    LineChecker,
-    PlannedLine,
-    Sorter,
-    read_lines,
-)
+from corelane.plugins.files.batches.checking import MAX_GROUPS, PlannedLine, Sorter
 from corelane.plugins.files.batches.lines import answered, not_answered
 from corelane.settings import Settings
-from corelane.submitting.lines import InputLine
+from corelane.submitting.lines import InputLine, cut_lines
 
 LIMIT = 400
 SETTINGS = Settings(max_body_bytes=1024, max_context_chars=200)
@@ -33,9 +25,9 @@ def line(custom_id: object = "a", **changes: Any) -> dict[str, Any]:
     return {"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": body} | changes
 
 
-def checked(value: object, number: int = 1) -> GoodLine | BadLine:
+def planned(value: object, number: int = 1) -> PlannedLine:
     text = value if isinstance(value, bytes) else orjson.dumps(value)
-    return LineChecker(SETTINGS).check(InputLine(number, text))
+    return Sorter(SETTINGS).sort(InputLine(number, text))[0]
 
 
 PIECES = st.one_of(
@@ -52,9 +44,9 @@ def test_every_line_that_is_not_blank_has_one_outcome_under_its_number(parts: li
     content = b"".join(parts)
     edges = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
     pieces = [content[start:end] for start, end in itertools.pairwise(edges)]
-    sorter = Sorter(LineChecker(SETTINGS))
+    sorter = Sorter(SETTINGS)
     outcomes = []
-    for raw in read_lines(pieces, LIMIT):
+    for raw in cut_lines(pieces, LIMIT):
         assert raw.text is None or len(raw.text) <= LIMIT
         planned, good = sorter.sort(raw)
         assert PlannedLine.decode(planned.encode()) == planned
@@ -81,7 +73,7 @@ def test_long_line_is_not_held_and_its_neighbours_are_read() -> None:
             yield b"x" * 1000
         yield b"\n \n" + b" " * 10_000 + b"\nlast"
 
-    found = list(read_lines(pieces(), LIMIT))
+    found = list(cut_lines(pieces(), LIMIT))
     assert [(each.number, each.text) for each in found] == [(1, b'{"a": 1}'), (2, None), (5, b"last")]
 
 
@@ -108,23 +100,23 @@ def test_long_line_is_not_held_and_its_neighbours_are_read() -> None:
     ],
 )
 def test_bad_line_says_what_is_wrong(value: object, code: str, said: str) -> None:
-    found = checked(value, 7)
-    assert isinstance(found, BadLine)
-    assert (found.number, found.code) == (7, code)
-    assert said in found.message
+    found = planned(value, 7)
+    assert found.error is not None
+    assert (found.number, found.group, found.error[0]) == (7, None, code)
+    assert said in found.error[1]
 
 
 def test_repeated_custom_id_is_refused_by_the_line_that_has_it_already() -> None:
-    checker = LineChecker(SETTINGS)
-    first = checker.check(InputLine(3, orjson.dumps(line("a", url="?"))))
-    second = checker.check(InputLine(5, orjson.dumps(line("a"))))
-    assert isinstance(first, BadLine)
-    assert isinstance(second, BadLine)
-    assert (second.code, "line 3" in second.message) == ("duplicate_custom_id", True)
+    sorter = Sorter(SETTINGS)
+    first, _ = sorter.sort(InputLine(3, orjson.dumps(line("a", url="?"))))
+    second, _ = sorter.sort(InputLine(5, orjson.dumps(line("a"))))
+    assert first.error is not None
+    assert second.error is not None
+    assert (second.error[0], "line 3" in second.error[1]) == ("duplicate_custom_id", True)
 
 
 def test_same_options_in_other_words_are_one_group_and_too_many_are_refused() -> None:
-    sorter = Sorter(LineChecker(SETTINGS))
+    sorter = Sorter(SETTINGS)
     bodies = [{}, {"options": {}}, {"options": {"top_k": 1}}, {"model": "other"}, {"options": {"top_k": 2}}]
     bodies += [{"model": f"m{n}"} for n in range(MAX_GROUPS)] + [{}]
     planned = [sorter.sort(InputLine(n, orjson.dumps(line(f"c{n}", body=body))))[0] for n, body in enumerate(bodies, 1)]

@@ -19,7 +19,7 @@ from corelane.domain.request_context import NO_CONTEXT
 from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.plugins.files.references.carrier import Carrier
 from corelane.plugins.files.references.checks import require_allowed
-from corelane.plugins.files.references.lines import MOST_MEMBERS, cut, unpacked
+from corelane.plugins.files.references.lines import MOST_MEMBERS, unpacked
 from corelane.plugins.files.references.reading import InputReader
 from corelane.plugins.files.references.writing import OutputWriter
 from corelane.plugins.files.store.references import Progress, ReferenceStore
@@ -29,6 +29,7 @@ from corelane.store.fleet import Fleet as FleetStore
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
+from corelane.submitting.lines import cut_lines
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
@@ -277,7 +278,7 @@ def test_gzip_of_very_many_members_is_refused() -> None:
 
 def test_blank_lines_are_counted_and_lines_after_them_have_their_number_and_end() -> None:
     blank = b"\n" * 1_000_000 + b" \t\r\n" * 1000
-    found = list(cut([b"a\n" + blank[:7], blank[7:] + b" b \n\n", b"c"], 10, 5, 100))
+    found = list(cut_lines([b"a\n" + blank[:7], blank[7:] + b" b \n\n", b"c"], 100, 10, 5))
     end = 12 + len(blank)
     assert [(line.number, line.text, line.end) for line in found] == [
         (6, b"a", 12),

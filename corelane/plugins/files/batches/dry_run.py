@@ -1,44 +1,24 @@
 """Dry runs of batches: every line of a file is checked and measured, as the keeper would, and nothing is kept."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 
 from corelane.domain.batches import BatchError, window_s
-from corelane.domain.contexts import PREFIX, Known, Stored, named_in
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import BatchForecast, JobForecast, Refusal
-from corelane.domain.jobs import Item, JobHead
+from corelane.domain.jobs import JobHead
 from corelane.domain.prices import Price
 from corelane.domain.usage import Cost, cost_of
 from corelane.errors import CorelaneError, NotCalibrated, UnknownModel, VersionNotReady
-from corelane.plugins.files.batches.checking import (
-    GoodLine,
-    LineChecker,
-    PlannedLine,
-    Sorter,
-    group_head,
-    read_lines,
-)
+from corelane.plugins.files.batches.checking import Sorted, Sorter, group_head
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission
 from corelane.store.rates import VersionCosts
 from corelane.submitting.dry_run import MAX_ERRORS, DryRuns, Sizing
-from corelane.submitting.lines import InputLine
-
-#: Lines that are checked and measured at a time, in a thread.
-BLOCK_LINES = 200
-
-
-def item_of(line: GoodLine) -> Item:
-    """Return the item of a line."""
-    _, question, context = line.row
-    if isinstance(context, Stored):
-        return Item.model_construct(question=question, context=None, context_id=PREFIX + context.digest)
-    return Item.model_construct(question=question, context=str(context), context_id=None)
 
 
 @dataclass(slots=True)
@@ -77,31 +57,19 @@ class BatchDryRun:
         self._owner = owner
         self._window_s = window_s(completion_window)
         self._batch = BatchSizing()
-        self._known: dict[str, Known] = {}
+        self._sorter = Sorter(settings)
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
         """Read the file to its end, and forecast the batch; raise NotReady like a job, and the errors of storage."""
         batch, most = self._batch, self._settings.of(FilesFields).max_file_lines
-        sorter = Sorter(LineChecker(self._settings, self._known))
-        lines = read_lines(content, self._settings.max_body_bytes)
-        while (read := await asyncio.to_thread(self._read, lines)) and batch.lines <= most:
-            named = {each for line in read for each in named_in(line.text or b"")}
-            if wanted := named - self._known.keys():
-                contexts = self._dry_runs.submitter.contexts
-                self._known |= await contexts.find_some(self._owner, wanted)
-            block = await asyncio.to_thread(self._sort, sorter, read)
-            for model, options in sorter.groups[len(batch.groups) :]:
+        find = partial(self._dry_runs.submitter.contexts.find_some, self._owner)
+        async for block in self._sorter.blocks(content, find):
+            for model, options in self._sorter.groups[len(batch.groups) :]:
                 batch.groups.append(await self._open(model, options))
             await asyncio.to_thread(self._measure, block)
+            if batch.lines > most:
+                break
         return self._describe(file_id, self._refusal(most))
-
-    @staticmethod
-    def _read(lines: Iterable[InputLine]) -> list[InputLine]:
-        return list(islice(lines, BLOCK_LINES))
-
-    @staticmethod
-    def _sort(sorter: Sorter, lines: Iterable[InputLine]) -> list[tuple[PlannedLine, GoodLine | None]]:
-        return [sorter.sort(line) for line in lines]
 
     async def _open(self, model: str, options: str) -> GroupSizing:
         """Check the job of a group as it would be checked when it is submitted."""
@@ -114,10 +82,10 @@ class BatchDryRun:
             self._batch.note_error(error.code, error.detail)
             return group
         group.costs = await self._dry_runs.rates.read(group.admission.version or "")
-        group.sizing = Sizing(self._settings, group.head, group.costs, self._known)
+        group.sizing = Sizing(self._settings, group.head, group.costs, self._sorter.known)
         return group
 
-    def _measure(self, block: Sequence[tuple[PlannedLine, GoodLine | None]]) -> None:
+    def _measure(self, block: Sequence[Sorted]) -> None:
         batch = self._batch
         for line, good in block:
             batch.lines += 1
@@ -131,7 +99,7 @@ class BatchDryRun:
             if group.sizing is None:
                 batch.bad += 1
             else:
-                group.sizing.add(item_of(good))
+                group.sizing.add(good.item)
 
     def _refusal(self, most: int) -> Refusal | None:
         """Return why the batch as a whole would fail."""

@@ -7,14 +7,15 @@ Submitting uses the ids chosen while reading, until the batch is in progress.
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError
-from corelane.domain.contexts import PREFIX, Known, Stored, named_in
+from corelane.domain.dispatch import item_row
 from corelane.domain.ids import new_job_id
 from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
-from corelane.plugins.files.batches.checking import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
+from corelane.plugins.files.batches.checking import GoodLine, PlannedLine, Sorter, group_head
 from corelane.plugins.files.batches.context import PLANS, BatchContext
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.settings.faults import reach
@@ -23,9 +24,6 @@ from corelane.store.item_files import ELSEWHERE, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.contexts import Named
-
-#: Lines read between two renewals of the lease.
-LINES_PER_RENEWAL = 500
 
 #: Bad lines that the batch itself lists if all lines are bad; its error file lists all.
 MAX_ERRORS = 20
@@ -51,24 +49,21 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
     bad = lines = 0
     with ExitStack() as stack:
         plan = stack.enter_context(context.writing(plan_name))
-        known: dict[str, Known] = {}
-        sorter, files = Sorter(LineChecker(settings, known)), GroupFiles(context, stack)
-        for raw in read_lines(context.storage.read(record.input_file), settings.max_body_bytes):
-            lines += 1
+        sorter, files = Sorter(settings), GroupFiles(context, stack)
+        find = partial(context.submitter.contexts.find_some, record.owner)
+        async for block in sorter.blocks(context.storage.read(record.input_file), find):
+            lines += len(block)
             if lines > context.limits.max_file_lines:
                 sentence = f"the file has more than {context.limits.max_file_lines:,} lines; send several batches"
                 raise InputRefused([BatchError(code="too_many_lines", message=sentence)])
-            if wanted := named_in(raw.text or b"") - known.keys():
-                known |= await context.jobs.contexts_kept.known(record.owner, wanted)
-            line, good = sorter.sort(raw)
-            plan.write(line.encode())
-            if good is not None and line.group is not None:
-                files.add(line.group, good)
-            else:
-                bad += 1
-                listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
-            if lines % LINES_PER_RENEWAL == 0:
-                await context.renew_lease()
+            plan.write(b"".join(line.encode() for line, _ in block))
+            for line, good in block:
+                if good is not None and line.group is not None:
+                    files.add(line.group, good)
+                else:
+                    bad += 1
+                    listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
+            await context.renew_lease()
         if lines == 0:
             raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
     await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
@@ -96,11 +91,10 @@ class GroupFiles:
             self._files.append(self._stack.enter_context(self._context.writing(name)))
             self.groups.append(group)
         group = self.groups[place]
-        self._files[place].write(encode_line(line.row, line.tokens))
+        self._files[place].write(encode_line(item_row(line.item, {}), line.tokens))
         self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
-        context = line.row[2]
-        if isinstance(context, Stored) and (named := PREFIX + context.digest) not in group.stored:
-            group.stored.append(named)
+        if line.item.context_id is not None and line.item.context_id not in group.stored:
+            group.stored.append(line.item.context_id)
 
 
 def _error_of(line: PlannedLine) -> BatchError:

@@ -12,7 +12,7 @@ import orjson
 from corelane.errors import InputFailed, TooLarge
 from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker
-from corelane.submitting.lines import BYTE_ORDER_MARK, InputLine, LineCutter
+from corelane.submitting.lines import BYTE_ORDER_MARK
 from corelane.submitting.submitter import check_contexts
 
 #: zlib's name for gzip's format.
@@ -56,17 +56,6 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 yield piece
     if not is_whole:
         raise InputFailed("the input ends in the middle of its gzip")
-
-
-def cut(chunks: Iterable[bytes], start: int, number: int, most_bytes: int) -> Iterator[InputLine]:
-    """Yield the lines that are not blank; a longer one is not held in memory.
-
-    The first chunk begins at the offset ``start``, after so many lines.
-    """
-    cutter = LineCutter(most_bytes, start, number)
-    for chunk in chunks:
-        yield from cutter.feed(chunk)
-    yield from cutter.finish()
 
 
 def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:

@@ -15,7 +15,7 @@ from corelane.domain.contexts import Known
 from corelane.domain.job_references import without_query
 from corelane.errors import InputFailed, InvalidInput, SetupError, StorageFailed
 from corelane.log import get_logger
-from corelane.plugins.files.references.lines import bounded, cut, items_of, read_document, take_head, unpacked
+from corelane.plugins.files.references.lines import bounded, items_of, read_document, take_head, unpacked
 from corelane.plugins.files.references.objects import Opened, ReferenceFailed, open_object
 from corelane.plugins.files.references.urls import format_of, is_packed
 from corelane.plugins.files.settings import FilesFields
@@ -26,6 +26,7 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import ELSEWHERE, ItemFiles, part_name
 from corelane.store.jobs.records import JobRecord
 from corelane.submitting.items import ItemChecker
+from corelane.submitting.lines import cut_lines
 
 log = get_logger(__name__)
 
@@ -115,7 +116,7 @@ class InputReader:
     ) -> None:
         passed = part.done.lines
         before = passed if opened.start == part.done.bytes else 0
-        for line in cut(chunks, opened.start, before, self._settings.max_body_bytes):
+        for line in cut_lines(chunks, self._settings.max_body_bytes, opened.start, before):
             number = line.number
             if number <= passed:
                 continue

@@ -5,7 +5,7 @@ another keeper took it first, nothing refers to the files, and they are deleted.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
@@ -21,8 +21,8 @@ from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
 from corelane.store.usage import encode_used
 
-#: Results read in one page, and lines buffered before they are written, in bytes.
-PAGE, WRITE_BYTES = 500, 1024 * 1024
+#: Results read in one page.
+PAGE = 500
 
 #: Errors of lines without an answer: by the status of their batch, then by that of their job.
 UNANSWERED = {
@@ -159,21 +159,18 @@ class OutcomeFile:
     context: BatchContext
     writer: Writer | None = None
     size: int = 0
-    pending: bytearray = field(default_factory=bytearray)
 
     def add(self, line: bytes) -> None:
         """Write one more line."""
         if self.writer is None:
             self.writer = self.context.storage.create(new_id("file", cell=self.context.settings.cell))
-        self.pending += line
-        if len(self.pending) >= WRITE_BYTES:
-            self._flush(self.writer)
+        self.writer.write(line)
+        self.size += len(line)
 
     def close(self, record: BatchRecord, name: str) -> NewFile | None:
         """Complete the file in the storage; return its record, or None without lines."""
         if self.writer is None:
             return None
-        self._flush(self.writer)
         self.writer.close()
         ttl_s = record.output_ttl_s or self.context.limits.files_ttl_s
         fields = file_fields("batch_output", f"{record.id}_{name}.jsonl", self.size)
@@ -183,8 +180,3 @@ class OutcomeFile:
         """Delete the file."""
         if self.writer is not None:
             self.writer.discard()
-
-    def _flush(self, writer: Writer) -> None:
-        data, self.pending = bytes(self.pending), bytearray()
-        writer.write(data)
-        self.size += len(data)

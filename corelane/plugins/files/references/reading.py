@@ -33,9 +33,6 @@ log = get_logger(__name__)
 #: A part is complete at this size, in bytes: so much is read again, at most, after a keeper's death.
 PART_BYTES = 32 * 1024 * 1024
 
-#: Lines are written in pieces of this size, in bytes.
-WRITE_BYTES = 1024 * 1024
-
 #: Pause before the second attempt, in seconds; doubled each time up to the longest.
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -180,8 +177,7 @@ class _Parts:
         self._noted = store.input_text(record.id)
         self.done = Progress.parse(orjson.loads(self._noted) if self._noted else None)
         self._writer: Writer | None = None
-        self._pending: list[bytes] = []
-        self._pending_bytes = self._size = 0
+        self._size = 0
 
     def pin(self, etag: str) -> None:
         """Note the version that is read, and that it is."""
@@ -192,14 +188,13 @@ class _Parts:
         most = self._settings.of(FilesFields).max_input_items
         if self.done.items >= most:
             raise InputFailed(f"the input has more than {most:,} items (CORELANE_MAX_INPUT_ITEMS)")
-        self._pending.append(row)
-        self._pending_bytes += len(row)
+        if self._writer is None:
+            self._writer = self._begin_part()
+        self._writer.write(row)
         self._size += len(row)
         self.done = replace(
             self.done, bytes=end, lines=lines, items=self.done.items + 1, tokens=self.done.tokens + tokens
         )
-        if self._pending_bytes >= WRITE_BYTES:
-            self._flush()
         if self._size >= self._part_bytes:
             self._end_part()
             self._note(self.done)
@@ -221,16 +216,12 @@ class _Parts:
         if self._writer is not None:
             self._writer.abort()
 
-    def _flush(self) -> None:
-        if self._writer is None:
-            name = part_name(self._file, len(self.done.parts))
-            self._files.place(self._file).delete(name)
-            self._writer = self._files.place(self._file).create(name)
-        self._writer.write(b"".join(self._pending))
-        self._pending, self._pending_bytes = [], 0
+    def _begin_part(self) -> Writer:
+        storage, name = self._files.place(self._file), part_name(self._file, len(self.done.parts))
+        storage.delete(name)
+        return storage.create(name)
 
     def _end_part(self) -> None:
-        self._flush()
         if self._writer is not None:
             self._writer.close()
         self._writer = None

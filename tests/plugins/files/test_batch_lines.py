@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corelane.domain.batches import window_s
 from corelane.plugins.files.batches.checking import MAX_GROUPS, PlannedLine, Sorter
-from corelane.plugins.files.batches.lines import answered, not_answered
+from corelane.plugins.files.batches.output import answered, not_answered
 from corelane.settings import Settings
 from corelane.submitting.lines import InputLine, cut_lines
 

@@ -6,12 +6,12 @@ waits and harms no other. Expired files are deleted here, too.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
-from corelane.domain.ids import cell_of, id_time_ms, is_id, is_job_id
+from corelane.domain.ids import cell_of, id_time_ms, is_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.log import get_logger
@@ -228,41 +228,31 @@ async def log_end(context: BatchContext, batch: str) -> None:
 
 
 async def tidy(context: BatchContext) -> None:
-    """Delete old unknown files, which died uploads and keepers left behind.
-
-    Cells may share a storage: each looks after the files that it made.
-    """
-    cell = context.settings.cell
-    before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
-    old = [
-        name
-        for name in context.storage.names()
-        if is_id("file", name) and cell_of(name) == cell and id_time_ms(name) < before_ms
-    ]
-    for file, is_known in zip(old, await context.files.known(old), strict=True):
-        if not is_known:
-            log.info("stray_file_deleted", file_id=file)
-            context.storage.delete(file)
-        await context.renew_lease()
-    await tidy_working_files(context, before_ms)
-
-
-async def tidy_working_files(context: BatchContext, before_ms: int) -> None:
-    """Delete the old items of unknown jobs and the old plans of unknown batches in the storage of files."""
+    """Delete old unknown files, items and plans, which died uploads and keepers left behind in the storage of files."""
     records = await context.batches.open_batches()
     kept = {group.job for record in records for group in record.groups}
     plans = {record.plan for record in records}
-    cell = context.settings.cell
-    for name in context.storage.names(ELSEWHERE.rstrip("/")):
-        job = name.partition(".")[0]
-        if not is_job_id(job) or cell_of(job) != cell or id_time_ms(job) >= before_ms or job in kept:
-            continue
-        if await context.jobs.get(job) is None:
-            log.info("stray_items_deleted", job_id=job)
-            context.storage.delete(f"{ELSEWHERE}{name}")
+    before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
+    files = [file for file, _ in old_names(context, "", "file", before_ms)]
+    are_known = await context.files.known(files)
+    strays = [file for file, is_known in zip(files, are_known, strict=True) if not is_known]
+    for name, job in old_names(context, ELSEWHERE, "job", before_ms):
+        if job not in kept and await context.jobs.get(job) is None:
+            strays.append(name)
         await context.renew_lease()
-    for name in context.storage.names(PLANS.rstrip("/")):
-        batch = name.partition(".")[0]
-        is_old = is_id("batch", batch) and cell_of(batch) == cell and id_time_ms(batch) < before_ms
-        if is_old and f"{PLANS}{name}" not in plans:
-            context.storage.delete(f"{PLANS}{name}")
+    strays += [name for name, _ in old_names(context, PLANS, "batch", before_ms) if name not in plans]
+    for name in strays:
+        log.info("stray_file_deleted", file=name)
+        context.storage.delete(name)
+        await context.renew_lease()
+
+
+def old_names(context: BatchContext, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
+    """Yield the old files of a folder with the ids that they are named after.
+
+    Services may share a storage: each looks after the files that it made, which its ids' cell tells.
+    """
+    for name in context.storage.names(folder.rstrip("/")):
+        named = name.partition(".")[0]
+        if is_id(kind, named) and cell_of(named) == context.settings.cell and id_time_ms(named) < before_ms:
+            yield f"{folder}{name}", named

@@ -35,19 +35,25 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
-# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go): their
-# short forms.
-LONG_RUNS := tests/benchmarks tests/browser tests/chaos tests/failover tests/families tests/hosts tests/scaling
+# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
+# requests, upgrades, alerts on a recording): their short forms.
+LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling \
+	integration/test_fuzz.py integration/test_upgrade.py monitoring/test_recorded.py)
 
 # Failed tests run again, alone, at the end: tests/again.py.
-SUITE := $(BIN)/python -m pytest -n 4 --no-loadscope-reorder -p tests.again
+WORKERS ?= auto
+SUITE := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -p tests.again
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(SUITE) $(addprefix --ignore=,$(LONG_RUNS))
 
+.PHONY: test-fast
+test-fast: $(VENV)/.installed-dev ## Run the tests that start no process and compile nothing
+	$(SUITE) --fast $(addprefix --ignore=,$(LONG_RUNS))
+
 .PHONY: test-long-runs
-test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, scaling
+test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, upgrades
 	$(SUITE) --families $(LONG_RUNS)
 
 .PHONY: families
@@ -59,7 +65,7 @@ models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md; b
 	$(BIN)/python -m tests.families.table
 
 .PHONY: bench-models
-bench-models: install ## Measure what a token costs by architecture, for docs/28-models.md
+bench-models: install ## Measure what a token costs by architecture, and print the table of docs/28-models.md
 	@$(BIN)/python benchmarks/models.py
 
 .PHONY: chromium
@@ -67,7 +73,7 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
 .PHONY: nginx
-nginx: ## Install Debian's nginx for the test of the configuration in docs/23-security.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/24-gateway.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser
@@ -84,7 +90,7 @@ test-monitoring: prometheus ## Test alerts and boards
 
 .PHONY: test-acl
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
-	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
@@ -93,7 +99,7 @@ redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valke
 .PHONY: test-servers
 test-servers: redis-servers ## Run the tests of the store on each of these servers
 	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
-		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
+		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(STORE_TESTS) || exit; done
 
 .PHONY: kubernetes
 kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
@@ -117,69 +123,35 @@ house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, 
 	@$(BIN)/python -m tests.house
 
 .PHONY: bench
-bench: install ## Measure the engine and the service on SQuAD-format data
-	@$(BIN)/python benchmarks/eager_reference.py
-	@$(BIN)/python benchmarks/service.py
-	@$(BIN)/python benchmarks/promises.py
-	@$(BIN)/python benchmarks/rollout.py
-	@$(BIN)/python benchmarks/tokenise.py
+bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers
+	@$(BIN)/python benchmarks/service.py --eager
 
 # Real questions for those that are about mixed lengths; the others make questions of 128 tokens.
 QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
 
 .PHONY: bench-presets
 bench-presets: install ## Run the published experiments, and print their tables
-	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" \
-		--json benchmarks/results/$$name.json || status=$$?; }; \
+	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" || status=$$?; }; \
 	for name in latency-100 all-cores; do run $$name --serve; done; \
 	for name in document-beside own-batch foreign-batch; do \
 		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \
 	done; \
 	run pipeline-vs-data; exit $$status
 
-$(VENV)/.installed-bench: $(VENV)/.installed
-	deploy/install.sh $(VENV) bench $(PYTHON)
-	@touch $@
-
 .PHONY: bench-felt
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
-	$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
-
-.PHONY: bench-spread
-bench-spread: install ## Measure small jobs and a document on idle cores; BEFORE=CHECKOUT measures another state in turn
-	$(BIN)/python benchmarks/spread.py $(if $(BEFORE),--before $(BEFORE))
-
-.PHONY: bench-beside
-bench-beside: install ## Measure questions beside documents and batches; BEFORE=CHECKOUT measures another state in turn
-	@$(BIN)/python benchmarks/beside.py $(if $(BEFORE),--before $(BEFORE))
+	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: bench-promises
-bench-promises: install ## Measure promises and Retry-After; BEFORE=CHECKOUT measures another state's promises in turn
+bench-promises: install ## Measure promises, forecasts and Retry-After; BEFORE=CHECKOUT measures another state too
 	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
-	@$(BIN)/python benchmarks/retry_after.py
 
 .PHONY: bench-queue
-bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores
-	@$(BIN)/python benchmarks/queue_plane.py
-	@$(BIN)/python benchmarks/waiting.py
-	@$(BIN)/python benchmarks/retry_after.py
-	@$(BIN)/python benchmarks/replicas_ack.py
-	@$(BIN)/python benchmarks/big_job.py
-	@$(BIN)/python benchmarks/million_jobs.py
-	@$(BIN)/python benchmarks/scaling.py
-	@$(BIN)/python benchmarks/generator_limit.py
-	@$(MAKE) --no-print-directory bench-cells
-
-# CELLS: cells compared with one; each may use BUDGET of a CPU.
-CELLS ?= 4
-BUDGET ?= 0.15
-
-.PHONY: bench-cells
-bench-cells: $(VENV)/.installed-bench ## Measure one cell and several, each with a budget of CPU time; CELLS=4 BUDGET=0.15
-	@$(BIN)/python benchmarks/cells.py --cells $(CELLS) --budget $(BUDGET)
+bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
+	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE),--celery)
 
 .PHONY: bench-peers
-bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
+bench-peers: install ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
 	@benchmarks/peers/install.sh $(PYTHON)
 	@$(BIN)/python benchmarks/bench_peers.py $(PEERS)
 
@@ -209,7 +181,7 @@ scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them b
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
 
 .PHONY: trip
-trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
+trip: $(VENV)/.installed-dev ## Print which functions one question enters, from the socket to its webhook, and their lines
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py
 
 .PHONY: fuzz

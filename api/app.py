@@ -9,14 +9,11 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
-from api.console.mount import add_console
-from api.console.pages import refuse_page
 from api.context import REQUEST_ID
 from api.deps import refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
-from api.errors import add_error_handlers, refuse
-from api.middleware.console_door import ConsoleDoor
+from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.short_ways import ShortWays, ways_of
 from api.middleware.traces import TraceLayer
@@ -47,7 +44,6 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.file_storage import open_storage
-from corelane.store.sessions import SessionStore
 from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -82,7 +78,6 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
     state = AppState(settings, tracer)
-    sessions = SessionStore(state.link)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -121,8 +116,6 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     for code in error_codes():
         recorder.add(PROBLEMS, 0, code)
     add_pages(app)
-    if settings.console:
-        add_console(app, sessions, state.keys)
     for plugin in installed():
         plugin.add_to_app(app, state)
     add_error_handlers(app)
@@ -130,8 +123,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     # The innermost layer comes first.
     ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
     app.add_middleware(ShortWays, ways=dict(ways))
-    refusing = refuse_page if settings.console else refuse
-    app.add_middleware(InnerLayer, guards=state, console=ConsoleDoor(sessions), refuse_page=refusing)
+    sections = [each for plugin in installed() for each in plugin.sections(state)]
+    app.add_middleware(InnerLayer, guards=state, sections=sections)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -1,6 +1,7 @@
 """The state of one API process: its link to Redis and everything that stands on it. Belongs to one event loop."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from api.jobs import Jobs
@@ -65,6 +66,9 @@ class AppState:
         self.history = History(link)
         self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
         self.large_bodies = LargeBodies()
+        self.body_limits: Mapping[str, tuple[int, str]] = {
+            path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()
+        }
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }

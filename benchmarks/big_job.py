@@ -1,12 +1,10 @@
-"""One job of a million items through the queue plane: Redis' memory over time. Part of `make bench-queue`.
+"""One job of a million items through the queue plane: its speed, and how much Redis holds meanwhile.
 
     python benchmarks/big_job.py [--items N] [--quick]
 
-The job is sent as lines, its results are streamed and dropped as they are had. Writes `results/big_job.json` and the
-plot `docs/images/big-job.png`.
+The job is sent as lines to the null engine, its results are streamed and dropped as they are had.
 """
 
-import argparse
 import http.client
 import json
 import sys
@@ -23,12 +21,9 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.runs import QUICK, is_quick, keep, service
+from benchmarks.harness import is_quick, parser_of, serving
 
-HERE = Path(__file__).parent
-PLOT = HERE.parent / "docs" / "images" / "big-job.png"
-
-#: Results are dropped whenever so many more have been stored by the reader.
+#: Results are dropped each time the reader has this many more.
 DROP_EVERY = 10_000
 
 #: Items are fed only while fewer results than this wait to be dropped.
@@ -113,39 +108,14 @@ def read_and_drop(url: str, job: str, drop_every: int) -> int:
     return count
 
 
-def plot(samples: list[dict[str, float]], path: Path) -> None:
-    """Memory and progress over time, where matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print("no plot: matplotlib is absent (the extra `bench`)")
-        return
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.add_subplot()
-    seconds = [sample["s"] for sample in samples]
-    axes.plot(seconds, [sample["mb"] for sample in samples], color="#b5179e", label="Redis' memory")
-    axes.set_xlabel("seconds since the upload began")
-    axes.set_ylabel("MB in use by Redis", color="#b5179e")
-    axes.set_ylim(bottom=0)
-    progress = axes.twinx()
-    for name, colour in (("fed", "#adb5bd"), ("answered", "#4361ee"), ("dropped", "#4cc9f0")):
-        progress.plot(seconds, [sample[name] for sample in samples], color=colour, label=f"items {name}")
-    progress.set_ylabel("items")
-    progress.set_ylim(bottom=0)
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=120)
-
-
 def main() -> int:
-    """Run the job and keep what was seen."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Run the job and print what was seen."""
+    parser = parser_of(__doc__)
     parser.add_argument("--items", type=int, default=1_000 if is_quick() else 1_000_000)
-    parser.add_argument(QUICK, action="store_true", help="a small job; no figures and no plot kept")
     items = parser.parse_args().items
     with (
         tempfile.TemporaryDirectory() as folder,
-        service(Path(folder), target="null", model="null", log_level="warning") as running,
+        serving(Path(folder), target="null", model="null") as running,
         Memory(running.redis_url) as memory,
     ):
         began = time.perf_counter()
@@ -154,7 +124,6 @@ def main() -> int:
         count = read_and_drop(running.url, memory.job, min(DROP_EVERY, items // 2))
         ended = time.perf_counter()
     used = [sample["mb"] for sample in memory.samples if sample["answered"] > 0] or [memory.samples[-1]["mb"]]
-    rest = used[len(used) // 10 :]
     figures = {
         "items": items,
         "results": count,
@@ -162,14 +131,11 @@ def main() -> int:
         "answer_s": round(ended - uploaded, 2),
         "items_per_s": round(items / (ended - uploaded)),
         "redis_mb_before": memory.samples[0]["mb"],
-        "redis_mb_most": max(rest),
+        "redis_mb_most": max(used[len(used) // 10 :]),
         "redis_mb_first_tenth": max(used[: len(used) // 10 + 1]),
         "redis_mb_at_end": memory.samples[-1]["mb"],
-        "samples": memory.samples,
     }
-    keep("big_job", figures)
-    plot(memory.samples, Path(folder) / "plot.png" if is_quick() else PLOT)
-    print(json.dumps({name: figure for name, figure in figures.items() if name != "samples"}, indent=2))
+    print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -1,160 +1,147 @@
-"""The engine's forward passes beside other ways of running the same network on this CPU.
+"""The engine's forward passes on one core: this checkout's, another's, and OpenVINO's, in turn in one run.
 
-    python benchmarks/engine.py rates|base|mix [--wait] [FILE.json.gz] [--limit N] [ARTIFACT …]
-    python benchmarks/engine.py --quick
+    python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--limit 100] [--quick]
 
-``rates`` are the matmuls' own; ``base`` is BERT-base with random weights at 128 and 384 tokens; ``mix`` the built-in
-model on the windows of SQuAD questions, also as the artifacts in the folders given would serve it. Each part replaces
-its figures in ``results/engine.json``. All ways run interleaved in one process a core, so a busy moment hits them all
-(in ``mix`` a slice of the windows at a time); both cores run the same way at once. OpenVINO and ONNX Runtime take part
-where they are installed (`pip install openvino onnx onnxruntime onnxscript`). ``--wait`` prepares and waits for a line
-on the standard input, since only the measurement needs a quiet machine. ``--quick`` runs all parts, with small shapes
-and one layer, on one core; it keeps no figures.
+The built-in model in bf16. A process for each checkout, pinned to the same CPU, runs its own engine over the windows of
+SQuAD questions, a slice at a time; OpenVINO, where it is installed, runs in this checkout's. CPU time counts, and of
+each slice the best pass. Printed are questions a second, the share of padding, and the share of the speed of a packed
+bf16 matmul.
 """
 
 import json
-import os
-import platform
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.runs import QUICK, is_quick
-from corelane.engine.cores import core_slot, cpu_slots
-from corelane.settings import Settings
-
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "engine.json"
 
-#: Timed passes of each way; the median counts, of ``mix`` the best of each slice.
-PASSES = {"rates": 7, "base": 2, "mix": 2, "all": 1}
-
-#: How the tasks end that are run on all cores at once too: all of them, or one shape of each length.
-TOGETHER: dict[str, tuple[str, ...]] = {"rates": (), "base": ("8x128", "4x384"), "mix": ("",), "all": ()}
-
+#: The role of a process that runs a checkout's engine: `--child CHECKOUT OTHERS`, then this run's own arguments.
 CHILD = "--child"
 
-#: Between a way's name and the number of a slice of its windows.
-SLICE = " / "
+sys.path.insert(0, str(HERE.parent))
+
+import benchmarks  # noqa: E402, F401  # this checkout's, whichever comes first below
+
+#: A checkout's own packages come first where its interpreter runs this file.
+if CHILD in sys.argv:
+    sys.path.insert(0, sys.argv[2])
+
+from benchmarks.harness import AFTER, about_machine, checkouts, environment, is_quick, parser_of, python_of  # noqa: E402
+from benchmarks.questions import questions_of  # noqa: E402
+
+#: Parts of the windows that the ways run interleaved, and passes over each.
+SLICES, PASSES = 5, 4
+
+#: The way whose time is that of one matmul.
+RATE = "packed matmul"
+
+OURS = "Corelane bf16"
 
 
-class Core:
-    """A process pinned to one core that holds every way of running a part."""
+class Checkout:
+    """A process that runs the engine of one checkout."""
 
-    def __init__(self, index: int, arguments: list[str]) -> None:
-        slot = core_slot(index, Settings(target="cpu"))
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        others = str(name == AFTER and not is_quick())
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, __file__, CHILD, str(min(slot.cpus)), *arguments],
-            env={**os.environ, **slot.environment},  # noqa: TID251  # a benchmark's child has what it has
+            [python_of(root), str(Path(__file__).resolve()), CHILD, str(root), others, *sys.argv[1:]],
+            env=environment() | one_thread,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.notes = self.hear()
 
     def hear(self) -> Any:
         """Return its next line."""
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
-            raise SystemExit("a core's process died")
+            raise SystemExit(f"the process of {self.name} died")
         return json.loads(line)
 
-    def say(self, word: str) -> None:
-        """Have it run one task, or (an empty word) end."""
-        print(word, file=self.process.stdin, flush=True)
+    def seconds(self, way: str, part: int) -> float:
+        """Have it run a slice of a way; return its CPU seconds."""
+        print(json.dumps([way, part]), file=self.process.stdin, flush=True)
+        return float(self.hear())
+
+    def end(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
 
 
-def measure(part: str, arguments: list[str]) -> dict[str, Any]:
-    """Seconds of each task, on one core alone and on all at once, interleaved."""
-    cores = [Core(slot.index, arguments) for slot in cpu_slots()[: 1 if is_quick() else None]]
-    offers, *_ = [core.hear() for core in cores]
-    if "--wait" in arguments:
-        print("ready", flush=True)
-        sys.stdin.readline()
-    alone: dict[str, list[float]] = {task: [] for task in offers["tasks"]}
-    together: dict[str, list[float]] = {task: [] for task in offers["together"]}
-    for _ in range(PASSES[part]):
-        for task in offers["tasks"]:
-            cores[0].say(task)
-            alone[task].append(cores[0].hear())
-            if task in offers["together"]:
-                for core in cores:
-                    core.say(task)
-                together[task].append(max([core.hear() for core in cores]))
-    for core in cores:
-        core.process.kill()
-        core.process.communicate()
-    figures = {"one_core_s": medians(alone), f"{len(cores)}_cores_s": medians(together), "notes": offers["notes"]}
-    return {name: times for name, times in figures.items() if times}
+def measure(engines: list[Checkout]) -> list[tuple[str, float, float, float]]:
+    """Return for each way its name, questions a second, padding, and share of the matmul's speed."""
+    last = engines[-1]
+    tasks = [(each, way, part) for part in range(SLICES) for each in engines for way in each.notes["padding"]]
+    tasks += [(last, RATE, part) for part in range(SLICES)]
+    best: dict[tuple[str, str, int], float] = {}
+    for _ in range(1 if is_quick() else PASSES):
+        for each, way, part in tasks:
+            taken = each.seconds(way, part)
+            best[each.name, way, part] = min(taken, best.get((each.name, way, part), taken))
+    rate = last.notes["matmul_flop"] / min(best[last.name, RATE, part] for part in range(SLICES))
+    found = []
+    for each in engines:
+        for way, padding in each.notes["padding"].items():
+            seconds = sum(best[each.name, way, part] for part in range(SLICES))
+            name = f"{way}, {each.name}" if way == OURS else way
+            found.append((name, last.notes["questions"] / seconds, padding, last.notes["flop"] / seconds / rate))
+    return found
 
 
-def in_whole(figures: dict[str, Any]) -> dict[str, Any]:
-    """Add up the times of each way's slices."""
-    for name in [name for name in figures if name.endswith("_s")]:
-        ways: dict[str, float] = {}
-        for task, seconds in figures[name].items():
-            way = task.partition(SLICE)[0]
-            ways[way] = ways.get(way, 0.0) + seconds
-        figures[name] = ways
-    return figures
-
-
-def medians(times: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median of each; of a slice, which is short, the best."""
-    return {task: min(taken) if SLICE in task else statistics.median(taken) for task, taken in times.items()}
-
-
-def be_a_core(cpu: int, part: str, arguments: list[str]) -> None:
-    """Offer the tasks of a part, and run those that are asked for."""
+def be_a_checkout(file: Path | None, limit: int, *, others: bool) -> None:
+    """Offer the ways of one checkout, and run those that are asked for."""
+    import os
     import time
 
-    os.sched_setaffinity(0, {cpu})
     import torch
 
+    from benchmarks.engine_ways import make_ways, run_all
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
-    from benchmarks.engines import all_tasks, base_tasks, mix_tasks, rate_tasks
-
-    made_by: dict[str, Callable[[list[str]], Any]] = {"rates": rate_tasks, "base": base_tasks, "mix": mix_tasks}
-    tasks, notes = made_by.get(part, all_tasks)(arguments)
-    shared = [task for task in tasks if task.endswith(TOGETHER[part])]
+    known = questions_of(file)
+    ways, matmul, notes = make_ways(known[:: max(1, len(known) // limit)][:limit], Path(sys.argv[2]), others=others)
     with torch.inference_mode():
-        for run in tasks.values() if part in ("rates", "base") else ():  # what is asked for answers is warm
-            run()
-        print(json.dumps({"tasks": list(tasks), "notes": notes, "together": shared}), flush=True)
+        for run, batches in ways.values():
+            run_all(run, batches)
+        print(json.dumps(notes), flush=True)
         for line in sys.stdin:
-            began = time.perf_counter()
-            tasks[line.strip()]()
-            print(json.dumps(time.perf_counter() - began), flush=True)
-
-
-def name_cpu() -> str:
-    """Name the CPU and the instructions that matter here."""
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    kinds = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
-    return ", ".join([*(names[:1] or [platform.processor()]), *(kind for kind in kinds if f" {kind}" in text)])
+            way, part = json.loads(line)
+            began = time.process_time()
+            if way == RATE:
+                matmul()
+            else:
+                run, batches = ways[way]
+                run_all(run, batches[part::SLICES])
+            print(json.dumps(time.process_time() - began), flush=True)
 
 
 def main() -> int:
-    """Measure a part and keep its figures."""
-    if sys.argv[1:2] == [CHILD]:
-        be_a_core(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    """Measure, and print a table."""
+    child = sys.argv[1:2] == [CHILD]
+    parser = parser_of(__doc__, rounds=1, takes_questions=True)
+    parser.add_argument("--limit", type=int, default=5 if is_quick() else 100, help="questions")
+    options = parser.parse_args(sys.argv[4:] if child else sys.argv[1:])
+    if child:
+        be_a_checkout(options.file, options.limit, others=sys.argv[3] == "True")
         return 0
-    if is_quick():
-        print(json.dumps(in_whole(measure("all", ["all", QUICK])), indent=2))
-        return 0
-    if sys.argv[1:2] not in (["rates"], ["base"], ["mix"]):
-        raise SystemExit(__doc__)
-    part = sys.argv[1]
-    figures = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    figures |= {"cpu": name_cpu(), part: in_whole(measure(part, sys.argv[1:]))}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(figures, indent=2) + "\n")
-    print(json.dumps(figures[part], indent=2))
+    engines: list[Checkout] = []
+    try:
+        for name, root in checkouts(options.before).items():
+            engines.append(Checkout(name, root))
+        found = measure(engines)
+    finally:
+        for each in engines:
+            each.end()
+    print(f"{about_machine()}; one core, CPU time")
+    print("| way | questions/s | padding | of a packed matmul's speed |\n|---|---|---|---|")
+    for name, speed, padding, share in found:
+        print(f"| {name} | {speed:.1f} | {padding:.1%} | {share:.0%} |")
     return 0
 
 

@@ -1,199 +1,148 @@
-"""What people feel: lone questions of one, 16 and 64 callers, jobs of 20 on idle cores, and how near they come to bulk.
+"""What people feel: lone questions of 1, 16 and 64 callers, small jobs, a document, and how near they come to bulk.
 
-    python benchmarks/felt.py [--before CHECKOUT] [--rounds 3 | --short] [--seconds 8] [--quick]
+    python benchmarks/felt.py [FILE.json.gz] [--before CHECKOUT] [--rounds 3] [--seconds 8]
+        [--document 200000] [--quick]
 
 The built-in model on all cores, questions of the public SQuAD test file. With ``--before`` the service of another
-checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes.
+checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes, in µs a
+question. *Beside the model* is what a lone question takes less the forward passes that answered it.
+
+Questions beside a document or a batch, own or another's, are what `corelane bench preset document-beside`, `own-batch`
+and `foreign-batch` measure.
 """
 
-import asyncio
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
-from benchmarks.options import parser_of, rounds_of
-from benchmarks.questions import item, questions_of
-from benchmarks.runs import is_quick, keep
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.http import JSON_TYPE, Connections
-from corelane.bench.machine import read_machine
-from corelane.bench.plan import CORELANE_SENDER
-from corelane.bench.schema import Load
-from corelane.bench.workload import Questions
-from corelane.client import Client
+from benchmarks.callers import Ask, closed_loop
+from benchmarks.harness import (
+    Connection,
+    Figures,
+    Serving,
+    checkouts,
+    cpu_us_since,
+    is_quick,
+    measure_in_turn,
+    parser_of,
+    serving,
+)
+from benchmarks.questions import Question, questions_of
 
 #: Callers who each send their next question once the last is answered.
 CALLERS = (1, 16, 64)
 
+#: Questions of a small job, and small jobs measured, one after the other.
+SMALL, SMALL_JOBS = (5, 20), 12
+
 #: Questions of a bulk job, and bulk jobs measured.
 BULK_ITEMS, BULK_JOBS = 256, 2
 
-#: Questions of a small job, and small jobs measured, one after the other.
-SMALL_ITEMS, SMALL_JOBS = 20, 12
-
-#: Lone questions whose parts are compared with their whole time.
+#: Lone questions whose forward passes are compared with their whole time.
 PARTED = 60
 
 OPTIONS = {"no_answer": False}
 
 
-@dataclass
-class Round:
-    """What one service did in one round."""
-
-    name: str
-    figures: dict[str, float] = field(default_factory=dict)
+def question_body(question: Question) -> bytes:
+    """Return the request of a lone question."""
+    return orjson.dumps(question.item() | {"options": OPTIONS})
 
 
-def callers(running: Serving, asked: Questions, count: int, seconds: float) -> dict[str, float]:
-    """Return speed, latency and CPU of lone questions of so many callers."""
-    plan = Plan(
-        load=Load(kind="closed", concurrency=count),
-        way="question",
-        hearing="wait",
-        items_per_job=1,
-        warmup_s=1.0,
-        duration_s=seconds,
-        processes=1,
-        sender=CORELANE_SENDER,
-    )
-    before = running.cpu_s()
-    measured = run_load(Target(running.url, options=OPTIONS), asked, plan)
-    used = {role: spent - before.get(role, 0.0) for role, spent in running.cpu_s().items()}
-    figures = summarise(measured, answers=measured.answers)
-    done = max(1, len(measured.requests))
-    assert figures.latency is not None
-    found = {
-        f"callers_{count}_per_s": figures.items_per_s,
-        f"callers_{count}_p50_ms": 1000 * figures.latency.p50,
-        f"callers_{count}_p95_ms": 1000 * figures.latency.p95,
-    }
-    return found | {f"callers_{count}_{role}_us": 1e6 * spent / done for role, spent in used.items()}
+def asker(url: str) -> Ask:
+    """Return what one caller asks with: a connection of its own."""
+    connection = Connection(url)
+
+    def ask(question: Question) -> str:
+        found = connection.call("POST", "/v1/answers", question_body(question), Cache_Control="no-store")
+        return str((found["answer"] or {}).get("text"))
+
+    return ask
 
 
-def parts(client: Client, asked: Questions) -> dict[str, float]:
-    """Return the median of lone questions' whole time, of the model's part, and of what is beside the model."""
+def lone(connection: Connection, asked: Sequence[Question]) -> Figures:
+    """Return the medians in ms of a lone question's whole time, of the model's part, and of what is beside it."""
     wall, model = [], []
-    for question in asked.asked[: 2 if is_quick() else PARTED]:
+    for question in asked[: 2 if is_quick() else PARTED]:
+        body = question_body(question)
         began = time.perf_counter()
-        job = client.submit([item(question)], options=OPTIONS, wait_s=10.0)
-        wall.append(time.perf_counter() - began)
-        assert job.timing is not None
-        model.append(job.timing.compute_s)
-    return medians_of_parts("lone", wall, model)
-
-
-async def parts_on_the_wire(url: str, asked: Questions) -> dict[str, float]:
-    """Return the same for a caller that spends next to nothing itself: requests are bytes before they are timed."""
-    connections = Connections(url)
-    headers = JSON_TYPE | {"Prefer": "wait=10"}
-    wall, model = [], []
-    await connections.open(1)
-    for question in asked.asked[: 2 if is_quick() else PARTED]:
-        body = orjson.dumps(item(question) | {"options": OPTIONS})
-        began = time.perf_counter()
-        response = await connections.exchange("POST", "/v1/jobs", body, headers)
-        wall.append(time.perf_counter() - began)
-        model.append(response.json()["timing"]["compute_s"])
-    await connections.close()
-    return medians_of_parts("lone_wire", wall, model)
-
-
-def medians_of_parts(name: str, wall: list[float], model: list[float]) -> dict[str, float]:
-    """Return the medians in ms of whole times, of the model's, and of what is beside the model."""
+        job = connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
+        wall.append(1000 * (time.perf_counter() - began))
+        model.append(1000 * job["timing"]["compute_s"])
     beside = [all_ - ran for all_, ran in zip(wall, model, strict=True)]
-    return {
-        f"{name}_p50_ms": 1000 * statistics.median(wall),
-        f"{name}_model_ms": 1000 * statistics.median(model),
-        f"{name}_beside_model_ms": 1000 * statistics.median(beside),
-    }
+    names = ("lone_p50_ms", "lone_model_ms", "lone_beside_model_ms")
+    return dict(zip(names, map(statistics.median, (wall, model, beside)), strict=True))
 
 
-def jobs(client: Client, asked: Questions, items: int, count: int) -> list[float]:
-    """Return the seconds that jobs took, one after the other."""
-    taken = []
-    for number in range(count):
-        first = number * items % max(1, len(asked.asked) - items)
-        body = [item(question) for question in asked.asked[first : first + items]]
-        began = time.perf_counter()
-        job = client.submit(body, options=OPTIONS)
-        client.wait(job.id)
-        taken.append(time.perf_counter() - began)
-    return taken
+def job_s(connection: Connection, items: Sequence[dict[str, str]]) -> float:
+    """Return the seconds that a job takes."""
+    began = time.perf_counter()
+    job = connection.call("POST", "/v1/jobs", orjson.dumps({"items": items, "options": OPTIONS}))
+    connection.finish(job["id"])
+    return time.perf_counter() - began
 
 
-def measure(running: Serving, asked: Questions, seconds: float) -> Round:
-    """Measure everything of one service."""
-    found = Round(running.name)
-    with Client(running.url) as client:
-        jobs(client, asked, 2 if is_quick() else 64, 1)
-        found.figures |= parts(client, asked)
-        found.figures |= asyncio.run(parts_on_the_wire(running.url, asked))
-        small = jobs(client, asked, 2 if is_quick() else SMALL_ITEMS, 2 if is_quick() else SMALL_JOBS)
-        found.figures["job_of_20_s"] = statistics.median(small)
-        for count in CALLERS[:1] if is_quick() else CALLERS:
-            found.figures |= callers(running, asked, count, seconds)
-        items = 4 if is_quick() else BULK_ITEMS
-        before = running.cpu_s()
-        bulk = jobs(client, asked, items, 1 if is_quick() else BULK_JOBS)
-        done = items * len(bulk)
-        found.figures["bulk_per_s"] = done / sum(bulk)
-        for role, spent in running.cpu_s().items():
-            found.figures[f"bulk_{role}_us"] = 1e6 * (spent - before.get(role, 0.0)) / done
-    for count in CALLERS:
-        if (speed := found.figures.get(f"callers_{count}_per_s")) is not None:
-            found.figures[f"callers_{count}_of_bulk"] = speed / found.figures["bulk_per_s"]
-    return found
+def jobs_s(connection: Connection, asked: Sequence[Question], size: int, count: int) -> list[float]:
+    """Return the seconds that jobs of some size took, one after the other."""
+    items = [each.item() for each in asked]
+    starts = (number * size % max(1, len(items) - size) for number in range(count))
+    return [job_s(connection, items[first : first + size]) for first in starts]
 
 
-def medians(rounds: list[Round]) -> dict[str, dict[str, float]]:
-    """Return the medians of the rounds, by service and figure."""
-    found: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(each.name for each in rounds):
-        mine = [each.figures for each in rounds if each.name == name]
-        found[name] = {key: statistics.median(each[key] for each in mine if key in each) for key in mine[0]}
-    return found
+def document_of(asked: Sequence[Question], characters: int) -> str:
+    """Join passages, repeated as needed, to a text of this length."""
+    whole = "\n".join(dict.fromkeys(each.context for each in asked))
+    return (whole * (characters // len(whole) + 1))[:characters]
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """Return the figures as a Markdown table, a row a figure."""
-    names = list(found)
-    lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    for key in found[AFTER]:
-        cells = [f"{found[name][key]:.4g}" if key in found[name] else "–" for name in names]
-        lines.append(f"| {key} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def measure(running: Serving, asked: Sequence[Question], seconds: float, characters: int) -> Figures:
+    """Return everything of one service."""
+    connection = Connection(running.url)
+    jobs_s(connection, asked, 2 if is_quick() else 64, 1)
+    figures = lone(connection, asked)
+    for size in (2,) if is_quick() else SMALL:
+        figures[f"job_of_{size}_s"] = statistics.median(
+            jobs_s(connection, asked, size, 2 if is_quick() else SMALL_JOBS)
+        )
+    figures["document_s"] = job_s(
+        connection, [{"question": asked[0].question, "context": document_of(asked, characters)}]
+    )
+    for count in (2,) if is_quick() else CALLERS:
+        name, before = f"callers_{count}_", running.cpu_s()
+        load = closed_loop(lambda: asker(running.url), asked, count, seconds=seconds)
+        figures |= cpu_us_since(before, running, load.done, name)
+        if load.failures:
+            raise SystemExit(f"{len(load.failures)} questions failed: {load.failures[0]}")
+        figures |= {name + figure: value for figure, value in load.figures().items()}
+    items, jobs = (4, 1) if is_quick() else (BULK_ITEMS, BULK_JOBS)
+    before = running.cpu_s()
+    figures["bulk_per_s"] = items * jobs / sum(jobs_s(connection, asked, items, jobs))
+    figures |= cpu_us_since(before, running, items * jobs, "bulk_")
+    return figures
 
 
 def main() -> int:
-    """Measure, print and keep the figures."""
-    parser = parser_of(__doc__, rounds=3)
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each number of callers")
+    """Measure and print."""
+    parser = parser_of(__doc__, rounds=3, takes_questions=True)
+    quick = is_quick()
+    parser.add_argument("--seconds", type=float, default=0.3 if quick else 8.0, help="of each number of callers")
+    parser.add_argument("--document", type=int, default=3_000 if quick else 200_000, help="its characters")
     options = parser.parse_args()
-    asked = Questions(questions_of(options.file), "squad-test-public-v1.1")
-    found = checkouts(options.before)
-    rounds: list[Round] = []
+    asked, states = questions_of(options.file), checkouts(options.before)
     with tempfile.TemporaryDirectory(prefix="felt-") as folder:
-        for number, name in in_turn(list(found), rounds_of(options)):
-            data = options.data if name == AFTER else Path(folder) / name
-            with serving(name, found[name], data) as running:
-                rounds.append(measure(running, asked, 0.3 if is_quick() else options.seconds))
-            print(f"round {number + 1}  {name}  {rounds[-1].figures}", flush=True)
-    summary = medians(rounds)
-    figures: dict[str, Any] = {"machine": read_machine().model_dump(mode="json"), "medians": summary}
-    figures["rounds"] = [{"name": each.name} | each.figures for each in rounds]
-    keep("felt", figures)
-    print(table(summary))
+
+        def measured(name: str) -> Figures:
+            with serving(Path(folder) / name, name, states[name]) as running:
+                return measure(running, asked, options.seconds, options.document)
+
+        measure_in_turn(list(states), options.rounds, measured)
     return 0
 
 

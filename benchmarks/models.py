@@ -3,6 +3,10 @@
 A vocabulary costs nothing to run, so it is small here; the number of weights is that of the real one. Each model runs
 batches of full rows on one core, compiled as ``corelane compile --dtype bf16`` does it. The built-in model's shape is
 measured before and after each other one; its own cost then is 1.
+
+    python benchmarks/models.py [--quick]
+
+Prints the table of shapes of docs/28-models.md, the cheapest first.
 """
 
 import statistics
@@ -18,14 +22,13 @@ import torch
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.runs import is_quick, keep
+from benchmarks.harness import is_quick, parser_of
 from compile.model.adapt import adapt
 from compile.model.families import attend_in_full
 from compile.model.loading import quiet_transformers
 from compile.model.reference import QuestionAnswering, tensors
 from compile.model.timing import one_thread
 from compile.torch.cpu import cast, compile_trace, compiler_args, trace
-from compile.torch.packing import packs
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -35,6 +38,10 @@ ROWS, LENGTH = 8, 128
 
 #: Timed batches of each turn.
 BATCHES = 3
+
+#: Costs of a token up to these are of a class; the last one has no bound.
+CLASSES = {1.6: "fast", 4.5: "medium", 12.0: "slow"}
+SLOWEST = "very slow"
 
 #: Tokens of a vocabulary here.
 VOCABULARY = 1000
@@ -173,12 +180,19 @@ def seconds_of(run: Any, batch: Batch, count: int) -> list[float]:
     return found
 
 
+def line_of(shape: str, kind: str, weights: int, cost: float, arguments: list[str]) -> str:
+    """Return a shape's line of the table."""
+    speed = next((name for most, name in CLASSES.items() if cost <= most), SLOWEST)
+    padding = "left out" if "rows=ragged" in arguments else "computed"
+    return f"| {shape} | {kind} | {weights / 1e6:.1f} | {cost:.2f} | {speed} | {padding} |"
+
+
 def main() -> None:
-    """Measure every shape beside the built-in one, and keep the figures."""
-    quick = is_quick()
-    batch = make_batch(*((2, 32) if quick else (ROWS, LENGTH)))
-    shapes = {BUILT_IN: SHAPES[BUILT_IN]} if quick else SHAPES
-    figures: dict[str, Any] = {}
+    """Measure every shape beside the built-in one, and print the table."""
+    parser_of(__doc__).parse_args()
+    batch = make_batch(*((2, 32) if is_quick() else (ROWS, LENGTH)))
+    shapes = {BUILT_IN: SHAPES[BUILT_IN]} if is_quick() else SHAPES
+    lines: list[tuple[float, str]] = []
     with quiet_transformers(), one_thread():
         built_in, _, _ = compiled(SHAPES[BUILT_IN], batch)
         seconds_of(built_in, batch, BATCHES)
@@ -190,16 +204,10 @@ def main() -> None:
                 beside += seconds_of(built_in, batch, BATCHES)
                 own += seconds_of(run, batch, 1)
             cost = statistics.median(own) / statistics.median(beside)
-            tokens = batch.input_ids.size / statistics.median(own)
-            figures[name] = {
-                "kind": shape.kind,
-                "weights": weights,
-                "cost": round(cost, 2),
-                "tokens_per_cpu_s": round(tokens),
-                "compiler_args": arguments,
-            }
-            print(f"{name:20} {weights / 1e6:6.1f} M  cost {cost:5.1f}  {tokens:8,.0f} tokens/s  {' '.join(arguments)}")
-            keep("models", {"rows": ROWS, "length": LENGTH, "packed": packs("bf16"), "shapes": figures})
+            lines.append((cost, line_of(name, shape.kind, weights, cost, arguments)))
+            print(f"{name}: {batch.input_ids.size / statistics.median(own):,.0f} tokens a CPU second", file=sys.stderr)
+    print("| shape | architecture | million weights | cost of a token | class | padding |\n|---|---|---:|---:|---|---|")
+    print("\n".join(line for _, line in sorted(lines)))
 
 
 if __name__ == "__main__":

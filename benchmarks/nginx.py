@@ -1,4 +1,4 @@
-"""nginx in front of a service, by the configuration in docs/23-security.md as it stands there."""
+"""nginx in front of a service, or of several, by a configuration that stands in the docs."""
 
 import os
 import re
@@ -8,12 +8,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")  # noqa: TID251
 
-PAGE = Path(__file__).parent.parent / "docs" / "23-security.md"
+DOCS = Path(__file__).parent.parent / "docs"
 
 #: nginx listens within this, in seconds.
 UP_S = 20.0
@@ -22,21 +22,26 @@ UP_S = 20.0
 FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
+def nginx_before(url: str) -> AbstractContextManager[str]:
+    """Run the nginx of docs/23-security.md in front of a service for the length of a block; give its URL."""
+    return run_nginx(DOCS / "23-security.md", ("server 127.0.0.1:8000;", f"server {url.removeprefix('http://')};"))
+
+
 @contextmanager
-def nginx_before(url: str) -> Iterator[str]:
-    """Run nginx in front of a service for the length of a block; yield its URL."""
-    [config] = re.findall(r"^```nginx\n(.+?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def run_nginx(page: Path, *changes: tuple[str, str]) -> Iterator[str]:
+    """Run nginx by the configuration on a page, with texts of it replaced; yield its URL."""
+    [config] = re.findall(r"^```nginx\n(.+?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = "{}:{}".format(*free.getsockname())
     with tempfile.TemporaryDirectory() as folder:
         own = "".join(f"{name}_temp_path {folder};" for name in FOLDERS)
         for there, here in (
             ("listen 80;", f"listen {address};"),
-            ("server 127.0.0.1:8000;", f"server {url.removeprefix('http://')};"),
             ("http {", f"http {{ access_log off; {own}"),
+            *changes,
         ):
             if config.count(there) != 1:
-                raise ValueError(f"{PAGE}: the configuration has `{there}` not once")
+                raise ValueError(f"{page}: the configuration has `{there}` not once")
             config = config.replace(there, here)
         user = "user root;" if os.geteuid() == 0 else ""
         path = Path(folder) / "nginx.conf"

@@ -1,31 +1,33 @@
-"""The questions a benchmark asks: a SQuAD-format file named on the command line, by default the public test file. A
-quick run asks the examples of this repository.
-"""
+"""Questions of a SQuAD-format file, and official SQuAD scores of answers to them. A quick run asks the examples."""
 
-import argparse
+import gzip
 import json
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.runs import QUICK, is_quick
-from corelane.cli.evaluate import read_document
-from corelane.quality.squad import Question, read_questions
-
-ROOT = Path(__file__).parent.parent
+from benchmarks.harness import ROOT, is_quick
 
 DEFAULT_FILE = ROOT.parent / "shared" / "data" / "squad-test-public-v1.1.json.gz"
 
-#: Characters of the contexts of a quick run.
-SHORT_CONTEXT = 600
+#: Questions of a quick run, and characters of their contexts.
+QUICK_QUESTIONS, SHORT_CONTEXT = 12, 600
 
 
-def read_arguments(description: str | None) -> list[Question]:
-    """Return the questions asked for; raise SystemExit if the file is absent."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--limit", type=int)
-    parser.add_argument(QUICK, action="store_true", help="seconds, few questions, and no figures kept")
-    arguments = parser.parse_args()
-    return questions_of(arguments.file)[: arguments.limit]
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, its passage, and the right answers."""
+
+    question: str
+    context: str
+    answers: tuple[str, ...] = ()
+
+    def item(self) -> dict[str, str]:
+        """Return it as the API takes it."""
+        return {"question": self.question, "context": self.context}
 
 
 def questions_of(file: Path | None) -> list[Question]:
@@ -35,21 +37,49 @@ def questions_of(file: Path | None) -> list[Question]:
     path = file or DEFAULT_FILE
     if not path.exists():
         raise SystemExit(f"{path} is absent: give a file in SQuAD format")
-    return read_questions(read_document(path)).questions
-
-
-def examples() -> list[Question]:
-    """Return the examples of this repository that are answered at the beginning of their passage, cut to that part."""
-    expected = json.loads((ROOT / "examples" / "expected.json").read_text())
-    items = [json.loads(line) for line in (ROOT / "examples" / "questions.jsonl").read_text().splitlines()]
-    short = [(item, item["context"][:SHORT_CONTEXT], expected[item["id"]]) for item in items]
+    raw = path.read_bytes()
+    document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     return [
-        Question(item["id"], item["question"], context, tuple(answers))
-        for item, context, answers in short
-        if any(answer in context for answer in answers)
+        Question(asked["question"], paragraph["context"], tuple(answer["text"] for answer in asked["answers"]))
+        for article in document["data"]
+        for paragraph in article["paragraphs"]
+        for asked in paragraph["qas"]
     ]
 
 
-def item(question: Question) -> dict[str, str]:
-    """Return a question as the API takes it."""
-    return {"question": question.question, "context": question.context}
+def examples() -> list[Question]:
+    """Return examples of this repository that are answered at the beginning of their passage, cut to that part."""
+    expected = json.loads((ROOT / "examples" / "expected.json").read_text())
+    items = [json.loads(line) for line in (ROOT / "examples" / "questions.jsonl").read_text().splitlines()]
+    cut = [Question(each["question"], each["context"][:SHORT_CONTEXT], tuple(expected[each["id"]])) for each in items]
+    return [each for each in cut if any(answer in each.context for answer in each.answers)][:QUICK_QUESTIONS]
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words that SQuAD's scores compare: in lower case, without punctuation and articles."""
+    plain = "".join(character for character in text.lower() if character not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", plain).split()
+
+
+def is_exact(question: Question, answer: str) -> bool:
+    """Say if an answer is one of the right ones."""
+    return any(words_of(answer) == words_of(right) for right in question.answers)
+
+
+def f1_of(question: Question, answer: str) -> float:
+    """Return the best overlap of an answer with a right one."""
+    return max((_overlap(words_of(answer), words_of(right)) for right in question.answers), default=0.0)
+
+
+def _overlap(given: Sequence[str], right: Sequence[str]) -> float:
+    common = (Counter(given) & Counter(right)).total()
+    return 2 * common / (len(given) + len(right)) if common else 0.0
+
+
+def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
+    """Return EM and F1 in percent."""
+    pairs = list(zip(questions, answers, strict=True))
+    return {
+        "exact": 100 * sum(is_exact(*pair) for pair in pairs) / len(pairs),
+        "f1": 100 * sum(f1_of(*pair) for pair in pairs) / len(pairs),
+    }

@@ -1,42 +1,48 @@
-"""The queue plane alone: the null engine behind the whole service, loaded over HTTP. `make bench-queue` runs it.
+"""The queue plane alone: the null engine, which answers at no cost, behind the whole service, loaded over HTTP.
 
-    python benchmarks/queue_plane.py [--quick]
+    python benchmarks/queue_plane.py [--before CHECKOUT] [--rounds 3] [--sizes 1000,32,1] [--payloads 200,2000]
+        [--celery] [--quick]
 
-For each job size and payload: items/s from the first submit to the last job final, and CPU µs per item by role.
-For a lone item: time of `POST … Prefer: wait` on a warm, idle service. And plain Celery in the same run.
+For each number of items a job and each payload in bytes: items/s from the first submit to the last job final, and CPU
+µs an item by role. For a lone item: the time of `POST … Prefer: wait` on a warm, idle service. With ``--celery`` plain
+Celery too, one task an item with a result backend. Load and service share the machine.
 """
 
-import argparse
 import itertools
-import json
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import plain_celery
-from benchmarks.connections import Connection, at_once
-from benchmarks.processes import cpu_seconds, descendants
-from benchmarks.runs import Service, is_quick, keep, service
-from corelane.engine.cores import cpu_slots
-
-HERE = Path(__file__).parent
+from benchmarks.harness import (
+    Connection,
+    Figures,
+    Serving,
+    at_once,
+    checkouts,
+    cpu_us_since,
+    is_quick,
+    measure_in_turn,
+    parser_of,
+    percentile,
+    serving,
+)
 
 #: Connections that submit at the same time.
 SUBMITTERS = 4
 
-#: Items of each measurement, by items per job: enough for a few seconds each.
+#: Items of a measurement by items a job, of 200 bytes each: enough for a few seconds.
 ITEMS = {1: 2_000, 32: 60_000, 1000: 200_000}
 
-LONE_ITEMS = 300
-PLAIN_ITEMS = 1_500
+#: Bytes of a request at most; larger jobs are cut.
+MOST_BYTES = 8_000_000
 
+LONE_ITEMS, PLAIN_ITEMS = 300, 1_500
 
 #: Stands for a number of its own in each request: equal questions would be computed once.
 NUMBER, NUMBERS = b"########", itertools.count(10_000_000)
@@ -55,78 +61,68 @@ def numbered(body: bytes) -> bytes:
     return body.replace(NUMBER, b"%d" % next(NUMBERS))
 
 
-def flood(url: str, items: int, per_job: int, payload_bytes: int) -> float:
-    """Seconds from the first submit until every job is final."""
+def flood(url: str, jobs: int, per_job: int, payload_bytes: int) -> float:
+    """Return the seconds from the first submit until every job is final."""
     body = job_body(per_job, payload_bytes)
-    jobs = items // per_job
 
-    def submit(connection: Connection) -> None:
+    def submit() -> None:
+        connection = Connection(url)
         ids = [connection.call("POST", "/v1/jobs", numbered(body))["id"] for _ in range(jobs // SUBMITTERS)]
         for job in ids:
-            while connection.call("GET", f"/v1/jobs/{job}?wait=30")["status"] != "succeeded":
-                pass
+            if connection.finish(job)["status"] != "succeeded":
+                raise RuntimeError(f"{job} did not succeed")
 
     began = time.perf_counter()
-    at_once(submit, url, SUBMITTERS)
+    at_once(submit, SUBMITTERS)
     return time.perf_counter() - began
 
 
-def lone(url: str, items: int) -> list[float]:
-    """Milliseconds of single questions, one after another with a little time between."""
-    connection = Connection(url)
-    body = job_body(1, 200)
-    taken = []
-    for number in range(items + 20):
+def lone(url: str, items: int) -> Figures:
+    """Return how long single questions take, one after another with a little time between."""
+    connection, body, taken = Connection(url), job_body(1, 200), []
+    for _ in range(items + 20):
         began = time.perf_counter()
         connection.call("POST", "/v1/jobs", numbered(body), Prefer="wait=10")
-        if number >= 20:
-            taken.append(1000 * (time.perf_counter() - began))
+        taken.append(1000 * (time.perf_counter() - began))
         time.sleep(0.01)
-    return sorted(taken)
+    return {"lone_p50_ms": percentile(taken[20:], 50), "lone_p99_ms": percentile(taken[20:], 99)}
 
 
-def measure(running: Service) -> dict[str, Any]:
-    """Every figure of one service."""
-    url, pids, quick = running.url, descendants(running.pid), is_quick()
-    flood(url, *((80, 20) if quick else (20_000, 1000)), 200)
-    taken = lone(url, 10 if quick else LONE_ITEMS)
-    figures: dict[str, Any] = {
-        "lone_p50_ms": statistics.median(taken),
-        "lone_p99_ms": taken[int(len(taken) * 0.99)],
-        "runs": [],
-    }
-    sizes = [(20, 200)] if quick else [(per_job, size) for size in (200, 2_000, 20_000) for per_job in (1, 32, 1000)]
-    for per_job, payload_bytes in sizes:
-        if per_job * payload_bytes > 8_000_000:
-            per_job = 8_000_000 // payload_bytes
-        jobs = max(ITEMS.get(per_job, 20_000) * 200 // payload_bytes, 1_000) // per_job
-        items = (1 if quick else max(jobs // SUBMITTERS, 2)) * SUBMITTERS * per_job
-        before = cpu_seconds(pids)
-        elapsed = flood(url, items, per_job, payload_bytes)
-        after = cpu_seconds(pids)
-        cpu = {role: round((after[role] - before[role]) / items * 1e6, 1) for role in after}
-        run = {"per_job": per_job, "payload_bytes": payload_bytes, "items": items, "items_per_s": items / elapsed}
-        figures["runs"].append({**run, "us_cpu_per_item": round(sum(cpu.values()), 1), "us_cpu_by_role": cpu})
-        print(json.dumps(figures["runs"][-1]), flush=True)
+def measure(running: Serving, sizes: list[int], payloads: list[int]) -> Figures:
+    """Return every figure of one service."""
+    flood(running.url, *((4, 20) if is_quick() else (20, 1000)), 200)
+    figures = lone(running.url, 10 if is_quick() else LONE_ITEMS)
+    for payload_bytes, wanted in itertools.product(payloads, sizes):
+        per_job = min(wanted, MOST_BYTES // payload_bytes)
+        jobs = max(ITEMS.get(wanted, 20_000) * 200 // payload_bytes, 1_000) // per_job
+        jobs = SUBMITTERS * (1 if is_quick() else max(jobs // SUBMITTERS, 2))
+        items, name = jobs * per_job, f"{per_job}x{payload_bytes}B_"
+        before = running.cpu_s()
+        figures[f"{name}items_per_s"] = items / flood(running.url, jobs, per_job, payload_bytes)
+        figures |= cpu_us_since(before, running, items, name)
     return figures
 
 
 def main() -> int:
-    """Measure and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few small jobs, no figures kept")
-    parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        service(Path(folder), target="null", model="null", log_level="warning") as running,
-    ):
-        figures = measure(running)
-        items = 50 if is_quick() else PLAIN_ITEMS
-        figures["plain_celery_items_per_s"] = plain_celery.measure(running.redis_url, items, len(cpu_slots()))
-    best = next((run for run in figures["runs"] if run["per_job"] == 1000), figures["runs"][0])
-    figures = {"items_per_s": best["items_per_s"], "us_cpu_per_item": best["us_cpu_per_item"], **figures}
-    keep("queue", figures)
-    print(json.dumps({key: value for key, value in figures.items() if key != "runs"}, indent=2))
+    """Measure and print."""
+    parser = parser_of(__doc__, rounds=3)
+    parser.add_argument("--sizes", default="20" if is_quick() else "1000,32,1", help="items a job")
+    parser.add_argument("--payloads", default="200" if is_quick() else "200,2000", help="bytes an item")
+    parser.add_argument("--celery", action="store_true", help="plain Celery too")
+    options = parser.parse_args()
+    sizes, payloads = ([int(each) for each in given.split(",")] for given in (options.sizes, options.payloads))
+    states = checkouts(options.before)
+    with tempfile.TemporaryDirectory(prefix="queue-") as folder:
+
+        def measured(name: str) -> Figures:
+            with serving(Path(folder) / name, name, states[name], target="null", model="null") as running:
+                figures = measure(running, sizes, payloads)
+                if options.celery or is_quick():
+                    items = 20 if is_quick() else PLAIN_ITEMS
+                    figures["plain_celery_items_per_s"] = plain_celery.measure(running.redis_url, items)
+            return figures
+
+        measure_in_turn(list(states), options.rounds, measured)
     return 0
 
 

@@ -1,15 +1,13 @@
-"""Whether two states of Corelane answer alike: jobs of all shapes, compared result by result, to the last bit.
+"""Compare the answers of two states of Corelane: jobs of all shapes, compared result by result, to the last bit.
 
-    python benchmarks/same_answers.py --before CHECKOUT [--quick]
+    python benchmarks/same_answers.py [FILE.json.gz] --before CHECKOUT [--quick]
 
 Both services run the same artifact, each on a data folder of its own with a copy of it. A result is *equal* if all that
 it says is: text, offsets, scores, candidates and errors. It is *the same answer* if text and offsets are. In bf16 a
 score depends on the length that a window is padded to and on the batch that it runs in; both services choose them by
-what else waits. So each service has one core, and jobs are sent one
-after the other.
+what else waits. So each service has one core, and jobs are sent one after the other.
 """
 
-import argparse
 import random
 import shutil
 import sys
@@ -21,10 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, BEFORE, add_before, checkouts, serving
-from benchmarks.questions import ROOT, item, questions_of
-from benchmarks.runs import QUICK, is_quick, keep
-from corelane.bench.machine import read_machine
+from benchmarks.harness import AFTER, BEFORE, about_machine, checkouts, compiled, is_quick, parser_of, serving
+from benchmarks.questions import questions_of
 from corelane.client import Client
 
 #: What a result says of the answer; the rest says how it came about.
@@ -38,7 +34,7 @@ def shapes(file: Path | None, seed: int) -> Iterator[tuple[str, list[dict[str, A
     """Yield name, items and options of each job."""
     asked = questions_of(file)
     random.Random(seed).shuffle(asked)
-    items = [{"id": str(number), **item(question)} for number, question in enumerate(asked)]
+    items = [{"id": str(number), **question.item()} for number, question in enumerate(asked)]
     if is_quick():
         yield "lone question", items[:1], {}
         yield "job of 4", items[:4], {}
@@ -78,22 +74,18 @@ def ask(client: Client, items: list[dict[str, Any]], options: dict[str, Any]) ->
 
 
 def main() -> int:
-    """Compare, print and keep the figures; return 1 if an answer differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder whose artifacts both serve")
+    """Compare and print; return 1 if an answer differs."""
+    parser = parser_of(__doc__, rounds=1, takes_questions=True)
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument(QUICK, action="store_true", help="seconds, few questions, and no figures kept")
-    add_before(parser)
     options = parser.parse_args()
     found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory(prefix="same-") as folder, ExitStack() as stack:
+        artifacts, model = compiled(Path(folder))
         clients = {}
         for name, checkout in checkouts(options.before).items():
             data = Path(folder) / name
-            if (options.data / "artifacts").is_dir():
-                shutil.copytree(options.data / "artifacts", data / "artifacts")
-            running = stack.enter_context(serving(name, checkout, data, cores=1))
+            shutil.copytree(artifacts, data / "artifacts")
+            running = stack.enter_context(serving(data, name, checkout, cores=1, model=model))
             clients[name] = stack.enter_context(Client(running.url))
         for shape, items, chosen in shapes(options.file, options.seed):
             results = {name: ask(client, items, chosen) for name, client in clients.items()}
@@ -102,10 +94,10 @@ def main() -> int:
                 counts["results"] += 1
                 counts["equal"] += said(one) == said(other)
                 counts["same_answer"] += span(one) == span(other)
+    print(about_machine())
     print("| shape | results | equal to the last bit | same answer |\n|---|---|---|---|")
     for shape, counts in found.items():
         print(f"| {shape} | {counts['results']} | {counts['equal']} | {counts['same_answer']} |")
-    keep("same_answers", {"machine": read_machine().model_dump(mode="json"), "shapes": found})
     return int(any(counts["same_answer"] < counts["results"] for counts in found.values()))
 
 

@@ -1,77 +1,76 @@
-"""Questions of a SQuAD file through a service on all cores, and through the engine alone on the same cores.
+"""What the service keeps of the engine's speed and of the model's answers.
 
-    python benchmarks/service.py [FILE.json.gz] [--limit N] [--quick]
+    python benchmarks/service.py [FILE.json.gz] [--rounds 5] [--limit N] [--eager] [--quick]
 
-Both run interleaved, so a busy moment of the machine hits both; their ratio is what the service keeps of the
-engine's speed. The engine runs in one pinned process a core, as a worker does, and is given its share all at once. The
-CPU times a question took in all processes are compared too: neighbours on the machine do not count there.
+The file's questions go as one job through a service on all cores, and are given to the engine alone, one pinned process
+a core as a worker has it, in turn: so a busy moment of the machine hits both, and their ratio is what the service
+keeps. CPU times are compared too, as neighbours on the machine do not count there. Right answers are those of the
+service. With ``--eager`` also those of the same network in plain PyTorch, eager fp32, one window at a time, with
+nothing of our engine: the yardstick for answers.
 """
 
 import json
-import os
-import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import orjson
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.processes import cpu_seconds, descendants
-from benchmarks.questions import read_arguments
-from benchmarks.runs import Service, is_quick, keep, service
-from corelane.artifacts.manifest import find_artifact, model_name
+from benchmarks.harness import (
+    MODEL,
+    ROOT,
+    Connection,
+    Figures,
+    Serving,
+    environment,
+    is_quick,
+    measure_in_turn,
+    parser_of,
+    serving,
+)
+from benchmarks.questions import Question, questions_of, scores
+from corelane.artifacts.manifest import find_artifact
 from corelane.client import Client
-from corelane.client.bulk import answer_all
-from corelane.domain.jobs import Item, Options, Result
+from corelane.domain.jobs import Options
 from corelane.engine.cores import cpu_slots, pin
-from corelane.quality.squad import Question, judge, summarise
-from corelane.settings import Settings, read_settings
 
-HERE = Path(__file__).parent
-DATA = HERE.parent / ".corelane"
-OPTIONS = Options(no_answer=False)
-
-#: Times that both are measured.
-ROUNDS, QUICK_ROUNDS = 5, 1
-
-#: Neighbouring questions that go to the same core: about a slice of the service.
+#: Neighbouring questions that go to the same core: about what a worker claims.
 NEIGHBOURS = 20
 
-#: Processes of the service whose CPU time counts.
-ROLES = ("api", "redis", "worker", "keeper", "flower")
-
-#: First argument of a process that runs the engine on one core, before the core's index, folder and model.
+#: First argument of a process that runs the engine on one core, before the core's index, the artifacts and the model.
 ENGINE = "--engine"
+
+#: Windows and answers of the eager network: as long as the service has them.
+LENGTH, STRIDE, LONGEST = 384, 128, 30
 
 Engine: TypeAlias = "subprocess.Popen[str]"
 
 
-def service_cpu_s() -> float:
-    """CPU time of the service so far."""
-    used = cpu_seconds(descendants(os.getpid()))
-    return sum(used.get(role, 0.0) for role in ROLES)
-
-
-def ask_service(client: Client, questions: list[Question]) -> tuple[float, float, list[Result]]:
-    """Seconds and CPU seconds until the service has answered all, and its answers."""
-    items = [Item(id=question.id, question=question.question, context=question.context) for question in questions]
-    used, began = service_cpu_s(), time.perf_counter()
-    results: list[Result] = list(answer_all(client, items, options=OPTIONS))
-    return time.perf_counter() - began, service_cpu_s() - used, results
+def ask_service(running: Serving, questions: Sequence[Question]) -> tuple[Figures, list[str]]:
+    """Return the seconds and CPU seconds of a job of all questions, and its answers."""
+    connection, used, began = Connection(running.url), sum(running.cpu_s().values()), time.perf_counter()
+    body = {"items": [question.item() for question in questions], "options": {"no_answer": False}}
+    job = connection.call("POST", "/v1/jobs", orjson.dumps(body))["id"]
+    connection.finish(job)
+    figures = {"service_s": time.perf_counter() - began, "service_cpu_s": sum(running.cpu_s().values()) - used}
+    with Client(running.url) as client:
+        return figures, [each.answer.text if each.answer else "" for each in client.iter_results(job)]
 
 
 @contextmanager
-def engines(running: Service) -> Iterator[list[Engine]]:
-    """One process a core with the engine and the service's model in it, warm and waiting for a line on its input."""
-    environment = read_settings().environment()
+def engines(running: Serving, arguments: Sequence[str]) -> Iterator[list[Engine]]:
+    """Run a process a core with the engine and the service's model in it, warm and waiting for a line on its input."""
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__, ENGINE, str(slot.index), str(running.data), running.model, *sys.argv[1:]],
-            env=environment | slot.environment,
+            [sys.executable, __file__, ENGINE, str(slot.index), str(running.data), running.model, *arguments],
+            env=environment() | slot.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,89 +87,124 @@ def engines(running: Service) -> Iterator[list[Engine]]:
             process.communicate()
 
 
-def ask_engines(processes: list[Engine]) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds until all cores have answered their share, and what each did for it."""
+def ask_engines(processes: Sequence[Engine]) -> Figures:
+    """Return the seconds until all cores have answered their share, and what they did for it in all."""
     began = time.perf_counter()
     for process in processes:
         print("go", file=process.stdin, flush=True)
     reports = [hear(process) for process in processes]
-    return time.perf_counter() - began, reports
+    figures = {"engine_s": time.perf_counter() - began}
+    return figures | {f"engine_{name}": sum(report[name] for report in reports) for name in reports[0]}
 
 
 def hear(process: Engine) -> dict[str, Any]:
     """Return an engine's next line."""
     line = process.stdout.readline() if process.stdout else ""
-    return dict(json.loads(line or '{"gone": true}'))
+    if not line:
+        raise RuntimeError("an engine's process died")
+    return dict(json.loads(line))
 
 
-def run_engine(index: int, data: Path, model: str, questions: list[Question]) -> None:
+def run_engine(index: int, data: Path, model: str, questions: Sequence[Question]) -> None:
     """Be the engine of one core: answer its share for each line that comes in, and say what was done for it."""
     cores = len(cpu_slots())
     mine = [each for number, each in enumerate(questions) if number // NEIGHBOURS % cores == index]
     pin(cpu_slots()[index])
     import torch
 
-    from corelane.engine.backends.protocol import open_backend
-    from corelane.engine.runner import Runner, RunnerLimits
+    from corelane.engine.backends.registry import open_backend
+    from corelane.engine.runner import Runner
     from corelane.engine.task import Query
 
     torch.set_num_threads(1)
-    settings = Settings(data_dir=data)
-    artifact = find_artifact(settings.artifact_root, model_name(model), settings.target)
-    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
-    runner = Runner.open(open_backend(settings.target), artifact, limits)
+    runner = Runner.open(open_backend("cpu"), find_artifact(data / "artifacts", model, "cpu"))
     runner.warm_up()
-    queries = [Query(question.question, question.context, OPTIONS) for question in mine]
-    print(json.dumps({"dtype": artifact.manifest.dtype}), flush=True)
+    queries = [Query(question.question, question.context, Options(no_answer=False)) for question in mine]
+    print(json.dumps({}), flush=True)
     for _ in sys.stdin:
         used = time.process_time()
         runner.answer(queries)
-        work = runner.work
-        report = {name: getattr(work, name) for name in ("batches", "windows", "tokens", "padding")}
-        print(json.dumps(report | {"cpu_s": time.process_time() - used, "dtype": artifact.manifest.dtype}), flush=True)
+        work = {name: getattr(runner.work, name) for name in ("batches", "windows", "tokens", "padding")}
+        print(json.dumps(work | {"cpu_s": time.process_time() - used}), flush=True)
 
 
-def measure(questions: list[Question]) -> dict[str, Any]:
-    """Both, interleaved."""
-    service_s: list[tuple[float, float]] = []
-    engine_s: list[tuple[float, float]] = []
-    with service(DATA) as running, Client(running.url) as client, engines(running) as processes:
-        ask_service(client, questions[:64])
-        for _ in range(QUICK_ROUNDS if is_quick() else ROUNDS):
-            seconds, cpu_s, results = ask_service(client, questions)
-            service_s.append((seconds, cpu_s))
-            seconds, reports = ask_engines(processes)
-            engine_s.append((seconds, sum(report["cpu_s"] for report in reports)))
-    scores = summarise(judge(question, result) for question, result in zip(questions, results, strict=True))
-    ratios = [engine / service for (service, _), (engine, _) in zip(service_s, engine_s, strict=True)]
-    cpu_ratios = [engine / service for (_, service), (_, engine) in zip(service_s, engine_s, strict=True)]
-    done = {name: sum(report[name] for report in reports) for name in ("batches", "windows", "tokens", "padding")}
-    return {
-        "questions": len(questions),
-        "cores": len(processes),
-        "dtype": reports[0]["dtype"],
-        "exact": scores.exact,
-        "f1": scores.f1,
-        "service_per_s": len(questions) / statistics.median(seconds for seconds, _ in service_s),
-        "engine_per_s": len(questions) / statistics.median(seconds for seconds, _ in engine_s),
-        "service_to_engine": statistics.median(ratios),
-        "service_to_engine_each": ratios,
-        "service_to_engine_by_cpu_time": statistics.median(cpu_ratios),
-        "padding_share": done["padding"] / (done["padding"] + done["tokens"]),
-        "windows_a_batch": done["windows"] / done["batches"],
-    }
+def ask_eager(questions: Sequence[Question]) -> Figures:
+    """Return EM, F1 and speed of the network in plain PyTorch."""
+    import torch
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    path = ROOT / "models" / MODEL
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForQuestionAnswering.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    began = time.perf_counter()
+    with torch.inference_mode():
+        answers = [eager_answer(model, tokenizer, question) for question in questions]
+    found = scores(questions, answers) | {"per_s": len(questions) / (time.perf_counter() - began)}
+    return {f"eager_{name}": value for name, value in found.items()}
+
+
+def eager_answer(model: Any, tokenizer: Any, question: Question) -> str:
+    """Return the text of the span with the best margin over null in all windows, found by trying every span."""
+    import torch
+
+    encoded = tokenizer(
+        question.question,
+        question.context,
+        truncation="only_second",
+        max_length=LENGTH,
+        stride=STRIDE,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    best, text = float("-inf"), ""
+    for window in range(len(encoded["input_ids"])):
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        output = model(**{name: torch.tensor([encoded[name][window]]) for name in names})
+        start, end = output.start_logits[0], output.end_logits[0]
+        places = [i for i, part in enumerate(encoded.sequence_ids(window)) if part == 1]
+        for s in places:
+            last = min(s + LONGEST - 1, places[-1])
+            e = s + int(end[s : last + 1].argmax())
+            margin = float(start[s] + end[e] - start[0] - end[0])
+            if margin > best:
+                offsets = encoded["offset_mapping"][window]
+                best, text = margin, question.context[offsets[s][0] : offsets[e][1]]
+    return text
 
 
 def main() -> int:
-    """Measure and keep the figures; or be one of the engines."""
-    if sys.argv[1:2] == [ENGINE]:
-        index, data, model = int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
-        del sys.argv[1:5]
-        run_engine(index, data, model, read_arguments(__doc__))
+    """Measure and print; or be one of the engines."""
+    engine = sys.argv[1:2] == [ENGINE]
+    index, data, model = sys.argv[2:5] if engine else ("0", "", "")
+    arguments = sys.argv[5 if engine else 1 :]
+    parser = parser_of(__doc__, takes_questions=True)
+    parser.add_argument("--rounds", type=int, default=1 if is_quick() else 5)
+    parser.add_argument("--limit", type=int, help="only the first questions of the file")
+    parser.add_argument("--eager", action="store_true", help="plain PyTorch's answers too; half a minute")
+    options = parser.parse_args(arguments)
+    questions = questions_of(options.file)[: options.limit]
+    if engine:
+        run_engine(int(index), Path(data), model, questions)
         return 0
-    figures = measure(read_arguments(__doc__))
-    keep("service", figures)
-    print(json.dumps(figures, indent=2))
+    with (
+        tempfile.TemporaryDirectory(prefix="service-") as folder,
+        serving(Path(folder)) as running,
+        engines(running, arguments) as processes,
+    ):
+        ask_service(running, questions[:64])
+
+        def measured(_: str) -> Figures:
+            figures, answers = ask_service(running, questions)
+            figures |= ask_engines(processes)
+            figures["service_to_engine"] = figures["engine_s"] / figures["service_s"]
+            figures["service_to_engine_by_cpu"] = figures["engine_cpu_s"] / figures["service_cpu_s"]
+            figures["service_per_s"] = len(questions) / figures["service_s"]
+            figures["engine_per_s"] = len(questions) / figures["engine_s"]
+            return figures | scores(questions, answers)
+
+        measure_in_turn(["service and engine"], options.rounds, measured)
+    if options.eager or is_quick():
+        print(json.dumps(ask_eager(questions), indent=2))
     return 0
 
 

@@ -10,36 +10,42 @@ few at a time and in jobs, and once it rests. Wall-clock times mean something on
 a load nearly everywhere.
 """
 
-import argparse
 import itertools
 import json
 import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import Serving, add_before, checkouts, in_turn, serving
-from benchmarks.processes import children, descendants, role_of
-from benchmarks.runs import QUICK, is_quick, keep, lent
-from corelane.bench.machine import read_machine
+from benchmarks.harness import (
+    Figures,
+    Serving,
+    checkouts,
+    children,
+    compiled,
+    environment,
+    is_quick,
+    measure_in_turn,
+    parser_of,
+    python_of,
+    role_of,
+    serving,
+)
 from corelane.client import Client
-from corelane.engine.cores import cpu_slots
-from corelane.settings import Settings, read_settings
 
 #: What a core's process does until its model is ready, with the CPU and wall seconds of each stage, in its checkout.
 LOAD = """
-import json, sys, time
+import json, os, sys, time
 from pathlib import Path
+os.sched_setaffinity(0, {int(sys.argv[3])})
 stages, last = {}, [time.process_time(), time.perf_counter()]
 def lap(name):
     now = [time.process_time(), time.perf_counter()]
@@ -47,7 +53,7 @@ def lap(name):
 import workers.core.process, corelane.engine.backends.cpu
 lap("imports")
 from corelane.artifacts.manifest import find_artifact
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 runner = Runner.open(open_backend("cpu"), find_artifact(Path(sys.argv[1]), sys.argv[2], "cpu"))
 lap("load")
@@ -63,20 +69,12 @@ WORDS, REPEATS = range(20, 261, 30), 24
 MIXED, JOBS, READINGS = 10_000, (1, 1, 3, 1, 16, 1, 2, 64), (1_500, 5_000, 10_000)
 
 #: A worker at rest has given back what it does not use within this, in seconds.
-REST_S = 10.0
-
-Figures = dict[str, float]
+REST_S, QUICK_REST_S = 10.0, 0.1
 
 
 def question(number: int, words: int = 12) -> dict[str, str]:
     """Return a question that no earlier one equals."""
     return {"question": f"Who wrote note {number}?", "context": f"Ada wrote note {number}. " + "It was long. " * words}
-
-
-def python_of(checkout: Path) -> str:
-    """Return the interpreter of a checkout, or this one."""
-    own = checkout / ".venv" / "bin" / "python"
-    return str(own if own.exists() else sys.executable)
 
 
 def ask(running: Serving, number: int) -> float:
@@ -90,9 +88,9 @@ def ask(running: Serving, number: int) -> float:
 
 def measure_load(checkout: Path, artifacts: Path, model: str) -> Figures:
     """Return CPU and wall seconds of each stage of a load, on one core."""
-    [slot, *_] = cpu_slots()
-    env = read_settings().environment() | slot.environment
-    argv = [python_of(checkout), "-c", LOAD, str(artifacts), model]
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    argv = [python_of(checkout), "-c", LOAD, str(artifacts), model, str(min(os.sched_getaffinity(0)))]
+    env = environment() | one_thread
     done = subprocess.run(argv, cwd=checkout, env=env, check=True, capture_output=True, text=True)
     stages = json.loads(done.stdout.splitlines()[-1])
     found = {f"load_{stage}_cpu_s": cpu for stage, (cpu, _) in stages.items()}
@@ -104,7 +102,7 @@ def measure_fresh(name: str, checkout: Path, folder: Path) -> Figures:
     found = {}
     for number, kind in enumerate(("first_ever", "fresh_later")):
         began = time.perf_counter()
-        with serving(name, checkout, folder / kind, artifact_cache=str(folder / "cache")) as running:
+        with serving(folder / kind, name, checkout, artifact_cache=folder / "cache") as running:
             found[f"serve_{kind}_ready_s"] = time.perf_counter() - began
             ask(running, number)
             found[f"serve_{kind}_s"] = time.perf_counter() - began
@@ -117,7 +115,7 @@ def measure_fresh(name: str, checkout: Path, folder: Path) -> Figures:
 
 def measure_kills(name: str, checkout: Path, data: Path) -> Figures:
     """Return the seconds from a kill of the only core's child, and of its whole worker, to the next answer."""
-    with serving(name, checkout, data, cores=1) as running:
+    with serving(data, name, checkout, cores=1) as running:
         ask(running, 0)
         found = {}
         for number, what in enumerate(("child", "worker"), 1):
@@ -135,7 +133,7 @@ def measure_memory(running: Serving) -> Figures:
     items = [question(number, words) for words in WORDS for number in range(2 if is_quick() else REPEATS)]
     with Client(running.url) as client:
         client.wait(client.submit(items, options={"no_answer": False}).id)
-    held = [rss_and_pss(pid) for pid in descendants(running.pid) if role_of(pid) == "worker"]
+    held = [rss_and_pss(pid) for pid in running.pids("worker")]
     cores = max(1, len(held) // 2)
     return {
         "core_rss_mb": max(rss for rss, _ in held),
@@ -145,8 +143,8 @@ def measure_memory(running: Serving) -> Figures:
 
 
 def measure_mixed(name: str, checkout: Path, data: Path) -> Figures:
-    """Return RSS of a worker, in MB, fresh, after so many mixed questions, and at rest; then PSS too."""
-    with serving(name, checkout, data, cores=1) as running, Client(running.url) as client:
+    """Return RSS of a worker, in MB, fresh, during many mixed questions, and at rest; then PSS too."""
+    with serving(data, name, checkout, cores=1) as running, Client(running.url) as client:
         found, asked = {"mixed_fresh_rss_mb": worker_memory(running)[0]}, 0
         for size in itertools.cycle(JOBS):
             items = [question(asked + number, varied(asked + number)) for number in range(size)]
@@ -157,7 +155,7 @@ def measure_mixed(name: str, checkout: Path, data: Path) -> Figures:
                     found[f"mixed_{reading}_rss_mb"] = worker_memory(running)[0]
             if asked >= (200 if is_quick() else MIXED):
                 break
-        time.sleep(REST_S)
+        time.sleep(QUICK_REST_S if is_quick() else REST_S)
         names = ("mixed_rest_rss_mb", "mixed_rest_pss_mb", "mixed_rest_worker_pss_mb")
         return found | dict(zip(names, worker_memory(running), strict=True))
 
@@ -171,7 +169,7 @@ def varied(number: int) -> int:
 
 def worker_memory(running: Serving) -> tuple[float, float, float]:
     """Return RSS and PSS of the process that holds the model, and PSS of it and its parent, in MB."""
-    held = [rss_and_pss(pid) for pid in descendants(running.pid) if role_of(pid) == "worker"]
+    held = [rss_and_pss(pid) for pid in running.pids("worker")]
     return max(rss for rss, _ in held), max(pss for _, pss in held), sum(pss for _, pss in held)
 
 
@@ -193,26 +191,17 @@ def measure_demo(checkout: Path) -> Figures:
     return {"demo_second_s": found["demo_second_s"]}
 
 
-def compiled(folder: Path) -> tuple[Path, str]:
-    """Return a folder of artifacts, and the model in it: of the service that was lent, or compiled now."""
-    if (running := lent()) is not None:
-        return running.data / "artifacts", running.model
-    settings = read_settings(data_dir=folder / "compiled")
-    argv = [sys.executable, "-m", "compile", settings.model]
-    subprocess.run(argv, env=settings.environment(), check=True, capture_output=True)
-    return settings.artifact_root, Settings().model
-
-
-def measure(name: str, checkout: Path, compiled: tuple[Path, str], only: list[str]) -> Figures:
+def measure(name: str, checkout: Path, artifacts: Path, model: str, only: list[str]) -> Figures:
     """Measure everything that was asked for of one checkout, once."""
     found: Figures = {}
     with tempfile.TemporaryDirectory(prefix="start-") as folder:
+        own = Path(folder)
         parts: dict[str, Callable[[], Figures]] = {
-            "load": lambda: measure_load(checkout, *compiled),
-            "fresh": lambda: measure_fresh(name, checkout, Path(folder)),
-            "kill": lambda: measure_kills(name, checkout, with_artifacts(Path(folder) / "kill", compiled[0])),
+            "load": lambda: measure_load(checkout, artifacts, model),
+            "fresh": lambda: measure_fresh(name, checkout, own),
+            "kill": lambda: measure_kills(name, checkout, with_artifacts(own / "kill", artifacts)),
             "demo": lambda: measure_demo(checkout),
-            "memory": lambda: measure_mixed(name, checkout, with_artifacts(Path(folder) / "memory", compiled[0])),
+            "memory": lambda: measure_mixed(name, checkout, with_artifacts(own / "memory", artifacts)),
         }
         for part, measured in parts.items():
             if part in only:
@@ -226,41 +215,16 @@ def with_artifacts(data: Path, artifacts: Path) -> Path:
     return data
 
 
-def lines(found: dict[str, list[Figures]]) -> Iterator[str]:
-    """Yield the medians as a table."""
-    yield "| figure | " + " | ".join(found) + " |\n|---|" + "---|" * len(found)
-    for figure in next(iter(found.values()))[0]:
-        yield f"| {figure} | " + " | ".join(f"{median(rounds, figure):.2f}" for rounds in found.values()) + " |"
-
-
-def median(rounds: list[Figures], figure: str) -> float:
-    """Return the median of a figure over the rounds."""
-    return statistics.median(each[figure] for each in rounds)
-
-
 def main() -> int:
-    """Measure, print and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="load" if is_quick() else "load,fresh,kill,demo,memory")
-    parser.add_argument(QUICK, action="store_true", help="a load and memory alone, and no figures kept")
-    add_before(parser)
+    """Measure and print."""
+    parser = parser_of(__doc__, rounds=3)
+    parser.add_argument("--only", default="load,memory" if is_quick() else "load,fresh,kill,demo,memory")
     options = parser.parse_args()
-    states = checkouts(options.before)
-    found: dict[str, list[Figures]] = {name: [] for name in states}
+    states, only = checkouts(options.before), options.only.split(",")
     with tempfile.TemporaryDirectory(prefix="start-") as folder:
         made = compiled(Path(folder))
-        for _, name in in_turn(list(states), 1 if is_quick() else options.rounds):
-            found[name].append(measure(name, states[name], made, options.only.split(",")))
-            print(name, json.dumps(found[name][-1]), flush=True)
-    print(*lines(found), sep="\n")
-    machine: Any = read_machine().model_dump(mode="json")
-    keep("start", {"machine": machine} | {name: rounds[0] | _medians(rounds) for name, rounds in found.items()})
+        measure_in_turn(list(states), options.rounds, lambda name: measure(name, states[name], *made, only))
     return 0
-
-
-def _medians(rounds: list[Figures]) -> Figures:
-    return {figure: median(rounds, figure) for figure in rounds[0]}
 
 
 if __name__ == "__main__":

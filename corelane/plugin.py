@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
 
-    from api.console.nav import ConsolePages
+    from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
@@ -57,11 +57,11 @@ class Plugin:
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
 
-    def console(self) -> "ConsolePages | None":
-        """Return its pages of the console."""
+    def console(self) -> object:
+        """Return its pages of the console, as the plugin that shows the console describes them; None without any."""
         return None
 
-    def body_bounds(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+    def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
         """Return the most bytes of a request's body and the setting that says so, by paths where that is not core's."""
         return {}
 
@@ -71,6 +71,14 @@ class Plugin:
         ``name`` is that of the field. A URL that no plugin sees to is refused.
         """
         return False
+
+    def sections(self, state: "AppState") -> "Iterable[Section]":
+        """Return its pages that know callers in a way of their own."""
+        return ()
+
+    def addresses(self, settings: "Settings") -> Mapping[str, str]:
+        """Return the paths that `corelane serve` shows once it is ready, by their names."""
+        return {}
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""

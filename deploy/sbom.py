@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 
 #: Files of other people that stand in the repository.
-SHIPPED = ("api/docs/static/*", "api/console/static/vendor/*", "models/*/*")
+SHIPPED = ("api/docs/static/*", "corelane/plugins/console/pages/static/vendor/*", "models/*/*")
 
 Place = tuple[str, tuple[str, ...]]
 

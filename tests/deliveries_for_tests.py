@@ -51,7 +51,7 @@ class Deliveries:
         async def run() -> str:
             link = AsyncLink(self.settings.redis_url)
             try:
-                return (await WebhookSecrets([link], owner).add(overlap_s, is_rotation=False)).secret
+                return (await WebhookSecrets(link, owner).add(overlap_s, is_rotation=False)).secret
             finally:
                 await link.close()
 

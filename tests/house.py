@@ -1,4 +1,4 @@
-"""Measure the house: lines of each part beside its goal, arrows and circles between modules, lengths of functions.
+"""Measure the house: lines of each part beside its goal, arrows and circles between modules, names, functions.
 
 ``make house`` prints the table. ``make check`` runs it too: it fails where a figure is above its limit. Limits only go
 down; a figure that fell far below its limit says so, and the limit follows it in the same change.
@@ -48,6 +48,9 @@ ARROWS: Mapping[str, int] = {"corelane": 80, "api": 36, "workers": 10, "compile"
 
 #: Most circles between modules: groups of modules that import each other.
 CIRCLES = 8
+
+#: Most names of classes that are defined more than once.
+CLASSES = 42
 
 #: Most lines of a function.
 FUNCTION = 138
@@ -145,23 +148,29 @@ def graph_rows() -> Iterator[Row]:
     yield Row("circles between modules", len(found), CIRCLES)
 
 
-def longest_function() -> Row:
-    """Return the length of the longest function, by the name of it."""
-    found = [
-        (node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.name}")
-        for path in sources(*(ROOT / name for name in PACKAGES))
-        if path.suffix == ".py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
-    ]
-    length, name = max(found)
-    sys.stdout.write(f"longest function: {name}\n")
-    return Row("lines of a function", length, FUNCTION)
+def code_rows() -> Iterator[Row]:
+    """Yield the length of the longest function and the number of class names that are no one's own; print both."""
+    functions, classes = list[tuple[int, str]](), defaultdict[str, list[str]](list)
+    for path in sources(*(ROOT / name for name in PACKAGES)):
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                functions.append((node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.name}"))
+            elif isinstance(node, ast.ClassDef):
+                classes[node.name].append(str(path.relative_to(ROOT)))
+    shared = {name: places for name, places in sorted(classes.items()) if len(places) > 1}
+    for name, places in shared.items():
+        sys.stdout.write(f"class {name}: {', '.join(places)}\n")
+    length, longest = max(functions)
+    sys.stdout.write(f"longest function: {longest}\n")
+    yield Row("class names defined more than once", len(shared), CLASSES)
+    yield Row("lines of a function", length, FUNCTION)
 
 
 def main() -> int:
     """Print the table; return 1 where a figure is above its limit."""
-    rows = [*line_rows(), *graph_rows(), longest_function()]
+    rows = [*line_rows(), *graph_rows(), *code_rows()]
     sys.stdout.write(f"{'':<42}{'today':>8}{'limit':>9}\n" + "".join(f"{row}\n" for row in rows))
     return int(any(row.is_above for row in rows))
 

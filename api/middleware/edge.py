@@ -8,7 +8,7 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from traceback import clear_frames
@@ -23,11 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import CALLER, NDJSON, PAGE, PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
-from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, own_cookies, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
+from api.middleware.sections import Section, is_below, own_cookies
 from api.middleware.unread_body import send_while_unread
 from api.middleware.wrong_keys import WrongKeys
 from corelane.domain import api_keys
@@ -38,7 +38,6 @@ from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, 
 from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
-from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.jobs.owners import Owners
 
@@ -47,7 +46,7 @@ MOST_DIGITS = 18
 
 #: Paths that never need a key: probes, and the page that documents the API.
 OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
-METRICS, PAGE_FILES = "/metrics", ("/docs/", STATIC)
+METRICS, PAGE_FILES = "/metrics", "/docs/"
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -171,24 +170,22 @@ class Guards(Protocol):
     keys: KeyCache
     owners: Owners
     rate_limiter: RateLimiter
+    #: Most bytes of a body by path, and the setting that says so, for paths that differ from the others.
+    body_limits: Mapping[str, tuple[int, str]]
 
 
 class InnerLayer:
     """The layer in front of the routes: answers 401, 403, 413 or 429, or lets a request through with its caller."""
 
-    def __init__(self, app: ASGIApp, guards: Guards, console: ConsoleDoor, refuse_page: Refuse) -> None:
-        """``refuse_page`` answers a request for a page of the console with an error."""
+    def __init__(self, app: ASGIApp, guards: Guards, sections: Sequence[Section] = ()) -> None:
         self._app = app
-        self._console = console
-        self._refuse_page = refuse_page
+        self._sections = sections
+        self._body_limits = guards.body_limits
         self._settings = settings = guards.settings
         self._keys = guards.keys
         self._owners = guards.owners
         self._rates = guards.rate_limiter
         self._wrong_keys = WrongKeys()
-        self._body_bounds = {
-            path: bound for plugin in installed() for path, bound in plugin.body_bounds(settings).items()
-        }
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -198,12 +195,12 @@ class InnerLayer:
             return
         send, error = sink, None
         headers = read_headers(scope)
-        on_console = scope["path"].startswith(CONSOLE) and scope["path"][len(CONSOLE) :][:1] in ("", "/")
-        if not self._is_open(scope["path"]):
+        section = next((each for each in self._sections if is_below(scope["path"], each.prefix)), None)
+        if not (self._is_open(scope["path"]) or (section and section.is_open(scope["path"]))):
             secret = given_key(headers)
-            session = session_of(headers) if on_console and not secret else ""
-            if on_console and self._settings.requires_keys and not secret:
-                caller, error = await self._identify_session(session, scope["path"])
+            session = section.session_of(headers) if section and not secret else ""
+            if section and self._settings.requires_keys and not secret:
+                caller, error = await self._identify_session(section, session, scope["path"])
             else:
                 caller, error = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
             if (secret or session) and isinstance(error, Unauthorized):
@@ -224,7 +221,7 @@ class InnerLayer:
         if error is None and declared.isdigit() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
             error = too_large(*most)
         if error is not None:
-            await (self._refuse_page if on_console else refuse)(scope, source, send, error)
+            await (section.refuse if section else refuse)(scope, source, send, error)
             return
         received, is_whole, timeout_s = 0, False, self._settings.body_timeout_s
 
@@ -264,22 +261,21 @@ class InnerLayer:
             return None, error
         return Caller(owner, ALL_SCOPES), None
 
-    async def _identify_session(self, session: str, path: str) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller behind a session of the console, or the error; the sign-in page needs neither."""
-        if path == SIGN_IN:
-            return None, None
+    async def _identify_session(
+        self, section: Section, session: str, path: str
+    ) -> tuple[Caller | None, CorelaneError | None]:
+        """Return the caller behind a session, or the error; a sign-in page needs neither."""
         try:
-            key = await self._console.find(session)
+            return await section.identify(session, path), None
         except CorelaneError as error:
             return None, error
-        return Caller(key.owner, key.scopes, key.name), None
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the most bytes of a body, and the setting that says so."""
         settings = self._settings
         if content_type(headers) == NDJSON:
             return settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        return self._body_bounds.get(path, (settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"))
+        return self._body_limits.get(path) or (settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
 
 
 def with_edge(

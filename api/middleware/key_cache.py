@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Protocol
 
 from corelane.domain.api_keys import KEY_FORM, Key, key_digest
 from corelane.errors import Unauthorized, Unavailable
@@ -24,13 +23,6 @@ POLL_S = 2.0
 MOST_KEYS = 10_000
 
 DAY_S = 24 * 3600
-
-
-class KeyFinder(Protocol):
-    """Finds keys by their secrets."""
-
-    async def find(self, secret: str) -> Key:
-        """Return the active key; raise Unauthorized."""
 
 
 class KeyCache:

@@ -26,7 +26,7 @@ async def get_secrets(
     """Return the secrets of the caller, or of the owner whom the request names."""
     if owner is not None and not OWNER_FORM.fullmatch(owner):
         raise InvalidInput("an owner has 1 to 64 letters, digits, `.`, `_` and `-`")
-    return WebhookSecrets([state.link], state.jobs.owner_meant(caller, owner))
+    return WebhookSecrets(state.link, state.jobs.owner_meant(caller, owner))
 
 
 SecretsDep = Annotated[WebhookSecrets, Depends(get_secrets)]

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
+from benchmarks.peers import asking
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.servers.given import Given
 from corelane.cli.redis_server import find_server
-
-SENDERS = "benchmarks.peers.sender"
 
 
 def lit_commands(python: Path, _: Given) -> list[list[str]]:
@@ -47,9 +46,7 @@ LITSERVE = Peer(
     name="litserve",
     title="LitServe",
     package="litserve",
-    licence="Apache-2.0",
-    manner="LitAPI, dynamic batching, one worker a core",
-    sender=f"{SENDERS}:PredictSender",
+    asker=asking.predict,
     commands=lit_commands,
     ready="/health",
     environment="litserve",
@@ -58,9 +55,7 @@ RAY = Peer(
     name="ray-serve",
     title="Ray Serve",
     package="ray",
-    licence="Apache-2.0",
-    manner="`@serve.batch`, one replica a core, RAY_SERVE_THROUGHPUT_OPTIMIZED=1",
-    sender=f"{SENDERS}:PredictSender",
+    asker=asking.predict,
     commands=ray_commands,
     ready="/-/healthz",
     environment="ray",
@@ -72,9 +67,7 @@ BENTOML = Peer(
     name="bentoml",
     title="BentoML",
     package="bentoml",
-    licence="Apache-2.0",
-    manner="adaptive batching, one worker a core",
-    sender=f"{SENDERS}:BentoSender",
+    asker=asking.bento,
     commands=bento_commands,
     ready="/readyz",
     environment="bentoml",
@@ -83,24 +76,18 @@ SAMPLE = Peer(
     name="sample",
     title="FastAPI, the sample's manner",
     package="fastapi hypercorn",
-    licence="MIT",
-    manner="128 tokens, batches of one, the pass in the event loop, one server a core",
-    sender=f"{SENDERS}:SampleSender",
+    asker=asking.sample,
     commands=sample_commands,
     ready="/",
     port_each=True,
-    batches=False,
 )
 CELERY = Peer(
     name="celery",
     title="Celery and transformers",
     package="celery transformers",
-    licence="BSD-3-Clause",
-    manner="a task a question, results in Redis, eager transformers, one process a core",
-    sender=f"{SENDERS}:CelerySender",
+    asker=asking.celery,
     commands=celery_commands,
     scheme="redis",
-    batches=False,
 )
 
 PEERS = (LITSERVE, RAY, BENTOML, SAMPLE, CELERY)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx2
 
+from benchmarks.harness import ROOT, environment
+from benchmarks.peers.asking import Asker
 from benchmarks.peers.servers.given import Given, loaded_folder
-
-ROOT = Path(__file__).parent.parent.parent
 
 #: Where the peers' virtual environments are made.
 ENVIRONMENTS = ROOT / ".corelane" / "peers"
@@ -45,23 +45,20 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Peer:
-    """A way to serve the model. ``commands`` are its processes; ``sender`` is the class that asks it."""
+    """A way to serve the model. ``commands`` are its processes; ``asker`` makes callers of its addresses."""
 
     name: str
     title: str
     package: str
-    licence: str
-    manner: str
-    sender: str
+    asker: Asker
     commands: Callable[[Path, Given], list[list[str]]]
     #: Paths asked by GET until each of its ports answers; none for a peer without HTTP.
     ready: str | None = None
-    #: Whether each of its processes listens on a port of its own, from the first given to it.
+    #: True if each of its processes listens on a port of its own, from the first given to it.
     port_each: bool = False
     scheme: str = "http"
     #: Its folder of virtual environments; None for this process' own.
     environment: str | None = None
-    batches: bool = True
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -70,18 +67,14 @@ class Peer:
         return Path(sys.executable) if self.environment is None else ENVIRONMENTS / self.environment / "bin" / "python"
 
     def is_installed(self) -> bool:
-        """Whether its virtual environment was made."""
+        """Say if its virtual environment was made."""
         return self.python.exists()
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of its package, Python and torch."""
-        code = (
-            "import sys,platform\nfrom importlib.metadata import version\n"
-            "print(platform.python_version(), *map(version, sys.argv[1:]))"
-        )
-        names = [*self.package.split(), "torch"]
-        done = subprocess.run([self.python, "-c", code, *names], capture_output=True, text=True, check=True)
-        return dict(zip(["python", *names], done.stdout.split(), strict=True))
+    def version(self) -> str:
+        """Return the versions of its packages."""
+        code = "import sys\nfrom importlib.metadata import version\nprint(*map(version, sys.argv[1:]), sep=', ')"
+        done = subprocess.run([self.python, "-c", code, *self.package.split()], capture_output=True, check=True)
+        return done.stdout.decode().strip()
 
     def urls(self, given: Given) -> list[str]:
         """Return where it answers."""
@@ -98,8 +91,8 @@ def running(peer: Peer, given: Given) -> Iterator[Callable[[], list[str]]]:
     folder.mkdir(parents=True)
     log = folder / f"{peer.name}.log"
     mark = uuid.uuid4().hex
-    environment = {
-        **os.environ,
+    variables = {
+        **environment(),
         **ENVIRONMENT,
         **given.environment(),
         **peer.variables,
@@ -107,7 +100,7 @@ def running(peer: Peer, given: Given) -> Iterator[Callable[[], list[str]]]:
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder),
         "HOME": str(folder),
-        "PATH": f"{peer.python.parent}:{os.environ['PATH']}",
+        "PATH": f"{peer.python.parent}:{environment()['PATH']}",
     }
     started: list[subprocess.Popen[bytes]] = []
 
@@ -121,7 +114,7 @@ def running(peer: Peer, given: Given) -> Iterator[Callable[[], list[str]]]:
                 process = subprocess.Popen(
                     command,
                     cwd=ROOT,
-                    env=environment,
+                    env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,

@@ -1,6 +1,6 @@
 """Several API processes on one address: each has a listening socket of its own, and the kernel spreads callers.
 
-This process holds all the sockets. So nobody is refused while a process that died is replaced: the callers that the
+This process holds all the sockets. So no caller is refused while a process that died is replaced: the callers that the
 kernel gave to it wait. Everything that processes must know of each other is in Redis.
 """
 
@@ -24,11 +24,10 @@ log = get_logger(__name__)
 #: a core, so the other CPUs are left to the workers.
 CPUS_EACH, MOST_UNASKED = 4, 4
 
-#: A process that was never up is given up after so many deaths: the cause is seldom temporary.
+#: Deaths after which a process that was never up is given up: the cause is seldom temporary.
 FIRST_TRIES = 2
 
-#: A process that was told to stop and did not within the time for its requests has so long before it is killed, in
-#: seconds.
+#: Time between the end of the grace for requests and the kill of a process that does not stop, in seconds.
 KILL_AFTER_S = 2.0
 
 #: Where Linux keeps the limit on the CPU time of a container.
@@ -36,7 +35,7 @@ CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def count_processes(wanted: int | None, cpus: int) -> int:
-    """Return how many API processes to run on so many CPUs."""
+    """Return how many API processes to run on this number of CPUs."""
     return wanted or min(MOST_UNASKED, max(1, cpus // CPUS_EACH))
 
 

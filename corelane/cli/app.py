@@ -2,13 +2,12 @@
 
 import typer
 
+from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
 from corelane.cli.bench import bench
-from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
-from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
@@ -17,17 +16,14 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.owner_secrets import webhook_secret
-from corelane.cli.pauses import list_paused, pause, resume
 from corelane.cli.plan import plan
-from corelane.cli.redis_acl import redis_acl
+from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
-from corelane.cli.steering import list_audit
-from corelane.cli.top import top
 from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
+from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
 
@@ -51,7 +47,7 @@ def make_cli() -> typer.Typer:
     cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, cells, top, backup, restore):
+    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"cache": cache, "bench": bench, "plan": plan}

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import orjson
 
+from corelane.cli.folders import create_private
 from corelane.errors import SetupError
 
 #: The format of archives that are written; a newer one is refused.
@@ -59,7 +60,7 @@ def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, An
     """
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with _told(target), os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with _explaining(target), create_private(aside) as file:
             with tarfile.open(fileobj=file, mode="w") as tar:
                 digests = dict(_add(tar, name, content) for name, content in entries if not _is_gone(content))
                 manifest = {"format": FORMAT, **about, "files": digests}
@@ -107,7 +108,7 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     found: dict[str, tuple[int, str]] = {}
     manifest = None
     try:
-        with _told(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with _explaining(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 content = tar.extractfile(member) if member.isreg() else None
                 if content is None or manifest is not None:
@@ -163,7 +164,7 @@ def _write(path: Path, content: IO[bytes], modified_s: float) -> tuple[int, str]
     for parent in reversed(path.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     summed, size = Summed(content), 0
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with create_private(path) as file:
         while piece := summed.read(PIECE_BYTES):
             size += file.write(piece)
     os.utime(path, (modified_s, modified_s))
@@ -175,7 +176,7 @@ def _damaged(archive: Path, why: str) -> SetupError:
 
 
 @contextmanager
-def _told(place: Path) -> Iterator[None]:
+def _explaining(place: Path) -> Iterator[None]:
     """Say in a sentence why a place cannot be written."""
     try:
         yield

@@ -143,7 +143,7 @@ def check(result: Result) -> None:
 
 
 def give_up(client: "Client", job: Job, console: Console) -> None:
-    """Cancel a job that nobody waits for any more, or say how to."""
+    """Cancel a job whose caller has left, or say how to."""
     try:
         client.cancel(job.id)
     except CorelaneError:

@@ -9,11 +9,12 @@ exit code 2 if any result failed. ``-`` is standard input or output.
 
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from os import fstat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -22,21 +23,21 @@ from rich.console import Console
 
 from corelane.cli.batch_progress import Meter, count_ahead, count_lines, following
 from corelane.cli.by_reference import answer_by_reference, as_url
-from corelane.cli.csv_lines import number_rows, read_output_rows, write_header, write_row
 from corelane.cli.dry_run import DryRunOption, describe, forecast_questions, unanswered
-from corelane.cli.jsonl import (
+from corelane.cli.options import AnswerOptions, PriorityOption
+from corelane.cli.output import error_console, print_one
+from corelane.cli.question_lines import (
+    CSV,
+    JSON_LINES,
+    LineFormat,
     NumberedLine,
     OutputState,
     answer_lines,
-    number_lines,
     read_line,
     read_output,
     refuse_others,
     skip_answered,
-    write_line,
 )
-from corelane.cli.options import AnswerOptions, PriorityOption
-from corelane.cli.output import error_console, print_one
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import LONG_PATIENCE_S, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.usage import show_cost
@@ -51,20 +52,6 @@ if TYPE_CHECKING:
 
 #: Standard input or output, where a file is asked for.
 STANDARD = Path("-")
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How questions are read and results written."""
-
-    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
-    read_output: Callable[[Iterable[bytes]], OutputState]
-    header: bytes
-    write: Callable[[dict[str, Any]], bytes]
-
-
-JSON_LINES = Format(number_lines, read_output, b"", write_line)
-CSV = Format(number_rows, read_output_rows, write_header(), write_row)
 
 
 def batch(
@@ -138,7 +125,7 @@ def batch(
         raise typer.Exit(2)
 
 
-def format_of(path: Path, as_csv: bool) -> Format:
+def format_of(path: Path, as_csv: bool) -> LineFormat:
     """Return how a file is read or written: CSV by its name, or because that is asked for."""
     return CSV if as_csv or path.suffix.lower() == ".csv" else JSON_LINES
 
@@ -178,8 +165,8 @@ class BulkRun:
     api_key: str | None = field(repr=False)
     parts: "JobParts"
     jobs: int
-    questions: Format
-    format: Format
+    questions: LineFormat
+    format: LineFormat
     output: Path | None
     overwrite: bool
     console: Console
@@ -194,7 +181,7 @@ class BulkRun:
         raw_lines = refuse_others(self.questions.number(source))
         kept = OutputState()
         if self.output is not None and not self.overwrite:
-            kept = self.format.read_output(sink)
+            kept = read_output(sink, self.format)
         run = open_run(self.output, self._asks(), kept.lines, overwrite=self.overwrite)
         again = skip_answered(raw_lines, kept, run.lines)
         if self.output is not None:
@@ -211,7 +198,7 @@ class BulkRun:
             self._write(chain(again, raw_lines), sink, kept, run, meter)
             sink.flush()
         except (KeyboardInterrupt, CorelaneError, OSError):
-            self._say(self._stopped(kept.lines, run.name, state))
+            self._say(self._stopped(self._count_written(sink, kept), run.name, state))
             raise
         elapsed_s = time.monotonic() - started
         if self.as_json:
@@ -226,7 +213,7 @@ class BulkRun:
         kept = OutputState()
         if self.output is not None and self.output.exists() and not self.overwrite:
             with self.output.open("rb") as before:
-                kept = self.format.read_output(before)
+                kept = read_output(before, self.format)
         lines = unanswered(map(read_line, refuse_others(self.questions.number(source))), kept)
         found, bad = forecast_questions(self.client, lines, self.parts)
         print_one(found, self.as_json, describe)
@@ -259,9 +246,17 @@ class BulkRun:
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
                         text = self.format.write(plain)
+                        kept.add(plain, len(text))
                         sink.write(text)
                         sink.flush()
-                        kept.add(plain, len(text))
+
+    def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
+        """Return how many lines the output has: the last one that was counted may not have been written."""
+        if self.output is None:
+            return kept.lines
+        with suppress(OSError):
+            sink.flush()
+        return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
     def _ask(
         self,
@@ -291,7 +286,7 @@ class BulkRun:
         )
 
     def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
-        """Return what is done, what goes on without this command, and how to resume or stop it."""
+        """Return what is done, which jobs continue at the service, and how to resume or stop them."""
         said = [f"stopped: {count_lines(lines)} answered"]
         if self.output is not None:
             said.append("  to resume: run the same command again, without --overwrite")

@@ -1,7 +1,7 @@
-"""How far ``corelane batch`` is: lines done in all jobs under way, the rate of this run, and the time left.
+"""The progress of ``corelane batch``: lines done in all jobs in flight, the rate of this run, and the time left.
 
-A line is done once the service is done with it, though its result may not be written yet: results are read in the order
-of the lines. What an earlier run did counts as done, and not for the rate.
+A line is done once the service has finished it, though its result may not be written yet: results are read in the order
+of the lines. Lines of an earlier run count as done, and not for the rate.
 """
 
 import stat
@@ -22,7 +22,7 @@ from corelane.cli.waiting import reporting
 if TYPE_CHECKING:
     from corelane.client.bulk import BulkState
 
-#: Time between two looks at the jobs under way for the bar, in seconds; and that over which the rate is taken.
+#: Time between two looks at the jobs in flight for the bar, in seconds; and that over which the rate is taken.
 LOOK_S, RATE_S = 1.0, 60.0
 
 #: Width of the bar, in columns: all of its line fits 80.
@@ -33,7 +33,7 @@ BAR_CHARS = 20
 class Meter:
     """The lines of one run: ``before`` are those that the output held when it began, ``at`` those read by now.
 
-    ``is_resumed`` if an earlier run may have asked some of the jobs under way.
+    ``is_resumed`` if an earlier run may have asked some of the jobs in flight.
     """
 
     state: "BulkState"
@@ -70,7 +70,7 @@ class Meter:
         return max(0, mine - then) / (now - at) if now > at else 0.0
 
     def describe(self) -> tuple[str, str]:
-        """Return the lines done, of how many, and the rate with the time left where that can be told."""
+        """Return the lines done, of how many, and the rate, with the time left where it is known."""
         done, rate = self.done, self.rate()
         lines = count_lines(done) if self.total is None else f"{done:,} of {count_lines(self.total)}"
         left = "" if self.total is None or not rate else f" · {show_left((self.total - done) / rate)} left"

@@ -1,8 +1,8 @@
-"""What a backup takes of a data folder, each part as it was at one moment.
+"""The files of a data folder that a backup takes, each as it was at one moment.
 
-While a service works, its own Redis holds writes back for a moment, begins a snapshot, and lets them go on. In that
-moment every file of jobs gets a second name, a hard link, so that it stays although the service deletes it. A job names
-its file once that is whole, so every file that the snapshot names has been there. Nothing is copied in that moment.
+While a service works, its own Redis holds writes back for a moment and begins a snapshot. In that moment every file of
+jobs gets a second name, a hard link, so that it stays although the service deletes it. A job names its file once that
+is whole, so every file that the snapshot names has been there. Nothing is copied in that moment.
 """
 
 import os
@@ -32,10 +32,10 @@ BASE, LISTED = "appendonly.aof.1.base.rdb", b"file appendonly.aof.1.base.rdb seq
 #: The folder of second names, beside the files; the snapshot, beside Redis' own files.
 ASIDE, SNAPSHOT = ".backup", "backup.rdb"
 
-#: Redis lets writes go on after this time, whatever becomes of this process, in milliseconds.
+#: Redis lets writes pass after this time, even if this process is killed, in milliseconds.
 PAUSE_MS = 10_000
 
-#: Redis is asked so often whether it is done, in seconds.
+#: Time between two looks whether Redis is done, in seconds.
 POLL_S = 0.05
 
 #: Times that a snapshot is begun: Redis may rewrite its own file just then.
@@ -44,7 +44,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a service keeps its data; ``redis_url`` is that of its own Redis, while that runs."""
+    """The folders of a service's data; ``redis_url`` is that of its own Redis, while that runs."""
 
     data: Path
     files: Path

@@ -1,4 +1,4 @@
-"""How a function becomes a command: where its arguments come from, and what its errors become.
+"""Functions as commands: their arguments are options, and their errors exit codes.
 
 A parameter marked with ``Made`` is made of options that several commands share, such as the client of a service.
 """

@@ -24,7 +24,7 @@ from corelane.artifacts.manifest import (
     find_artifact,
     model_name,
 )
-from corelane.cli.errors import exit_on_error, require
+from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
@@ -127,67 +127,66 @@ def compile_model(
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        served_as = name or model_name(model)
-        if if_missing and (known := compiled(settings, served_as, target, cpu_kind)) is not None:
-            if as_json:
-                print_line(essentials(known))
-            return
-        require("compile", "torch", "transformers", "tokenizers")
-        from compile.neuron.options import NeuronOptions
-
-        options = NeuronOptions(
-            auto_cast=auto_cast,
-            auto_cast_type=auto_cast_type,
-            optlevel=optlevel,
-            model_type=model_type,
-            compiler_args=compiler_args,
-            pipeline_cores=pipeline_cores,
-            cores=cores,
-            cpu_backend=cpu_backend,
-            report=coverage,
-            jobs=jobs,
-            cache=cache,
-            python=neuron_python or python_for(target, settings),
-        )
-        writable_folder(settings.artifact_root)
-        eval_set = None if questions is None else read_eval_set(questions)
-        with interrupted_by_sigterm(), show_progress() as report:
-
-            def make() -> Artifact:
-                # Imported here: what is kept needs no torch.
-                from compile.build import build
-
-                return build(
-                    model,
-                    settings=settings,
-                    target=target,
-                    buckets=buckets,
-                    dtype=dtype,
-                    name=name,
-                    neuron=options,
-                    eval_set=eval_set,
-                    format=format,
-                    cpu_kind=cpu_kind,
-                    report=report,
-                )
-
-            if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
-                from compile.once import compile_once
-
-                given = {"buckets": buckets, "dtype": dtype, "format": format}
-                artifact = compile_once(model, served_as, settings, given, make)
-            else:
-                artifact = make()
+    settings = read_settings(data_dir=data)
+    served_as = name or model_name(model)
+    if if_missing and (known := compiled(settings, served_as, target, cpu_kind)) is not None:
         if as_json:
-            print_line(essentials(artifact))
-            return
-        console = Console(highlight=False, soft_wrap=True)
-        show_artifact(artifact, console)
-        console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
-        if coverage and artifact.manifest.coverage is not None:
-            show_coverage(artifact.manifest.coverage, console)
+            print_line(essentials(known))
+        return
+    require("compile", "torch", "transformers", "tokenizers")
+    from compile.neuron.options import NeuronOptions
+
+    options = NeuronOptions(
+        auto_cast=auto_cast,
+        auto_cast_type=auto_cast_type,
+        optlevel=optlevel,
+        model_type=model_type,
+        compiler_args=compiler_args,
+        pipeline_cores=pipeline_cores,
+        cores=cores,
+        cpu_backend=cpu_backend,
+        report=coverage,
+        jobs=jobs,
+        cache=cache,
+        python=neuron_python or python_for(target, settings),
+    )
+    writable_folder(settings.artifact_root)
+    eval_set = None if questions is None else read_eval_set(questions)
+    with interrupted_by_sigterm(), show_progress() as report:
+
+        def make() -> Artifact:
+            # Imported here: what is kept needs no torch.
+            from compile.build import build
+
+            return build(
+                model,
+                settings=settings,
+                target=target,
+                buckets=buckets,
+                dtype=dtype,
+                name=name,
+                neuron=options,
+                eval_set=eval_set,
+                format=format,
+                cpu_kind=cpu_kind,
+                report=report,
+            )
+
+        if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+            from compile.once import compile_once
+
+            given = {"buckets": buckets, "dtype": dtype, "format": format}
+            artifact = compile_once(model, served_as, settings, given, make)
+        else:
+            artifact = make()
+    if as_json:
+        print_line(essentials(artifact))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    show_artifact(artifact, console)
+    console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
+    if coverage and artifact.manifest.coverage is not None:
+        show_coverage(artifact.manifest.coverage, console)
 
 
 def verify(
@@ -198,17 +197,16 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        require("neuron", "torch", "tokenizers")
-        from compile.neuron.on_device import verify_on_device
+    settings = read_settings(data_dir=data)
+    require("neuron", "torch", "tokenizers")
+    from compile.neuron.on_device import verify_on_device
 
-        with interrupted_by_sigterm(), show_progress() as report:
-            artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
-        if as_json:
-            print_line(essentials(artifact))
-        else:
-            show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+    with interrupted_by_sigterm(), show_progress() as report:
+        artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
+    if as_json:
+        print_line(essentials(artifact))
+    else:
+        show_artifact(artifact, Console(highlight=False, soft_wrap=True))
 
 
 def python_for(target: str, settings: Settings) -> str:
@@ -242,11 +240,6 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
     return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
 
 
-def is_compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> bool:
-    """Tell whether there is an undamaged artifact of this name, or one of exactly this kind of CPU."""
-    return compiled(settings, name, target, cpu_kind) is not None
-
-
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
     from compile.model.evaluation import EvalSet
@@ -277,8 +270,8 @@ ESSENTIALS = set(Manifest.model_fields) - {"schema_version", "source_digest", "c
 def essentials(artifact: Artifact) -> dict[str, Any]:
     """Return an artifact for a program: most of its manifest, and its folder."""
     manifest = artifact.manifest
-    told = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
-    return told | manifest.model_dump(mode="json", include=ESSENTIALS)
+    shown = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
+    return shown | manifest.model_dump(mode="json", include=ESSENTIALS)
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:

@@ -15,7 +15,7 @@ from corelane.artifacts.compiling import compiling
 from corelane.artifacts.instructions import THIS_CPU, host_kind
 from corelane.artifacts.manifest import model_name
 from corelane.artifacts.remote import RemoteRoot
-from corelane.cli.compile import is_compiled
+from corelane.cli.compile import compiled
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
 from corelane.errors import CorelaneError, LoadFailed, SetupError
@@ -30,7 +30,7 @@ async def with_default_model(settings: Settings, supervisor: Supervisor, start: 
     """
     name = model_name(settings.model)
     # One for this CPU beside it is an improvement alone: without it the service starts too.
-    serves = settings.target == "null" or is_compiled(settings, name, settings.target)
+    serves = settings.target == "null" or compiled(settings, name, settings.target) is not None
     if (serves and not lacks_its_own(settings, name)) or await asyncio.to_thread(_is_at_hand, settings, name, serves):
         await start()
         return
@@ -58,7 +58,7 @@ def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
     is_local = (settings.models_dir / settings.model).is_dir() or Path(settings.model).is_dir()
     if serves or settings.target != "cpu" or not is_local:
         return False
-    # The compiler tells what is wrong with a model that is not found.
+    # The compiler says what is wrong with a model that is not found.
     with suppress(CorelaneError, OSError):
         return take_kept(settings.model, name, settings, PLAIN) is not None
     return False
@@ -94,11 +94,11 @@ def lacks_its_own(settings: Settings, name: str) -> bool:
     """Return whether the settings want an artifact for this kind of CPU, and there is none."""
     if settings.target != "cpu" or not settings.compile_per_cpu or not host_kind():
         return False
-    return not is_compiled(settings, name, settings.target, THIS_CPU)
+    return compiled(settings, name, settings.target, THIS_CPU) is None
 
 
 def _is_remote(settings: Settings, name: str) -> bool:
-    """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
+    """Return whether workers find the model at the remote root, or can say why they do not reach it."""
     try:
         url = str(settings.artifacts_url)
         return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None

@@ -24,14 +24,12 @@ from rich.text import Text
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name, outgrown
-from corelane.cli.checks import Check
+from corelane.cli.checks import PROBE_TIMEOUT_S, DoctorCheck, check_redis, check_replicas, check_storage
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.keys import running_redis
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
-from corelane.cli.redis_checks import PROBE_TIMEOUT_S, check_redis, check_replicas
 from corelane.cli.service import JsonOption
-from corelane.cli.storage_check import examine_storage
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -74,11 +72,8 @@ def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     settings = read_settings(data_dir=data)
     if "redis_url" not in settings.model_fields_set and (running := running_redis(settings.data_dir)):
         settings = settings.model_copy(update={"redis_url": running})
-    if settings.cells is not None:
-        settings = next(iter(settings.of_cells().values()))
     with Console(stderr=True).status("checking …"):
         checks = [check(settings) for check in CHECKS]
-        checks += [check_cells(settings)] if settings.cells is not None else []
     is_fit = all(check.state != "fail" for check in checks)
     if as_json:
         print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
@@ -88,7 +83,7 @@ def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def render(checks: list[Check]) -> Table:
+def render(checks: list[DoctorCheck]) -> Table:
     """Return the checks for readers, each with its advice below."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
@@ -103,27 +98,27 @@ def render(checks: list[Check]) -> Table:
     return table
 
 
-def check_python(_: Settings) -> Check:
+def check_python(_: Settings) -> DoctorCheck:
     """Report the interpreter."""
     found = ".".join(str(part) for part in sys.version_info[:3])
-    return Check("Python", "ok", f"{found} ({sys.executable})")
+    return DoctorCheck("Python", "ok", f"{found} ({sys.executable})")
 
 
-def check_names(_: Settings) -> Check:
+def check_names(_: Settings) -> DoctorCheck:
     """Find variables that resemble settings and have no effect."""
     return judge_names(unknown_names())
 
 
-def judge_names(unknown: list[UnknownName]) -> Check:
+def judge_names(unknown: list[UnknownName]) -> DoctorCheck:
     """Warn of mistyped names; fail where one was meant to protect the service."""
     if not unknown:
-        return Check("settings", "ok", "no variable is mistyped")
+        return DoctorCheck("settings", "ok", "no variable is mistyped")
     found = f"without effect: {', '.join(each.name for each in unknown)}"
     advice = "\n→ ".join(each.sentence for each in unknown)
-    return Check("settings", "fail" if any(each.guards for each in unknown) else "warn", found, advice)
+    return DoctorCheck("settings", "fail" if any(each.guards for each in unknown) else "warn", found, advice)
 
 
-def check_torch(_: Settings, code: str = TORCH_PROBE) -> Check:
+def check_torch(_: Settings, code: str = TORCH_PROBE) -> DoctorCheck:
     """Find out which number format torch multiplies faster; ``code`` prints its version and a ratio as JSON."""
     import json
     import subprocess
@@ -132,55 +127,59 @@ def check_torch(_: Settings, code: str = TORCH_PROBE) -> Check:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return Check("torch", "fail", f"not imported within {TORCH_TIMEOUT_S} s", "try `python -c 'import torch'`")
+        return DoctorCheck(
+            "torch", "fail", f"not imported within {TORCH_TIMEOUT_S} s", "try `python -c 'import torch'`"
+        )
     if done.returncode:
         return judge_torch_failure(done.returncode, done.stderr)
     version, ratio = json.loads(done.stdout)
     return judge_torch(version, ratio)
 
 
-def judge_torch(version: str, ratio: float) -> Check:
+def judge_torch(version: str, ratio: float) -> DoctorCheck:
     """Name the faster format; ``ratio`` is the speed of bf16 over that of fp32."""
     faster = "bf16" if ratio > 1 else "fp32"
     found = f"{version}; bf16 multiplies {ratio:.1f} times as fast as fp32: {faster} suits this CPU"
-    return Check("torch", "ok", found)
+    return DoctorCheck("torch", "ok", found)
 
 
-def judge_torch_failure(returncode: int, stderr: str) -> Check:
+def judge_torch_failure(returncode: int, stderr: str) -> DoctorCheck:
     """Fail with the last line of torch's error."""
     last = (stderr.strip().splitlines() or [f"ended with status {returncode}"])[-1]
-    return Check("torch", "fail", last, f"run `{install_command('worker')}`")
+    return DoctorCheck("torch", "fail", last, f"run `{install_command('worker')}`")
 
 
-def check_cores(settings: Settings) -> Check:
+def check_cores(settings: Settings) -> DoctorCheck:
     """Count the cores of the target: CPUs that this process may use, or Neuron cores."""
     if settings.target in CHIPS:
         return _check_neuron(settings)
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     found = f"{allowed} CPU cores" + (f" of {present} may be used" if allowed < present else "")
     if allowed < 2:
-        return Check("cores", "warn", found, "the worker shares its core with the API and Redis; two are better")
-    return Check("cores", "ok", found)
+        return DoctorCheck("cores", "warn", found, "the worker shares its core with the API and Redis; two are better")
+    return DoctorCheck("cores", "ok", found)
 
 
-def _check_neuron(settings: Settings) -> Check:
+def _check_neuron(settings: Settings) -> DoctorCheck:
     try:
         slots = core_slots(settings)
     except SetupError as error:
-        return Check("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
+        return DoctorCheck("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
     if settings.target == "inf1" and shutil.which(settings.neuron_python) is None:
         advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/04-targets.md"
-        return Check("cores", "fail", f"{settings.neuron_python}, in which cores of inf1 run, is not here", advice)
+        return DoctorCheck(
+            "cores", "fail", f"{settings.neuron_python}, in which cores of inf1 run, is not here", advice
+        )
     visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
     found = f"{len(slots)} workers, on Neuron cores {visible}"
     if find_tool("neuron-monitor") is None:
         advice = f"install aws-neuronx-tools, which has neuron-monitor, or put it on PATH or in {TOOLS}"
-        return Check("cores", "warn", f"{found}; their utilisation and memory will not be known", advice)
-    return Check("cores", "ok", found)
+        return DoctorCheck("cores", "warn", f"{found}; their utilisation and memory will not be known", advice)
+    return DoctorCheck("cores", "ok", found)
 
 
-def check_service(settings: Settings) -> Check:
-    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that nobody does."""
+def check_service(settings: Settings) -> DoctorCheck:
+    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that is not done."""
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.troubles import find_troubles
@@ -189,60 +188,46 @@ def check_service(settings: Settings) -> Check:
         troubles = link.read(find_troubles)
         link.close()
     except (ImportError, Unavailable, ValueError):
-        return Check("service", "ok", "no Redis to ask")
+        return DoctorCheck("service", "ok", "no Redis to ask")
     return judge_troubles(troubles)
 
 
-def judge_troubles(troubles: Sequence[Trouble]) -> Check:
+def judge_troubles(troubles: Sequence[Trouble]) -> DoctorCheck:
     """Warn of everything that an operator should see to."""
     if not troubles:
-        return Check("service", "ok", "webhooks, sweeps, feeding and batches are on time, and nothing is in trouble")
+        return DoctorCheck(
+            "service", "ok", "webhooks, sweeps, feeding and batches are on time, and nothing is in trouble"
+        )
     found = "\n".join(f"{trouble.part}: {trouble.text}" for trouble in troubles)
-    return Check("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
+    return DoctorCheck("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
 
 
-def check_cells(settings: Settings) -> Check:
-    """Check that every cell answers and has the same keys."""
-    from corelane.cli.cells import look
-    from corelane.store.cell_keys import CellKeys
-    from corelane.store.link.blocking import Link
-
-    every = settings.of_cells()
-    away = [name for name, each in every.items() if look(each, is_draining=False)["problem"]]
-    if away:
-        found = f"{', '.join(away)} of {', '.join(every)} do not answer: their jobs wait there"
-        return Check("cells", "fail", found, "`corelane cells` says why")
-    if CellKeys({name: Link(each.redis_url, PROBE_TIMEOUT_S) for name, each in every.items()}).differing():
-        return Check("cells", "warn", "they do not have the same keys", "run `corelane keys sync`")
-    return Check("cells", "ok", f"{', '.join(every)} answer and have the same keys")
-
-
-def check_api_port(settings: Settings) -> Check:
+def check_api_port(settings: Settings) -> DoctorCheck:
     """Check that the API's port is free or Corelane's."""
     find = partial(find_corelane, settings.api_key)
     return judge_port("API port", settings.host, settings.port, "CORELANE_PORT", find)
 
 
-def check_flower_port(settings: Settings) -> Check:
+def check_flower_port(settings: Settings) -> DoctorCheck:
     """Check that Flower's port is free or Flower's."""
     return judge_port("Flower port", settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT", find_flower)
 
 
-def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> Check:
+def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> DoctorCheck:
     """Warn if another program has the port, since ``serve`` then takes the next one, or ends if it was given.
 
     ``find`` names the part of Corelane that answers at an address, or nothing, and what to do about it.
     """
     if port == 0 or port_is_free(host, port):
-        return Check(name, "ok", f"{port} is free" if port else "any that is free")
+        return DoctorCheck(name, "ok", f"{port} is free" if port else "any that is free")
     found, advice = find(local_url(host, port))
     if found:
-        return Check(name, "warn" if advice else "ok", f"{port}: {found}", advice)
+        return DoctorCheck(name, "warn" if advice else "ok", f"{port}: {found}", advice)
     advice = (
         f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` ends on a busy port that was given, "
         "and takes the next free one otherwise"
     )
-    return Check(name, "warn", f"{port} is in use by something else", advice)
+    return DoctorCheck(name, "warn", f"{port} is in use by something else", advice)
 
 
 def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
@@ -276,7 +261,7 @@ def find_flower(url: str) -> tuple[str, str]:
     return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
 
 
-def check_disk(settings: Settings) -> Check:
+def check_disk(settings: Settings) -> DoctorCheck:
     """Check the free space for the data folder, and the right to write it."""
     folder = settings.data_dir.resolve()
     existing = nearest_existing(folder)
@@ -284,18 +269,18 @@ def check_disk(settings: Settings) -> Check:
     return judge_disk(folder, shutil.disk_usage(existing).free, can_write)
 
 
-def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
+def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> DoctorCheck:
     """Warn if there is little space; fail if the folder cannot be written."""
     found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
     other = "choose another folder with --data or CORELANE_DATA_DIR"
     if not is_writable:
-        return Check("disk", "fail", f"{folder} cannot be written", other)
+        return DoctorCheck("disk", "fail", f"{folder} cannot be written", other)
     if free_bytes < WANTED_DISK_BYTES:
-        return Check("disk", "warn", found, f"free 2 GiB, or {other}")
-    return Check("disk", "ok", found)
+        return DoctorCheck("disk", "warn", found, f"free 2 GiB, or {other}")
+    return DoctorCheck("disk", "ok", found)
 
 
-def check_artifact(settings: Settings) -> Check:
+def check_artifact(settings: Settings) -> DoctorCheck:
     """Check whether the default model is compiled, and whether its scores are probabilities."""
     try:
         kind = host_kind(settings.cpu_kind)
@@ -303,38 +288,38 @@ def check_artifact(settings: Settings) -> Check:
     except ArtifactRefused:
         found = f"{settings.model} is not compiled for {settings.target} yet below {settings.artifact_root}"
         advice = "`corelane serve` compiles it at its first start, `corelane compile` now; --data names another folder"
-        return Check("model", "warn", found, advice)
+        return DoctorCheck("model", "warn", found, advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     if manifest.format == "openvino" and find_spec("openvino") is None:
         found += ", for OpenVINO, which is not installed"
-        return Check("model", "fail", found, f"run `{install_command('openvino')}`")
+        return DoctorCheck("model", "fail", found, f"run `{install_command('openvino')}`")
     try:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
-        return Check("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
+        return DoctorCheck("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
     how = "not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
     if calibration is not None:
         how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
     if missing := missing_instructions(manifest):
         lacks = f"{found}; chosen on a CPU with {', '.join(missing)}, which this one lacks"
-        return Check("model", "warn", f"{lacks}; {how}", COMPILE_HERE)
+        return DoctorCheck("model", "warn", f"{lacks}; {how}", COMPILE_HERE)
     if outgrown(manifest, kind):
         found += f", chosen on {manifest.cpu_kind}: for this CPU, {kind}, another dtype may be faster"
-        return Check("model", "ok", f"{found} (`corelane compile {settings.model} --cpu-kind this`); {how}")
-    return Check("model", "ok", f"{found}; {how}")
+        return DoctorCheck("model", "ok", f"{found} (`corelane compile {settings.model} --cpu-kind this`); {how}")
+    return DoctorCheck("model", "ok", f"{found}; {how}")
 
 
-def check_openvino(_: Settings) -> Check:
+def check_openvino(_: Settings) -> DoctorCheck:
     """Report the optional library of the other format for CPUs."""
     try:
-        return Check("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
+        return DoctorCheck("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
     except PackageNotFoundError:
         found = f"not installed; `{install_command('openvino')}` lets `corelane compile --questions` try its int8"
-        return Check("OpenVINO", "ok", found)
+        return DoctorCheck("OpenVINO", "ok", found)
 
 
-CHECKS: tuple[Callable[[Settings], Check], ...] = (
+CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
     check_python,
     check_names,
     check_torch,
@@ -345,7 +330,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_api_port,
     check_flower_port,
     check_disk,
-    lambda settings: Check("files", *examine_storage(settings)),
+    check_storage,
     check_artifact,
     check_openvino,
 )

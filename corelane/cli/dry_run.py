@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corelane.cli.jsonl import OutputState, QuestionLine
 from corelane.cli.output import short_time
+from corelane.cli.question_lines import OutputState, QuestionLine
 from corelane.cli.usage import show_cost
 from corelane.domain.job_forecast import BatchForecast, JobForecast, WorkForecast
 from corelane.domain.jobs import Item

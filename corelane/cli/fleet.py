@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.output import print_line, print_list
+from corelane.cli.output import print_list, print_sentence
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.placement import MOST_REPLACED
 from corelane.errors import InvalidInput, LoadFailed, NotReady
@@ -79,9 +79,9 @@ def load(
     placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
     if wait and not lazy:
         held = _until_loaded(client, placed, core, wait, manifest)
-        _tell(as_json, placed, f"{placed['version']} is ready on {', '.join(held)}", ready_on=held)
+        print_sentence(placed | {"ready_on": held}, as_json, f"{placed['version']} is ready on {', '.join(held)}")
     else:
-        _tell(as_json, placed, f"{placed['version']} is wanted; `corelane cores` shows the progress")
+        print_sentence(placed, as_json, f"{placed['version']} is wanted; `corelane cores` shows the progress")
 
 
 @models.command()
@@ -97,9 +97,9 @@ def reload(
     placed = client.reload_model(version, core, manifest_sha256=manifest)
     if wait:
         held = _until_reloaded(client, placed, core, wait)
-        _tell(as_json, placed, f"{version} is loaded again on {', '.join(held)}", ready_on=held)
+        print_sentence(placed | {"ready_on": held}, as_json, f"{version} is loaded again on {', '.join(held)}")
     else:
-        _tell(as_json, placed, f"{version} will be loaded again; `corelane cores` shows the progress")
+        print_sentence(placed, as_json, f"{version} will be loaded again; `corelane cores` shows the progress")
 
 
 @models.command()
@@ -114,14 +114,14 @@ def unload(
     """Drain a version and unload it from a core, or from all."""
     placed = client.unload_model(version, core, force=force)
     if not wait:
-        _tell(as_json, placed, f"{version} will be unloaded; `corelane cores` shows the progress")
+        print_sentence(placed, as_json, f"{version} will be unloaded; `corelane cores` shows the progress")
         return
     deadline = time.monotonic() + wait
     while _states(_living(client, core), version):
         if time.monotonic() > deadline:
             raise NotReady(f"{version} still has work after {wait:g} s; it is unloaded once its last job is final")
         time.sleep(POLL_S)
-    _tell(as_json, placed, f"{version} is unloaded from {core}")
+    print_sentence(placed, as_json, f"{version} is unloaded from {core}")
 
 
 @models.command()
@@ -143,15 +143,7 @@ def alias(
         found = next((each for each in client.aliases() if each["alias"] == name), nothing)
     total = sum(found["weights"].values())
     shares = [f"{version} ({weight / total:.0%})" for version, weight in found["weights"].items()]
-    _tell(as_json, found, f"{name} means {', '.join(shares) or 'nothing'}")
-
-
-def _tell(as_json: bool, found: Mapping[str, Any], sentence: str, **more: object) -> None:
-    """Print an answer of the service, with the outcome, as JSON; or a sentence."""
-    if as_json:
-        print_line({**found, **more})
-    else:
-        typer.echo(sentence)
+    print_sentence(found, as_json, f"{name} means {', '.join(shares) or 'nothing'}")
 
 
 def read_weights(versions: Sequence[str]) -> dict[str, float]:

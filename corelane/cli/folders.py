@@ -2,10 +2,11 @@
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -76,6 +77,11 @@ def writable_folder(folder: Path) -> Path:
     except OSError as error:
         raise SetupError(f"{folder} cannot be written: {error.strerror}; name another folder with --data") from None
     return folder
+
+
+def create_private(path: Path) -> IO[bytes]:
+    """Open a new file that this user of the machine alone can read; raise FileExistsError if there is one."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.metrics.signs import Question, judge, read_signs
+from corelane.metrics.liveness import Question, judge, read_liveness
 from corelane.settings import Settings, read_settings
 
 #: What was found, and what is wrong with it, if anything.
@@ -20,7 +20,7 @@ Finding = tuple[dict[str, Any], str | None]
 def health(
     startup: Annotated[bool, typer.Option("--startup", help="Whether it has started: its models are loaded.")] = False,
     ready: Annotated[bool, typer.Option("--ready", help="Whether it does its work now.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nobody else.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nothing else.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.
@@ -45,8 +45,8 @@ def health(
 
 
 def _answer(question: Question, settings: Settings) -> Finding:
-    """Answer by the signs of life; a container without any may be an API's, which answers for itself."""
-    signs = [] if settings.health_dir is None else read_signs(settings.health_dir)
+    """Answer by the liveness files; a container without any may be an API's, which answers for itself."""
+    signs = [] if settings.health_dir is None else read_liveness(settings.health_dir)
     if not signs and settings.core is None:
         return _ask_api(question, settings)
     if settings.health_dir is None:
@@ -60,14 +60,10 @@ def _ask_api(question: Question, settings: Settings) -> Finding:
 
         with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:
             return {"api": client.base_url}, None if client.ready() else "the API is not ready"
-    is_up = asyncio.run(_is_up(settings.port))
+    from corelane.cli.own_fleet import answers_http
+
+    is_up = asyncio.run(answers_http("127.0.0.1", settings.port))
     return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not answer"
-
-
-async def _is_up(port: int) -> bool:
-    from corelane.cli.probes import http_probe
-
-    return await http_probe("127.0.0.1", port)(0)
 
 
 def _ask_redis(core: Core, settings: Settings) -> Finding:

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from corelane.cli.admin import DryRunOption, FilterOptions, list_failed_items, run_bulk
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
-from corelane.cli.steering import DryRunOption, FilterOptions, list_failed_items, run_bulk
 from corelane.cli.usage import describe_usage
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction

@@ -6,9 +6,8 @@ address, where any other Redis may listen. A running service notices changes wit
 
 import json
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, running_service
 from corelane.cli.output import error_console, make_table, print_table
-from corelane.cli.redis_users import operator_url, told_of_password
+from corelane.cli.redis_users import operator_url, warn_of_password
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Caller, Key, Scope, key_digest, scope_names
 from corelane.domain.audit import AuditAction
@@ -29,7 +28,6 @@ from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
     from corelane.store.api_keys import ApiKeyStore
-    from corelane.store.cell_keys import CellKeys
     from corelane.store.link.blocking import Link
 
 #: Longest name of a key.
@@ -44,7 +42,7 @@ RedisOption = Annotated[
     str | None,
     typer.Option(
         help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given.",
-        callback=told_of_password,
+        callback=warn_of_password,
     ),
 ]
 
@@ -58,9 +56,8 @@ class FoundRedis:
     url: str
     is_named: bool
     link: "Link"
-    #: Every cell by its name, where there are several; then ``link`` leads to the first.
-    cells: Mapping[str, "Link"] = field(default_factory=dict)
-    draining: tuple[str, ...] = ()
+    #: The service whose Redis it is, where that has not noted its own.
+    cell: str
 
     def is_corelane(self) -> bool:
         """Return whether a Corelane has used it: there are cores, models, placements or API keys."""
@@ -69,18 +66,11 @@ class FoundRedis:
         return bool(self.link("EXISTS", keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS))
 
     @property
-    def keys(self) -> "ApiKeyStore | CellKeys":
+    def keys(self) -> "ApiKeyStore":
         """The API keys it holds."""
         from corelane.store.api_keys import ApiKeyStore
 
-        return self.cell_keys or ApiKeyStore(self.link)
-
-    @property
-    def cell_keys(self) -> "CellKeys | None":
-        """The API keys of all cells; None where there is one cell."""
-        from corelane.store.cell_keys import CellKeys
-
-        return CellKeys(self.cells, self.draining) if self.cells else None
+        return ApiKeyStore(self.link)
 
 
 def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
@@ -89,17 +79,13 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
     from corelane.store.link.blocking import Link
 
     settings = read_settings(redis_url=redis, data_dir=data)
-    if redis is None and settings.cells is not None:
-        cells = {name: Link(each.redis_url) for name, each in settings.of_cells().items()}
-        first = next(iter(settings.of_cells().values()))
-        return FoundRedis(first.redis_url, True, cells[first.cell], cells, settings.draining_cells)
     is_named = "redis_url" in settings.model_fields_set
     url = settings.redis_url
     if not is_named and (running := running_redis(settings.data_dir)):
         url, is_named = running, True
         if "***" in url:
             raise SetupError(f"the service on {settings.data_dir} uses the Redis at {url}: give its URL with --redis")
-    return FoundRedis(url, is_named, Link(url))
+    return FoundRedis(url, is_named, Link(url), settings.cell)
 
 
 def running_redis(folder: Path) -> str | None:
@@ -122,9 +108,6 @@ def create(
         str | None, typer.Option(help="Whose jobs it sees: keys of one owner see the same. A new owner if not given.")
     ] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
-    cell: Annotated[
-        str | None, typer.Option(help="The cell of a new owner; where least work waits if not given.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it, once: only its digest is kept. The key alone goes to standard output."""
@@ -134,20 +117,13 @@ def create(
         raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
     expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
     check_is_corelane(found)
-    scopes = scope or [Scope.SUBMIT, Scope.READ]
-    if (every := found.cell_keys) is not None:
-        key, secret = every.create(name, scopes, owner, expires_ms, cell)
-    elif cell is not None:
-        raise InvalidInput("--cell is for a service of several cells: set CORELANE_CELLS")
-    else:
-        key, secret = found.keys.create(name, scopes, owner, expires_ms)
+    key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms, found.cell)
     note(found, AuditAction.KEY_CREATE, key)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
     until = "" if key.expires_ms is None else f", until {iso_time(key.expires_ms)}"
     about = f"{key.id}, {key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}{until}"
-    about += f", cell {key.cells[0]}" if key.cells else ""
     error_console().print(f"{about}\nStore it now, it is not shown again:")
     typer.echo(secret)
 
@@ -201,7 +177,7 @@ def note(found: FoundRedis, action: AuditAction, key: Key) -> None:
         found.link.read(lambda link: write_line(link, OPERATOR, action, key.id, detail))
 
 
-def find_id(store: "ApiKeyStore | CellKeys", text: str) -> str:
+def find_id(store: "ApiKeyStore", text: str) -> str:
     """Return the id of a key that is given by its id or as itself; raise InvalidInput for anything else."""
     if is_id("key", text):
         return text
@@ -222,7 +198,7 @@ def describe(key: Key) -> dict[str, Any]:
         "last_used_on": key.used or None,
         "expires_at": None if key.expires_ms is None else iso_time(key.expires_ms),
         "revoked_at": None if key.revoked_ms is None else iso_time(key.revoked_ms),
-    } | ({"cells": list(key.cells)} if key.cells else {})
+    }
 
 
 def check_is_corelane(found: FoundRedis) -> None:

@@ -1,4 +1,4 @@
-"""How questions are answered, as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
+"""The options of a job as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
 
 from enum import StrEnum
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""How commands print: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
+"""The output of commands: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
 
 A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """
@@ -56,6 +56,14 @@ def print_one(value: Any, as_json: bool, describe: Callable[[Any], Mapping[str, 
         print_line(value)
     else:
         print_fields(describe(value))
+
+
+def print_sentence(value: Any, as_json: bool, sentence: str) -> None:
+    """Print a model or plain data as a line of JSON, or for readers a sentence about it."""
+    if as_json:
+        print_line(value)
+    else:
+        typer.echo(sentence)
 
 
 def print_list(

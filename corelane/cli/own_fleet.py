@@ -1,18 +1,21 @@
-"""The parts that `corelane serve` starts: Redis, then workers and API, then keeper, deliveries and Flower.
+"""The parts that `corelane serve` runs on one host: Redis, then workers and API, then keeper, deliveries and Flower.
 
-A host runs those that its roles ask for. The worker of one core is started by ``start_worker``, and stopped by
-``Supervisor.end``.
+A host runs those that its roles ask for. It is ready once its cores are up, its API answers and its other parts run.
+The worker of one core is started by ``start_worker``, and stopped by ``Supervisor.end``.
 """
 
 import asyncio
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from socket import socket
 
 from corelane.cli.parts import FleetPart
-from corelane.cli.ports import PortClaim
-from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
+from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
 from corelane.cli.roles import (
@@ -20,19 +23,23 @@ from corelane.cli.roles import (
     deliveries_argv,
     flower_argv,
     flower_env,
+    flower_password,
     keeper_argv,
     worker_argv,
     worker_env,
 )
-from corelane.cli.serve_ports import ServicePorts
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import CoreSlot, core_slots
-from corelane.errors import SetupError, Unavailable
-from corelane.settings import Settings
+from corelane.errors import CorelaneError, SetupError, Unavailable
+from corelane.settings import Settings, is_loopback
 from corelane.settings.rules import without_password
+from corelane.store import keys
+
+#: The port of a Redis that is started here, or the next free one.
+REDIS_PORT = 6379
 
 #: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
@@ -49,127 +56,268 @@ DELIVERIES_GRACE_S = 5
 #: Failures of Redis or the API at the start before the service gives up: they are seldom temporary.
 NEEDED_TRIES = 2
 
+#: The parts of one machine are ready well within this, with their models loaded, in seconds.
+READY_S = 300
+
+#: A part that is up answers a probe within this, in seconds; and an API whether it is ready, which asks Redis.
+PROBE_TIMEOUT_S, READY_TIMEOUT_S = 2, 5
+
+#: Time between two looks at Redis or at the cores, in seconds.
+LOOK_S = 0.2
+
 #: The command that becomes one process of the fleet.
 CORELANE = (sys.executable, "-m", "corelane")
 
+#: The prefixes of the names of parts, in the order in which they are stopped.
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
 
-async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Settings:
-    """Return settings with the URL of a Redis started here, on the claimed port, once it answers.
+@dataclass(slots=True)
+class OwnFleet:
+    """The parts of this host: their settings, which change as ports are taken, and the ports.
 
-    The claim must be held until the service ends. While this Redis is relaunched its port is free: another service that
-    started then would take it, and the parts of this one would use the other's Redis.
+    The API's port is held from the start, those of Redis and Flower are claimed. A claim must be held until the service
+    ends: while a part is relaunched its port is free, and another service that started then would take it.
     """
-    folder = settings.data_dir / "redis"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
-    binary = await asyncio.to_thread(choose_server, folder, find_servers())
-    port = claim.choose()
-    address = f"redis://127.0.0.1:{port}/0"
-    password_file = settings.data_dir / PASSWORD_FILE
-    password = secrets.token_urlsafe(PASSWORD_BYTES)
-    users = write_users(folder, keep_password(password_file), password)
-    supervisor.note(redis=address, redis_password_file=str(password_file.resolve()))
-    url = with_user(address, SERVICE, password)
-    redis = FleetPart(
-        "redis",
-        server_argv(binary.path, folder, port, users),
-        settings.environment(),
-        first_tries=NEEDED_TRIES,
-        is_up=redis_probe(url),
-        comment=partial(comment_on, folder=folder),
-    )
-    await supervisor.start(redis)
-    await _until_redis(url, supervisor, REDIS_S, settings.cell)
-    if not supervisor.is_over:
-        note_writer(folder, binary.server)
-        supervisor.say(f"{binary.server} keeps its data in {folder}")
-    return settings.model_copy(update={"redis_url": url})
 
+    settings: Settings
+    supervisor: Supervisor
+    roles: frozenset[str]
+    redis_port: PortClaim = field(default_factory=lambda: PortClaim("127.0.0.1", REDIS_PORT, "--redis"))
+    api_socket: socket | None = None
+    flower_port: PortClaim | None = None
+    flower_password: str = field(default="", repr=False)
 
-async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
-    """Wait for the Redis that was given; raise SetupError if it does not answer."""
-    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S, settings.cell)
-    supervisor.note(redis=without_password(settings.redis_url))
+    def take_ports(self) -> None:
+        """Hold the API's port and claim Flower's; raise SetupError if one that was given is busy."""
+        settings, supervisor = self.settings, self.supervisor
+        if "api" in self.roles:
+            self.api_socket = hold_port(settings.host, settings.port, is_given="port" in settings.model_fields_set)
+            port = int(self.api_socket.getsockname()[1])
+            if settings.port not in (0, port):
+                supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
+            if settings.requires_keys:
+                supervisor.say("the API requires a key (CORELANE_AUTH)")
+            elif not is_loopback(settings.host):
+                said = f"the API listens on {settings.host} and requires no key (CORELANE_AUTH=off)"
+                supervisor.say(f"{said}: put a proxy in front of it", "warning")
+            supervisor.note(api=local_url(settings.host, port))
+            self._change(port=port)
+        if "flower" in self.roles:
+            is_given = "flower_port" in settings.model_fields_set
+            self.flower_port = PortClaim(settings.flower_host, settings.flower_port, "--flower-port", is_given=is_given)
+            self.flower_password = flower_password(settings)
+            self._choose_flower_port(self.flower_port)
 
+    def close(self) -> None:
+        """Refuse callers from now on."""
+        if self.api_socket is not None:
+            self.api_socket.close()
 
-async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
-    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or of
-    another cell.
-    """
-    from redis.exceptions import RedisError
+    async def start_redis(self) -> None:
+        """Start a Redis and have the settings lead to it, once it answers."""
+        settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
+        folder = settings.data_dir / "redis"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
+        binary = await asyncio.to_thread(choose_server, folder, find_servers())
+        password_file = settings.data_dir / PASSWORD_FILE
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        users = write_users(folder, keep_password(password_file), password)
 
-    from corelane.store.link.blocking import Link
-    from corelane.store.schema import require_schema
+        def address() -> str:
+            return f"redis://127.0.0.1:{claim.port}/0"
 
-    reason = ""
-    for _ in range(seconds * 5):
-        try:
-            link = Link(url, timeout_s=2)
-            await asyncio.to_thread(link, "PING")
-            await asyncio.to_thread(require_schema, link, cell)
+        def url() -> str:
+            return with_user(address(), SERVICE, password)
+
+        def argv() -> Sequence[str]:
+            # Another program may have taken the port since it was chosen. Later all parts know the port.
+            if not redis.history.was_ever_up:
+                claim.choose()
+            supervisor.note(redis=address(), redis_password_file=str(password_file.resolve()))
+            return server_argv(binary.path, folder, claim.port, users)
+
+        async def is_up(_: int) -> bool:
+            return await _ask_redis(url(), "PING") is not None
+
+        redis = FleetPart(
+            "redis",
+            argv,
+            settings.environment(),
+            first_tries=NEEDED_TRIES,
+            is_up=is_up,
+            comment=partial(comment_on, folder=folder),
+        )
+        await supervisor.start(redis)
+        await self._until_redis(url, REDIS_S, is_own=True)
+        if not supervisor.is_over:
+            note_writer(folder, binary.server)
+            supervisor.say(f"{binary.server} keeps its data in {folder}")
+        self._change(redis_url=url())
+
+    async def find_redis(self) -> None:
+        """Wait for the Redis that was given; raise SetupError if it does not answer."""
+        await self._until_redis(lambda: self.settings.redis_url, GIVEN_REDIS_S)
+        self.supervisor.note(redis=without_password(self.settings.redis_url))
+
+    async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
+        """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or
+        of another service.
+        """
+        from redis.exceptions import RedisError
+
+        from corelane.store.link.blocking import Link
+        from corelane.store.schema import require_schema
+
+        reason = ""
+        for _ in range(int(seconds / LOOK_S)):
+            try:
+                link = Link(url(), timeout_s=2)
+                await asyncio.to_thread(link, "PING")
+                await asyncio.to_thread(require_schema, link, self.settings.cell)
+                return
+            except Unavailable as error:
+                reason = error.detail
+            except RedisError as error:
+                reason = f"it refuses: {error}"
+                # On our own port another server may listen until ours has chosen the next one.
+                if not is_own:
+                    raise SetupError(f"Redis at {without_password(url())} refuses: {error}") from None
+            if await self.supervisor.wait(LOOK_S):
+                return
+        raise SetupError(f"no Redis at {without_password(url())}: {reason}")
+
+    async def start_first(self) -> None:
+        """Start what the first answer takes, of the roles: the workers and the API."""
+        settings = self.settings
+        if "worker" in self.roles and not await self._start_workers():
             return
-        except Unavailable as error:
-            reason = error.detail
-        except RedisError as error:
-            raise SetupError(f"Redis at {without_password(url)} refuses: {error}") from None
-        if await supervisor.wait(0.2):
+        if self.api_socket is None:
             return
-    raise SetupError(f"no Redis at {without_password(url)}: {reason}")
+        fd = self.api_socket.fileno()
+        api = FleetPart(
+            "api",
+            [*CORELANE, "api", "--fd", str(fd)],
+            settings.environment(core=None),
+            grace_s=15,
+            first_tries=NEEDED_TRIES,
+            is_up=lambda _: answers_http(reachable(settings.host), settings.port),
+            fds=(fd,),
+        )
+        await self.supervisor.start(api)
 
+    async def start_others(self) -> None:
+        """Start the keeper, the deliveries and Flower, those of them that are among the roles."""
+        settings, start = self.settings, self.supervisor.start
+        env = settings.environment(core=None)
+        if "keeper" in self.roles:
+            await start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
+        if "deliveries" in self.roles:
+            grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
+            argv = deliveries_argv(settings.core_host)
+            await start(FleetPart("deliveries", argv, env, needed=False, grace_s=grace_s))
+        if (claim := self.flower_port) is not None:
+            flower = FleetPart(
+                "flower",
+                lambda: flower_argv(self._choose_flower_port(claim)),
+                flower_env(settings, self.flower_password),
+                needed=False,
+                is_up=lambda _: answers_http(reachable(settings.flower_host), claim.port),
+            )
+            await start(flower)
 
-async def start_first(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
-    """Start what the first answer takes, of these roles: the workers and the API."""
-    if "worker" in roles and not await _start_workers(settings, supervisor):
-        return
-    if ports.api is None:
-        return
-    api = FleetPart(
-        "api",
-        [*CORELANE, "api", "--fd", str(ports.api.fileno())],
-        settings.environment(core=None),
-        grace_s=15,
-        first_tries=NEEDED_TRIES,
-        is_up=http_probe(reachable(settings.host), settings.port),
-        fds=(ports.api.fileno(),),
-    )
-    await supervisor.start(api)
+    async def until_ready(self) -> None:
+        """Wait until this host does what its roles ask, or the service ends; end it if that can never be.
 
+        With workers every core of this host is up or out of service, of those that come and go by load as many as there
+        must be; and the API beside them would answer a question, or has a core started for it. An API without workers
+        answers; whether a question does depends on other hosts. Other parts run.
+        """
+        if "worker" in self.roles:
+            await self._until_cores()
+            return
+        names = ("api",) if "api" in self.roles else ()
 
-async def start_others(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
-    """Start the keeper, the deliveries and Flower, those of them that are among these roles."""
-    env = settings.environment(core=None)
-    if "keeper" in roles:
-        await supervisor.start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
-    if "deliveries" in roles:
-        grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
-        argv = deliveries_argv(settings.core_host)
-        await supervisor.start(FleetPart("deliveries", argv, env, needed=False, grace_s=grace_s))
-    if ports.flower is not None:
-        argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
-        up = flower_probe(settings.flower_host, ports.flower)
-        flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False, is_up=up)
-        await supervisor.start(flower)
+        async def all_up() -> bool:
+            return self.supervisor.all_up(names)
 
+        await self._until(all_up)
 
-async def _start_workers(settings: Settings, supervisor: Supervisor) -> bool:
-    """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
-    least, _ = core_range(settings)
-    for place, slot in enumerate(core_slots(settings)[:least]):
-        # Workers of one device that start at the same moment may find each other's cores busy.
-        if place and await supervisor.wait(stagger_s(settings)):
+    async def _until_cores(self) -> None:
+        from corelane.store.fleet import Fleet
+        from corelane.store.link.link import AsyncLink
+
+        settings, supervisor = self.settings, self.supervisor
+        names = [str(Core(settings.core_host, slot.index)) for slot in core_slots(settings)[: settings.cores]]
+        least, _ = core_range(settings)
+        waiting: list[str] = []
+        # The cores are read from Redis: the API would ask for a key, and may be on another host.
+        link = AsyncLink(settings.redis_url)
+        fleet = Fleet(link)
+
+        async def is_ready() -> bool:
+            with suppress(Unavailable):
+                cores = await fleet.reports(names)
+                states = [core.get("state") for core in cores]
+                waiting[:] = [core["reasons"] for core in cores if core.get("state") == "waiting"]
+                out = states.count("out_of_service")
+                up = sum(state in ("idle", "busy") for state in states)
+                if (up or not least) and up + out >= least:
+                    return "api" not in self.roles or await asyncio.to_thread(_api_is_ready, settings)
+                if "failed" in states:
+                    supervisor.fail("a core could not load its model; the reason is shown above")
+                elif least and out >= len(names):
+                    supervisor.fail("every core is out of service; the reasons are shown above")
             return False
-        await start_worker(settings, supervisor, slot)
-    return True
+
+        await self._until(is_ready, lambda: "".join(f"; {reason}" for reason in waiting))
+        await link.close()
+
+    async def _until(self, is_ready: Callable[[], Awaitable[bool]], about: Callable[[], str] = str) -> None:
+        """Look until it is ready; fail after READY_S, with what ``about`` adds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        while not self.supervisor.is_over and not await is_ready():
+            if loop.time() > deadline:
+                self.supervisor.fail(f"not ready after {READY_S} s{about()}")
+            await self.supervisor.wait(LOOK_S)
+
+    async def _start_workers(self) -> bool:
+        """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
+        least, _ = core_range(self.settings)
+        for place, slot in enumerate(core_slots(self.settings)[:least]):
+            # Workers of one device that start at the same moment may find each other's cores busy.
+            if place and await self.supervisor.wait(stagger_s(self.settings)):
+                return False
+            await start_worker(self.settings, self.supervisor, slot)
+        return True
+
+    def _choose_flower_port(self, claim: PortClaim) -> Settings:
+        """Return settings with a free port for Flower: another one if its port was taken since it was chosen."""
+        before = claim.port or self.settings.flower_port
+        if (port := claim.choose()) != before and before:
+            self.supervisor.say(f"port {before} is busy: Flower listens on {port}", "warning")
+        self.supervisor.note(flower=local_url(self.settings.flower_host, port))
+        self._change(flower_port=port)
+        return self.settings
+
+    def _change(self, **changes: object) -> None:
+        self.settings = self.settings.model_copy(update=changes)
 
 
 async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlot) -> None:
     """Start the worker of one core, and relaunch it whenever it dies."""
     core = Core(settings.core_host, slot.index)
-    up, env = core_probe(settings.redis_url, core), worker_env(settings, slot)
+
+    async def is_up(pid: int) -> bool:
+        """Return whether a child of this worker has reported the core, in any state."""
+        child = await _ask_redis(settings.redis_url, "HGET", keys.core(core), "pid")
+        return child is not None and parent_of(int(child)) == pid
+
     # Not by way of `corelane worker`, which would import the commands first: 0.6 s.
-    part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=up, cpus=slot.cpus)
+    env = worker_env(settings, slot)
+    part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=is_up, cpus=slot.cpus)
     await supervisor.start(part)
 
 
@@ -178,26 +326,54 @@ def worker_part(slot: CoreSlot) -> str:
     return f"core{slot.index}"
 
 
-def _flower_argv(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Sequence[str]:
-    """Return Flower's command, on another port if its port was taken between the choice and now."""
-    before = claim.port
-    if (port := claim.choose()) != before:
-        supervisor.say(f"port {before} is busy: Flower listens on {port}", "warning")
-        supervisor.note(flower=local_url(settings.flower_host, port))
-    return flower_argv(settings.model_copy(update={"flower_port": port}))
-
-
-def flower_probe(host: str, claim: PortClaim) -> Probe:
-    """Return a probe: Flower answers, on the port that it has now."""
-
-    async def is_up(pid: int) -> bool:
-        return await http_probe(reachable(host), claim.port)(pid)
-
-    return is_up
-
-
 def stagger_s(settings: Settings) -> float:
     """Return the time between the starts of two workers, in seconds."""
     if settings.stagger_s is not None:
         return settings.stagger_s
     return NEURON_STAGGER_S if settings.target in CHIPS else 0
+
+
+async def answers_http(host: str, port: int) -> bool:
+    """Return whether a server there answers requests, with any status."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                return (await reader.readline()).startswith(b"HTTP/1.1 ")
+            finally:
+                writer.close()
+    return False
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None if there is no such process."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(status.rpartition(")")[2].split()[1])
+
+
+async def _ask_redis(url: str, *command: str) -> bytes | None:
+    """Return Redis' answer; None where there is none."""
+    from redis.exceptions import RedisError
+
+    from corelane.store.link.link import AsyncLink
+
+    link = AsyncLink(url, PROBE_TIMEOUT_S)
+    try:
+        reply = await link(*command)
+        return bytes(reply) if isinstance(reply, bytes) else None if reply is None else str(reply).encode()
+    except (CorelaneError, RedisError):
+        return None
+    finally:
+        await link.close()
+
+
+def _api_is_ready(settings: Settings) -> bool:
+    """Return whether the API of this host says that a question would be answered."""
+    from corelane.client import Client
+
+    with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=READY_TIMEOUT_S) as client:
+        return client.ready()

@@ -25,10 +25,10 @@ PRESUMED_UP_S = 5
 #: lack of memory, and may be temporary.
 MOST_KILLS = 30
 
-#: A part that takes longer to come up is in trouble, in seconds. A core that loads its model reports itself before.
+#: A part that takes longer to come up has an issue, in seconds. A core that loads its model reports itself before.
 SLOW_S = 60
 
-#: A part launched more often than this in so many seconds does not stay up, however long each of its lives was.
+#: Launches, and the seconds they fall into, beyond which a part does not stay up, however long each life was.
 MOST_LAUNCHES, LAUNCHES_S = 5, 600
 
 #: Exit statuses whose cause is outside the part: it was asked to end, or killed.
@@ -39,7 +39,7 @@ OUTSIDE_ENDS = (0, -signal.SIGTERM, -signal.SIGKILL)
 class FleetPart:
     """One process to run: its name, how it starts, how long it may take to stop.
 
-    The service ends when a ``needed`` part is given up; any other is relaunched for ever. ``is_up`` is called with the
+    The service ends when a ``needed`` part is given up; any other is always relaunched. ``is_up`` is called with the
     process id until it returns True. ``first_tries`` is how often a part that was never up may end by itself before it
     is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``, and is pinned
     to ``cpus`` if any are given. ``comment`` returns what to add to a line that the part writes, if anything.
@@ -55,7 +55,7 @@ class FleetPart:
     comment: Callable[[str], str | None] | None = None
     fds: Sequence[int] = ()
     cpus: frozenset[int] = frozenset()
-    #: Whether it is being stopped for good while others go on.
+    #: Whether it is being stopped for good while others continue.
     is_leaving: bool = False
     process: asyncio.subprocess.Process | None = None
     history: "PartHistory" = field(default_factory=lambda: PartHistory())
@@ -71,7 +71,7 @@ class PartHistory:
     began_at: datetime = datetime.min
     was_ever_up: bool = False
     is_up: bool = False
-    #: Exit statuses of the lives in a row that ended in trouble.
+    #: Exit statuses of the lives in a row that ended badly.
     deaths: list[int] = field(default_factory=list)
     #: The last launches, and the exit status of the last life that ended.
     recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
@@ -94,12 +94,12 @@ class PartHistory:
 
     def died(self, status: int, lived_s: float) -> None:
         """Record that the part ended without having been asked to."""
-        is_trouble = not self.is_up or (status not in OUTSIDE_ENDS and lived_s < STABLE_S)
-        self.deaths = [*self.deaths, status] if is_trouble else []
+        is_bad = not self.is_up or (status not in OUTSIDE_ENDS and lived_s < STABLE_S)
+        self.deaths = [*self.deaths, status] if is_bad else []
         self.last_status = status
         self.is_up = False
 
-    def trouble(self, now: datetime) -> str | None:
+    def issue(self, now: datetime) -> str | None:
         """Return what is wrong with the part, or None: it does not stay up, or does not come up."""
         lives_s = (now - self.launched_at).total_seconds()
         recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)

@@ -36,12 +36,8 @@ def port_is_free(host: str, port: int) -> bool:
 
 def free_port(host: str, wanted: int, option: str = "--port") -> int:
     """Return ``wanted`` if it is free, else the next free port; 0 stands for any. It may be taken a moment later."""
-    if wanted:
-        return _first(host, wanted, option, lambda port: port if port_is_free(host, port) else None)
-    check_host(host)
-    with closing(socket.socket(_family(host))) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    with closing(hold_port(host, wanted, option)) as held:
+        return int(held.getsockname()[1])
 
 
 def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:

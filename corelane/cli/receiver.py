@@ -1,4 +1,4 @@
-"""What ``corelane webhooks listen`` runs: verifies each webhook that arrives, prints it and answers 204.
+"""The receiver of ``corelane webhooks listen``: verifies each webhook that arrives, prints it and answers 204.
 
 A webhook that arrives again, with the same ``webhook-id``, gets the same answer and is marked; one with a wrong
 signature is answered 401 and shown with the reason.
@@ -47,7 +47,7 @@ def receive(host: str, port: int, secret: str | None, as_json: bool, count: int 
 
 
 def find_secret(given: str | None) -> str:
-    """Return the secret to verify with; raise SetupError that offers a new one if there is none."""
+    """Return the secret to verify with; if there is none, raise SetupError that offers a new one."""
     settings = read_settings()
     if given is not None:
         return given

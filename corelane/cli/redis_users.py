@@ -1,26 +1,33 @@
-"""The users of the Redis that `corelane serve` starts: no other user of the machine can read or change the queue.
+"""The users of a Redis: those of the one that `corelane serve` starts, and ``corelane redis-acl`` for one of your own.
+
+No other user of the machine can read or change the queue of a Redis that `serve` starts.
 
 The operator is Redis' user ``default``, with every right and a password that is kept in the data folder, where only
 this user of the machine can read it. The service is ``corelane``, with the rights it needs and a new password at every
 start, which its parts get through their environment. The ACL file has digests alone, and keeps lines of other users.
 """
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
+import typer
+
+from corelane.cli.folders import create_private
 from corelane.cli.output import error_console
-from corelane.errors import SetupError
+from corelane.errors import InvalidInput, SetupError
 from corelane.settings.rules import without_password
-from corelane.store.acl import EVERYTHING, Role, rights_of, user_line
+from corelane.store.acl import EVERYTHING, USER_NAME, Role, rights_of, user_line
 
 OPERATOR, SERVICE = "default", "corelane"
 
 #: In the data folder, and in Redis' folder below it.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
+
+#: Redis' own user, whom each connection without a name is. In a file that does not name it, it may do all.
+DEFAULT_OFF = "user default reset off"
 
 #: Random bytes of a password: beyond guessing, although the ACL file has a fast digest of it.
 PASSWORD_BYTES = 32
@@ -29,8 +36,8 @@ PASSWORD_BYTES = 32
 def keep_password(path: Path) -> str:
     """Return the password in a file; make one that this user of the machine alone can read if there is none."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
+        with create_private(path) as file:
+            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
     except FileExistsError:
         pass
     except OSError as error:
@@ -56,8 +63,8 @@ def write_users(folder: Path, operator: str, service: str) -> Path:
     lines += _others(path.read_text().splitlines() if path.exists() else [])
     beside = folder / f"{ACL_FILE}.new"
     beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    with create_private(beside) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
     beside.replace(path)
     return path
 
@@ -74,7 +81,7 @@ def with_user(url: str, user: str, password: str) -> str:
     return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{place}").geturl()
 
 
-def told_of_password(url: str | None) -> str | None:
+def warn_of_password(url: str | None) -> str | None:
     """Return the value of a `--redis` option; say on standard error if it has a password, which `ps` shows to all."""
     if url is not None and without_password(url) != url:
         error_console().print("every user of this machine can see the password in --redis: set CORELANE_REDIS_URL")
@@ -87,3 +94,27 @@ def operator_url(noted: Mapping[str, Any]) -> str | None:
     if not isinstance(url, str):
         return None
     return with_user(url, OPERATOR, read_password(Path(file))) if isinstance(file, str) else url
+
+
+def redis_acl(
+    password_file: Annotated[
+        Path, typer.Option(help="File with the user's password, one line; made, readable by you alone, if missing.")
+    ],
+    role: Annotated[Role, typer.Option(help="What the user is for.")] = Role.SERVICE,
+    user: Annotated[
+        str | None, typer.Option(help="Name of the user; `corelane` or `corelane-ROLE` if not given.")
+    ] = None,
+    database: Annotated[int, typer.Option(min=0, help="Number of the database in the service's URL.")] = 0,
+    add: Annotated[bool, typer.Option("--add", help="The user's line alone, to add it to a file.")] = False,
+) -> None:
+    """Print an ACL file for Redis 7 or newer, or Valkey: one user, and nothing for all others.
+
+    The file has the password's SHA-256 digest. Start Redis with `--aclfile FILE`.
+    """
+    name = user or ("corelane" if role is Role.SERVICE else f"corelane-{role.value}")
+    if not USER_NAME.fullmatch(name) or name == "default":
+        raise InvalidInput("--user takes 1 to 64 letters, digits, `_` and `-`, and not `default`")
+    if not password_file.exists():
+        error_console().print(f"made a password in {password_file}")
+    line = user_line(name, keep_password(password_file), rights_of(role, database))
+    typer.echo(line if add else f"{DEFAULT_OFF}\n{line}")

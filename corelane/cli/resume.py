@@ -1,4 +1,4 @@
-"""What ``corelane batch`` keeps beside an output, in a small file: what its lines were asked with, and where to resume.
+"""The run file that ``corelane batch`` keeps beside an output: the options of its lines, and where to resume.
 
 The output holds the lines that are answered. This file holds the name of the run that asked them, so that jobs which
 the service still works on, or has answered since, are found again and not asked twice; and what they cost. It stays
@@ -51,7 +51,7 @@ class RunFile:
 
     @property
     def cost(self) -> Cost | None:
-        """What the run cost so far, if all of it has a price."""
+        """The cost of the run so far, if all of it has a price."""
         if not self.currency or not self.core_s:
             return None
         return Cost(amount=self.amount, currency=self.currency, per_core_hour=3600 * self.amount / self.core_s)

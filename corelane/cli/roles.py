@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ import typer
 
 from corelane.cli.errors import require
 from corelane.cli.ports import require_port
-from corelane.cli.redis_users import told_of_password
+from corelane.cli.redis_users import warn_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
 from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
@@ -24,6 +25,16 @@ from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from hypercorn.config import Config
+
+#: The extra that brings what a role needs, and the modules that must be there.
+NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "redis": ("api", ("redis",)),
+    "keeper": ("api", ("celery", "redis")),
+    "worker": ("worker", ("celery", "torch", "tokenizers")),
+    "deliveries": ("api", ("celery", "redis", "ssrfguard")),
+    "api": ("api", ("fastapi", "hypercorn", "redis", "celery")),
+    "flower": ("worker", ("celery", "flower")),
+}
 
 #: Longest time that a stop waits for requests in flight, in seconds; clients send longer ones again.
 API_GRACE_S = 10
@@ -39,6 +50,12 @@ FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 900
 ROOT_WARNING = "You're running the worker with superuser privileges"
 
 
+def require_role(role: str) -> None:
+    """Raise SetupError naming the extra to install if a role misses a module."""
+    extra, modules = NEEDS[role]
+    require(extra, *modules)
+
+
 def celery_argv(*arguments: str) -> list[str]:
     """Return a Celery command of this interpreter."""
     return [sys.executable, "-W", f"ignore:{ROOT_WARNING}", "-m", "celery", "--quiet", "-A", "workers.app", *arguments]
@@ -46,25 +63,22 @@ def celery_argv(*arguments: str) -> list[str]:
 
 def worker_argv(core: Core) -> list[str]:
     """Return the command of one core's worker: one child, a queue of its own, heartbeat for Flower, no gossip."""
-    return celery_argv(
-        *("worker", "-n", core.node, "-Q", core.queue, "-c", "1", "-P", "prefork", "-E"),
-        *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),
-    )
+    return _node_argv(core.node, core.queue, "prefork", "-E")
 
 
 def keeper_argv(host: str) -> list[str]:
     """Return the command of the keeper: sweeps, feeding and batches, from loops of its own."""
-    return _threads_argv(f"keeper@{host}", KEEPER_QUEUE)
+    return _node_argv(f"keeper@{host}", KEEPER_QUEUE, "threads")
 
 
 def deliveries_argv(host: str) -> list[str]:
     """Return the command of the webhook sender, a process of its own so that slow receivers hold up nothing else."""
-    return _threads_argv(f"deliveries@{host}", DELIVERY_QUEUE)
+    return _node_argv(f"deliveries@{host}", DELIVERY_QUEUE, "threads")
 
 
-def _threads_argv(node: str, queue: str) -> list[str]:
+def _node_argv(node: str, queue: str, pool: str, *more: str) -> list[str]:
     return celery_argv(
-        *("worker", "-n", node, "-Q", queue, "-P", "threads", "-c", "1"),
+        *("worker", "-n", node, "-Q", queue, "-P", pool, "-c", "1", *more),
         *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),
     )
 
@@ -86,6 +100,12 @@ def flower_argv(settings: Settings) -> list[str]:
     )
 
 
+def flower_password(settings: Settings) -> str:
+    """Return Flower's password: the one that is set, or a new one."""
+    secret = settings.flower_password
+    return secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
+
+
 def flower_env(settings: Settings, password: str) -> dict[str, str]:
     """Return the environment of Flower: the settings, and its own user and password."""
     return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{settings.flower_user}:{password}"}
@@ -94,7 +114,8 @@ def flower_env(settings: Settings, password: str) -> dict[str, str]:
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     """Return the environment of one core's worker.
 
-    It is told how many cores share the host's price, as it sees its own alone. Raise SettingsError for wrong prices.
+    It has the number of cores that share the host's price, as a worker sees its own alone. Raise SettingsError for
+    wrong prices.
     """
     return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
 
@@ -131,7 +152,7 @@ def core_range(settings: Settings) -> tuple[int, int]:
     return least, most
 
 
-RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=told_of_password)]
+RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=warn_of_password)]
 
 
 def api(
@@ -142,7 +163,7 @@ def api(
     ] = None,
 ) -> None:
     """Run the HTTP API alone: in one process, or in several on one address."""
-    require("api", "fastapi", "hypercorn", "redis", "celery")
+    require_role("api")
     settings = read_settings(host=host, port=port)
     from corelane.cli.api_processes import count_processes, usable_cpus
 
@@ -164,7 +185,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     from corelane.log import configure_logging
 
     configure_logging(settings.log_level, settings.log_format)
-    _require_schemas(settings)
+    _require_schema(settings)
     [first] = _api_config(settings, fd).create_sockets().insecure_sockets
     sockets = listen_beside(first, count, BACKLOG)
     env = settings.environment(api_processes=1, port=first.getsockname()[1])
@@ -175,14 +196,13 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     return asyncio.run(run())
 
 
-def _require_schemas(settings: Settings) -> None:
-    """Raise SetupError if a Redis has data that this release does not know."""
+def _require_schema(settings: Settings) -> None:
+    """Raise SetupError if Redis has data that this release does not know, or another service's."""
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
-    for cell in settings.of_cells().values():
-        with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
-            require_schema(link, cell.cell)
+    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
+        require_schema(link, settings.cell)
 
 
 def _api_config(settings: Settings, fd: int | None) -> "Config":
@@ -210,7 +230,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     from api.middleware.open_files import raise_limit
     from api.serve import serve
 
-    _require_schemas(settings)
+    _require_schema(settings)
     raise_limit()
     config = _api_config(settings, fd)
 
@@ -237,7 +257,7 @@ def worker(
     redis: RedisOption = None,
 ) -> None:
     """Run the worker of one core: pinned to it, reading a queue of its own."""
-    require("worker", "celery", "torch", "tokenizers")
+    require_role("worker")
     if (core is None) != only_core:
         raise typer.BadParameter("give --core, or --only-core in a container that has one core")
     settings = read_settings(redis_url=redis)
@@ -249,28 +269,26 @@ def worker(
 
 def keeper(redis: RedisOption = None) -> None:
     """Run the keeper: returns the leases of dead workers, rings forgotten bells, feeds large jobs."""
-    require("api", "celery", "redis")
+    require_role("keeper")
     settings = read_settings(redis_url=redis)
     _become(keeper_argv(settings.core_host), settings.environment(core=None))
 
 
 def deliveries(redis: RedisOption = None) -> None:
     """Run the webhook sender: posts webhooks, with retries for a day. Any number may run."""
-    require("api", "celery", "redis", "ssrfguard")
+    require_role("deliveries")
     settings = read_settings(redis_url=redis)
     _become(deliveries_argv(settings.core_host), settings.environment(core=None))
 
 
 def flower(redis: RedisOption = None) -> None:
     """Run Flower, read-only and behind a password (generated and shown if none is set)."""
-    require("worker", "celery", "flower")
+    require_role("flower")
     settings = read_settings(redis_url=redis)
     require_port(settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT")
+    password = flower_password(settings)
     if settings.flower_password is None:
-        password = secrets.token_urlsafe(12)
         typer.echo(f"Flower's password was generated: user {settings.flower_user}, password {password}")
-    else:
-        password = settings.flower_password.get_secret_value()
     _become(flower_argv(settings), flower_env(settings, password))
 
 

@@ -7,9 +7,10 @@ data on disk.
 """
 
 import asyncio
+import os
 import signal
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -18,17 +19,14 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from corelane.cli.default_model import with_default_model
+from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
-from corelane.cli.own_fleet import STOP_ORDER, find_redis, start_first, start_others, start_redis
-from corelane.cli.redis_users import told_of_password
-from corelane.cli.roles import core_range, sharing_cores
+from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
+from corelane.cli.redis_users import warn_of_password
+from corelane.cli.roles import NEEDS, core_range, require_role, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
-from corelane.cli.serve_ports import ServicePorts, choose_ports
-from corelane.cli.serve_ready import until_ready
-from corelane.cli.serve_roles import check_options, choose_roles, in_order, require_packages
 from corelane.cli.supervisor import Supervisor
-from corelane.cli.telling import tell_troubles
-from corelane.cli.webhook_secret import kept_secret, make_secret
+from corelane.cli.webhook_secrets import kept_secret, make_secret
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
@@ -36,8 +34,26 @@ from corelane.plugin import installed
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
 
+#: The roles, in the order in which they start. ``worker`` stands for the workers of all cores of the host.
+ROLES = ("redis", "keeper", "worker", "deliveries", "api", "flower")
+
+#: The role that each option is about.
+ROLE_OF_OPTION = {
+    "host": "api",
+    "port": "api",
+    "cores": "worker",
+    "min_cores": "worker",
+    "max_cores": "worker",
+    "model": "worker",
+    "flower_port": "flower",
+}
+
 #: Longest time that workers and API come up alone, before the other parts start, in seconds.
 FIRST_S = 10
+
+#: Time between two reports of health issues, in seconds; readers believe one for
+#: ``corelane.store.troubles.BELIEVED_MS``.
+REPORT_S = 3.0
 
 
 def serve(
@@ -53,7 +69,7 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[
         str | None,
-        typer.Option(help="Redis URL; without it a server is found and started.", callback=told_of_password),
+        typer.Option(help="Redis URL; without it a server is found and started.", callback=warn_of_password),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
     flower_port: Annotated[
@@ -106,21 +122,20 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
         loop.add_signal_handler(sign, supervisor.request_stop)
     if "worker" in roles:
         settings = _count_cores(settings)
-    settings = _sign_webhooks(settings, supervisor)
-    with choose_ports(settings, supervisor, roles) as (chosen, ports):
-        try:
-            await _run(chosen, supervisor, ports, roles)
-        except SetupError as error:
-            if not supervisor.has_begun:
-                raise
-            supervisor.fail(error.detail)
-        finally:
-            if ports.api is not None:
-                ports.api.close()
-            if supervisor.has_begun:
-                reason = f" because {supervisor.failure}" if supervisor.failure else ""
-                supervisor.say(f"stopping{reason}: {', '.join(_stopped(roles))}")
-            await supervisor.stop(STOP_ORDER)
+    fleet = OwnFleet(_sign_webhooks(settings, supervisor), supervisor, roles)
+    try:
+        fleet.take_ports()
+        await _run(fleet)
+    except SetupError as error:
+        if not supervisor.has_begun:
+            raise
+        supervisor.fail(error.detail)
+    finally:
+        fleet.close()
+        if supervisor.has_begun:
+            reason = f" because {supervisor.failure}" if supervisor.failure else ""
+            supervisor.say(f"stopping{reason}: {', '.join(_stopped(roles))}")
+        await supervisor.stop(STOP_ORDER)
     return supervisor.failure
 
 
@@ -131,55 +146,124 @@ def _stopped(roles: frozenset[str]) -> list[str]:
     return ["workers" if role == "worker" else role for role in order if role in roles]
 
 
-async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+async def _run(fleet: OwnFleet) -> None:
     """Start everything, announce it, and wait for the end."""
-    if "redis" in roles:
-        settings = await start_redis(settings, supervisor, ports.redis)
-    else:
-        await find_redis(settings, supervisor)
-    start = partial(start_first, settings, supervisor, ports, roles)
-    if "worker" in roles and not supervisor.is_over:
-        await with_default_model(settings, supervisor, start)
-    elif not supervisor.is_over:
-        await start()
+    supervisor, has_workers = fleet.supervisor, "worker" in fleet.roles
+    await (fleet.start_redis() if "redis" in fleet.roles else fleet.find_redis())
+    if not supervisor.is_over:
+        start = fleet.start_first
+        await (with_default_model(fleet.settings, supervisor, start) if has_workers else start())
     if supervisor.is_over:
         return
-    beside = [asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")]
+    beside = [asyncio.create_task(_report_issues(fleet.settings, supervisor), name="report_issues")]
     try:
-        if "worker" in roles and not supervisor.is_over:
+        if has_workers:
             for plugin in installed():
-                own = plugin.serve_tasks(settings, supervisor)
+                own = plugin.serve_tasks(fleet.settings, supervisor)
                 beside += [asyncio.create_task(task, name=plugin.name) for task in own]
-        await _run_fleet(settings, supervisor, ports, roles)
+        await _run_fleet(fleet)
     finally:
         supervisor.request_stop()
         await asyncio.gather(*beside)
 
 
-async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+async def _run_fleet(fleet: OwnFleet) -> None:
     """Wait until the parts are ready, announce what this host offers, and wait for the end.
 
     What the first answer does not take starts after it could be given, or after a while.
     """
-    ready = asyncio.create_task(until_ready(settings, supervisor, roles), name="until_ready")
+    supervisor, roles = fleet.supervisor, fleet.roles
+    ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
     try:
         if "worker" in roles:
             await asyncio.wait((ready,), timeout=FIRST_S)
         if not supervisor.is_over:
-            await start_others(settings, supervisor, ports, roles)
+            await fleet.start_others()
         await ready
     finally:
         ready.cancel()
     if supervisor.is_over:
         return
-    if ports.flower is not None:
-        settings = settings.model_copy(update={"flower_port": ports.flower.port})
     supervisor.note(is_ready=True)
+    settings = fleet.settings
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
         place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
-    supervisor.output.announce(ready_page(settings, ports.password, roles))
+    supervisor.output.announce(ready_page(settings, fleet.flower_password, roles))
     await supervisor.wait()
+
+
+async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
+    """Report what is wrong with the parts through Redis, for API, console and ``doctor``, until the service stops."""
+    from redis.exceptions import RedisError
+
+    from corelane.store.link.link import AsyncLink
+    from corelane.store.troubles import PartReport
+
+    link = AsyncLink(settings.redis_url)
+    report = PartReport(link, f"{settings.core_host}#{os.getpid()}")
+    is_last = False
+    try:
+        while not is_last:
+            is_last = supervisor.is_over
+            # `serve` shows what happens to Redis, and reports the rest again.
+            with suppress(CorelaneError, RedisError, TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    await report.tell({} if is_last else supervisor.health_issues())
+            await supervisor.wait(REPORT_S)
+    finally:
+        with suppress(CorelaneError, RedisError, TimeoutError):
+            await link.close()
+
+
+def choose_roles(wanted: str | None, *, has_redis: bool, has_flower: bool = True) -> frozenset[str]:
+    """Return the roles of this host: those wanted, or all of them. ``has_redis`` says that a Redis URL is given.
+
+    Raise SetupError for an unknown role, and where it is unclear which Redis is meant.
+    """
+    roles = frozenset(ROLES) if wanted is None else _parse_roles(wanted)
+    if not has_flower:
+        roles -= {"flower"}
+    if wanted is None:
+        return roles - {"redis"} if has_redis else roles
+    if has_redis and "redis" in roles:
+        raise SetupError("the role redis starts a Redis here, and the URL of another one is set; drop one of the two")
+    if not has_redis and "redis" not in roles:
+        raise SetupError(
+            f"--roles {wanted} starts no Redis: say where it is with --redis URL or CORELANE_REDIS_URL, "
+            "or add the role redis"
+        )
+    return roles
+
+
+def _parse_roles(text: str) -> frozenset[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise SetupError(f"--roles names no role; choose among {', '.join(ROLES)}")
+    for word in words:
+        if word not in ROLES:
+            raise SetupError(f"{word!r} is no role; choose among {', '.join(ROLES)}")
+    return frozenset(words)
+
+
+def check_options(given: Mapping[str, object], roles: frozenset[str]) -> None:
+    """Raise SetupError if an option was given for a role that this host does not have."""
+    for name, role in ROLE_OF_OPTION.items():
+        if given.get(name) is not None and role not in roles:
+            raise SetupError(f"--{name.replace('_', '-')} is of no use without the role {role}")
+
+
+def require_packages(roles: frozenset[str]) -> None:
+    """Raise SetupError naming the extra to install if a role misses a module. With all roles, all are looked for."""
+    if roles >= frozenset(ROLES) - {"redis"}:
+        require("all", *sorted({module for _, modules in NEEDS.values() for module in modules}))
+    for role in in_order(roles):
+        require_role(role)
+
+
+def in_order(roles: Iterable[str]) -> list[str]:
+    """Return the roles in the order in which they start."""
+    return sorted(roles, key=ROLES.index)
 
 
 def _count_cores(settings: Settings) -> Settings:

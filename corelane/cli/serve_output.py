@@ -1,4 +1,4 @@
-"""What `serve` prints: lines behind coloured names for people, or one JSON object a line; the page once it is ready.
+"""The output of `serve`: lines behind coloured names for people, or one JSON object a line; the page once it is ready.
 
 The parts write text of their own to one pipe each. Where JSON is wanted, every line becomes an object with the part's
 name: our own lines are JSON already, those of Redis, Flower and a crashing interpreter are not.
@@ -22,8 +22,9 @@ from rich.panel import Panel
 from rich.text import Text
 
 from corelane.cli.roles import core_range
-from corelane.cli.webhook_secret import kept_secret
+from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
 
@@ -47,7 +48,7 @@ TORNADO_LEVELS: Mapping[str, Level] = {"D": "debug", "I": "info", "W": "warning"
 
 @dataclass(frozen=True, slots=True)
 class ReadyPage:
-    """Where everything is: a panel, and lines that are never cut, for people; facts for programs."""
+    """The addresses of a ready service: a panel, and lines that are never cut, for people; facts for programs."""
 
     panel: str
     below: str
@@ -162,9 +163,9 @@ def _add_api(settings: Settings, lines: list[str], below: list[str], facts: dict
     first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
     lines += [f"API      {api}", f"Docs     {api}/docs"]
     facts |= {"api": api, "try": first}
-    if settings.console:
-        lines.append(f"Console  {api}/console")
-        facts["console"] = f"{api}/console"
+    for name, path in (each for plugin in installed() for each in plugin.addresses(settings).items()):
+        lines.append(f"{name.capitalize():8} {api}{path}")
+        facts[name] = f"{api}{path}"
     below.append(f"Try      {first}")
 
 

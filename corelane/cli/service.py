@@ -1,4 +1,4 @@
-"""How the commands that ask a running service find it: ``--url``, CORELANE_URL, else where settings would start one."""
+"""The service that commands ask: that of ``--url``, of CORELANE_URL, else where settings would start one."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +20,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 
-#: How long a call is tried again while the service is away, in seconds: somebody waits for the command; what runs for
-#: long outlives a restart.
+#: Time for which a call is tried again while the service does not answer, in seconds: a user waits for most commands;
+#: those that run for long outlive a restart.
 PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 

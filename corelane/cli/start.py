@@ -1,4 +1,6 @@
-"""What happens before every command: ``--version``, and a warning for each variable that only resembles a setting.
+"""The begin of every command: ``--version``, and a warning for each variable that only resembles a setting.
+
+A setting that was removed ends every command but the doctor.
 
 A part that `corelane serve` started prints no warnings: its parent did. The warnings are log lines where logs are JSON.
 """
@@ -9,6 +11,7 @@ import typer
 from rich.console import Console
 
 from corelane import __version__
+from corelane.cli.errors import exit_on_error
 from corelane.cli.output import error_console
 from corelane.settings import names_were_checked, read_settings, unknown_names
 from corelane.settings.names import UnknownName
@@ -31,10 +34,13 @@ def begin(
         bool, typer.Option("--version", is_eager=True, callback=say_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Warn of mistyped settings before the command runs."""
+    """Warn of mistyped settings before the command runs; end it for a setting that was removed."""
     del version  # handled by its callback
     # The doctor lists them among its checks.
     unknown = [] if names_were_checked() or context.invoked_subcommand == "doctor" else unknown_names()
+    if removed := [each.sentence for each in unknown if each.is_removed]:
+        with exit_on_error():
+            raise SettingsError(removed)
     if unknown:
         warn(unknown, as_log=_logs_json(context.invoked_subcommand))
 

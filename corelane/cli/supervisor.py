@@ -16,13 +16,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
 from corelane.cli.parts import PRESUMED_UP_S, FleetPart, describe_status
-from corelane.cli.serve_output import Level, ServeOutput
 from corelane.errors import SetupError
+
+if TYPE_CHECKING:
+    from corelane.cli.serve_output import Level, ServeOutput
 
 #: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
 LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
@@ -40,7 +42,7 @@ LINE_LIMIT = 1 << 20
 class Supervisor:
     """Runs parts until it is asked to stop or a needed part is given up."""
 
-    def __init__(self, output: ServeOutput, parts_file: Path) -> None:
+    def __init__(self, output: "ServeOutput", parts_file: Path) -> None:
         self.output = output
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
@@ -50,7 +52,7 @@ class Supervisor:
         self._stopping = False
         self.failure: str | None = None
 
-    def say(self, text: str, level: Level = "info") -> None:
+    def say(self, text: str, level: "Level" = "info") -> None:
         """Say a sentence of the supervisor itself."""
         self.output.say(text, level)
 
@@ -78,10 +80,10 @@ class Supervisor:
         """Whether a stop was asked for or a needed part was given up."""
         return self._over.is_set()
 
-    def troubles(self) -> dict[str, str]:
+    def health_issues(self) -> dict[str, str]:
         """Return the parts that do not come up or do not stay up, and what is wrong with each."""
         now = datetime.now(UTC)
-        found = {part.name: part.history.trouble(now) for part in self._parts if part.process is not None}
+        found = {part.name: part.history.issue(now) for part in self._parts if part.process is not None}
         return {name: text for name, text in found.items() if text is not None}
 
     async def start(self, part: FleetPart) -> None:
@@ -106,7 +108,7 @@ class Supervisor:
         return {part.name for part in self._parts}
 
     async def end(self, name: str) -> None:
-        """Stop one part for good; the others go on."""
+        """Stop one part for good; the others continue."""
         for part in [part for part in self._parts if part.name == name]:
             part.is_leaving = True
             await self._stop_part(part)
@@ -266,7 +268,7 @@ class Supervisor:
                 "launched_at": part.history.launched_at.isoformat(timespec="milliseconds"),
                 "launches": part.history.launches,
                 "is_up": part.history.is_up,
-                "trouble": part.history.trouble(datetime.now(UTC)),
+                "trouble": part.history.issue(datetime.now(UTC)),
             }
             for part in self._parts
             if part.process is not None

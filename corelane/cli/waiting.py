@@ -1,4 +1,4 @@
-"""What a command says on standard error while it waits: the reason and the time, at once and then at intervals."""
+"""Notices on standard error while a command waits: the reason and the time, at once and then at intervals."""
 
 import threading
 import time

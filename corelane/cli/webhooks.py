@@ -61,7 +61,7 @@ def listen(
 @webhooks.command()
 def secret(data: DataOption = None) -> None:
     """Show the service's secret that signs webhooks: the one set, else the one that `corelane serve` made."""
-    from corelane.cli.webhook_secret import kept_secret
+    from corelane.cli.webhook_secrets import kept_secret
     from corelane.settings import read_settings
 
     settings = read_settings(data_dir=data)

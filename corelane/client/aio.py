@@ -1,48 +1,33 @@
 """``AsyncClient``: performs the exchanges of ``protocol.py`` with asyncio; the methods are those of ``Client``."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import aclosing, closing
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
-from corelane.client import asking, contexts, endpoints, forecasts, steering
+from corelane.client import endpoints, forecasts
 from corelane.client.endpoints import Call
-from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
-from corelane.client.protocol import ServiceProtocol as Protocol
-from corelane.client.transport import BaseClient, as_method, request_arguments
+from corelane.client.methods import ClientMethods, call
+from corelane.client.steps import (
+    Exchange,
+    HttpReply,
+    IoStep,
+    Iteration,
+    OpenStream,
+    ReadStream,
+    Return,
+    Send,
+    Sleep,
+    as_iteration,
+)
+from corelane.client.transport import request_arguments
 
 Answer = TypeVar("Answer")
-P = ParamSpec("P")
 
 
-def _call(make: Callable[P, Call[Answer]]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, Answer]]":
-    async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        return await self._perform(self._protocol.call(make(*args, **kwargs)))
-
-    return as_method(method, make)
-
-
-def _exchange(
-    make: Callable[Concatenate[Protocol, P], Exchange[Answer]],
-) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, Answer]]":
-    async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        return await self._perform(make(self._protocol, *args, **kwargs))
-
-    return as_method(method, make)
-
-
-def _iterate(
-    make: Callable[Concatenate[Protocol, P], Giving[Answer]],
-) -> "Callable[Concatenate[AsyncClient, P], AsyncGenerator[Answer, None]]":
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Answer, None]:
-        return self._iterate(make(self._protocol, *args, **kwargs))
-
-    return as_method(method, make)
-
-
-class AsyncClient(BaseClient[httpx2.AsyncClient]):
+class AsyncClient(ClientMethods[httpx2.AsyncClient]):
     """Talks to one service from one event loop. Close it, or use it in an ``async with``.
 
     A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
@@ -60,83 +45,14 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
         """Close the connections."""
         await self._http.aclose()
 
-    ask = _exchange(asking.ask)
-    submit = _exchange(Protocol.submit)
-    forecast = _exchange(forecasts.forecast)
-    forecast_lines = _call(forecasts.forecast_lines_async)
-    submit_lines = _call(endpoints.submit_lines_async)
-    get = _call(endpoints.get_job)
-    wait = _exchange(Protocol.wait)
-    iter_results = _iterate(Protocol.results)
-    iter_jobs = _iterate(Protocol.jobs)
-    iter_failed_items = _iterate(steering.failed_items)
-    failure_groups = _exchange(steering.failure_groups)
-    bulk = _exchange(steering.bulk)
-    retry = _call(endpoints.retry)
-    delete = _call(endpoints.delete_job)
-    iter_events = _iterate(Protocol.events)
-    drop_results = _call(endpoints.drop_results)
-    cancel = _call(endpoints.cancel)
-
-    batch = _exchange(Protocol.batch)
-    create_batch = _call(endpoints.create_batch)
-    forecast_batch = _call(forecasts.forecast_batch)
-    get_batch = _call(endpoints.get_batch)
-    iter_batches = _iterate(Protocol.batches)
-    cancel_batch = _call(endpoints.cancel_batch)
-    upload_file = _call(endpoints.upload_file)
-    get_file = _call(endpoints.get_file)
-    iter_files = _iterate(Protocol.files)
-    download_file = _exchange(Protocol.download)
-    delete_file = _call(endpoints.delete_file)
-
-    put_context = _call(contexts.put_context)
-    get_context = _call(contexts.get_context)
-    read_context = _call(contexts.read_context)
-    iter_contexts = _iterate(contexts.contexts)
-    delete_context = _call(contexts.delete_context)
-
-    deliveries = _call(endpoints.list_deliveries)
-    dead_deliveries = _call(endpoints.dead_deliveries)
-    get_delivery = _call(endpoints.get_delivery)
-    redeliver = _call(endpoints.redeliver)
-
-    overview = _call(endpoints.overview)
-    scaling = _call(endpoints.scaling)
-    history = _call(endpoints.history)
-    usage = _call(steering.usage)
-    clear_cache = _call(steering.clear_cache)
-    webhook_secrets = _call(steering.webhook_secrets)
-    create_webhook_secret = _call(steering.create_webhook_secret)
-    rotate_webhook_secret = _call(steering.rotate_webhook_secret)
-    remove_webhook_secret = _call(steering.remove_webhook_secret)
-    cores = _call(endpoints.cores)
-    models = _call(endpoints.models)
-    load_model = _call(endpoints.load_model)
-    reload_model = _call(endpoints.reload_model)
-    unload_model = _call(endpoints.unload_model)
-    aliases = _call(endpoints.aliases)
-    set_alias = _call(endpoints.set_alias)
-    unset_alias = _call(endpoints.unset_alias)
-    pause = _call(steering.pause)
-    resume = _call(steering.resume)
-    pauses = _call(steering.pauses)
-    iter_audit = _iterate(steering.audit)
-    ready = _exchange(Protocol.ready)
+    submit_lines = call(endpoints.submit_lines_async)
+    forecast_lines = call(forecasts.forecast_lines_async)
 
     async def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        outcome: Any = None
-        with closing(exchange):
-            async with aclosing(_AsyncSteps(self)) as steps:
-                while True:
-                    try:
-                        step = exchange.send(outcome)
-                    except StopIteration as end:
-                        answer: Answer = end.value
-                        return answer
-                    outcome = await steps.perform(step)
+        async with aclosing(self._iterate(as_iteration(exchange))) as answers:
+            return await anext(answers)
 
-    async def _iterate(self, exchange: Giving[Answer]) -> AsyncGenerator[Answer, None]:
+    async def _iterate(self, exchange: Iteration[Answer]) -> AsyncGenerator[Answer, None]:
         outcome: Any = None
         with closing(exchange):
             async with aclosing(_AsyncSteps(self)) as steps:
@@ -146,7 +62,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
                     except StopIteration:
                         return
                     outcome = None
-                    if isinstance(step, Give):
+                    if isinstance(step, Return):
                         yield step.value
                     else:
                         outcome = await steps.perform(step)
@@ -166,7 +82,7 @@ class _AsyncSteps:
 
     async def perform(self, step: IoStep) -> object:
         """Return the outcome of a step; a failure of the connection is an outcome too."""
-        if isinstance(step, Pause):
+        if isinstance(step, Sleep):
             if step.wait is not None:
                 self._on_wait(step.wait)
             await asyncio.sleep(step.seconds)
@@ -175,9 +91,9 @@ class _AsyncSteps:
             match step:
                 case Send(call):
                     return await self._send(call)
-                case Listen(call):
-                    return await self._listen(call, step.is_events)
-                case Hear():
+                case OpenStream(call):
+                    return await self._open_stream(call, step.is_events)
+                case ReadStream():
                     return None if self._parts is None else await anext(self._parts, None)
         except httpx2.HTTPError as error:
             return error
@@ -187,7 +103,7 @@ class _AsyncSteps:
         response = await self._http.request(**request_arguments(call, self._protocol), content=content)
         return HttpReply(response.status_code, response.headers, response.content)
 
-    async def _listen(self, call: Call[Any], is_events: bool) -> HttpReply | None:
+    async def _open_stream(self, call: Call[Any], is_events: bool) -> HttpReply | None:
         await self.aclose()
         request = self._http.build_request(**request_arguments(call, self._protocol))
         self._stream = await self._http.send(request, stream=True)

@@ -1,46 +1,33 @@
 """``Client``: performs the exchanges of ``protocol.py`` with blocking calls, for scripts and threads."""
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
-from corelane.client import asking, contexts, endpoints, forecasts, steering
+from corelane.client import endpoints, forecasts
 from corelane.client.endpoints import Call
-from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
-from corelane.client.protocol import ServiceProtocol as Protocol
-from corelane.client.transport import BaseClient, as_method, request_arguments
+from corelane.client.methods import ClientMethods, call
+from corelane.client.steps import (
+    Exchange,
+    HttpReply,
+    IoStep,
+    Iteration,
+    OpenStream,
+    ReadStream,
+    Return,
+    Send,
+    Sleep,
+    as_iteration,
+)
+from corelane.client.transport import request_arguments
 
 Answer = TypeVar("Answer")
-P = ParamSpec("P")
 
 
-def _call(make: Callable[P, Call[Answer]]) -> "Callable[Concatenate[Client, P], Answer]":
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        return self._perform(self._protocol.call(make(*args, **kwargs)))
-
-    return as_method(method, make)
-
-
-def _exchange(make: Callable[Concatenate[Protocol, P], Exchange[Answer]]) -> "Callable[Concatenate[Client, P], Answer]":
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        return self._perform(make(self._protocol, *args, **kwargs))
-
-    return as_method(method, make)
-
-
-def _iterate(
-    make: Callable[Concatenate[Protocol, P], Giving[Answer]],
-) -> "Callable[Concatenate[Client, P], Generator[Answer, None, None]]":
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[Answer, None, None]:
-        return self._iterate(make(self._protocol, *args, **kwargs))
-
-    return as_method(method, make)
-
-
-class Client(BaseClient[httpx2.Client]):
+class Client(ClientMethods[httpx2.Client]):
     """Talks to one service; safe to share between threads. Close it, or use it in a ``with``.
 
     A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
@@ -58,82 +45,14 @@ class Client(BaseClient[httpx2.Client]):
         """Close the connections."""
         self._http.close()
 
-    ask = _exchange(asking.ask)
-    submit = _exchange(Protocol.submit)
-    forecast = _exchange(forecasts.forecast)
-    forecast_lines = _call(forecasts.forecast_lines)
-    submit_lines = _call(endpoints.submit_lines)
-    get = _call(endpoints.get_job)
-    wait = _exchange(Protocol.wait)
-    iter_results = _iterate(Protocol.results)
-    iter_jobs = _iterate(Protocol.jobs)
-    iter_failed_items = _iterate(steering.failed_items)
-    failure_groups = _exchange(steering.failure_groups)
-    bulk = _exchange(steering.bulk)
-    retry = _call(endpoints.retry)
-    delete = _call(endpoints.delete_job)
-    iter_events = _iterate(Protocol.events)
-    drop_results = _call(endpoints.drop_results)
-    cancel = _call(endpoints.cancel)
-
-    batch = _exchange(Protocol.batch)
-    create_batch = _call(endpoints.create_batch)
-    forecast_batch = _call(forecasts.forecast_batch)
-    get_batch = _call(endpoints.get_batch)
-    iter_batches = _iterate(Protocol.batches)
-    cancel_batch = _call(endpoints.cancel_batch)
-    upload_file = _call(endpoints.upload_file)
-    get_file = _call(endpoints.get_file)
-    iter_files = _iterate(Protocol.files)
-    download_file = _exchange(Protocol.download)
-    delete_file = _call(endpoints.delete_file)
-
-    put_context = _call(contexts.put_context)
-    get_context = _call(contexts.get_context)
-    read_context = _call(contexts.read_context)
-    iter_contexts = _iterate(contexts.contexts)
-    delete_context = _call(contexts.delete_context)
-
-    deliveries = _call(endpoints.list_deliveries)
-    dead_deliveries = _call(endpoints.dead_deliveries)
-    get_delivery = _call(endpoints.get_delivery)
-    redeliver = _call(endpoints.redeliver)
-
-    overview = _call(endpoints.overview)
-    scaling = _call(endpoints.scaling)
-    history = _call(endpoints.history)
-    usage = _call(steering.usage)
-    clear_cache = _call(steering.clear_cache)
-    webhook_secrets = _call(steering.webhook_secrets)
-    create_webhook_secret = _call(steering.create_webhook_secret)
-    rotate_webhook_secret = _call(steering.rotate_webhook_secret)
-    remove_webhook_secret = _call(steering.remove_webhook_secret)
-    cores = _call(endpoints.cores)
-    models = _call(endpoints.models)
-    load_model = _call(endpoints.load_model)
-    reload_model = _call(endpoints.reload_model)
-    unload_model = _call(endpoints.unload_model)
-    aliases = _call(endpoints.aliases)
-    set_alias = _call(endpoints.set_alias)
-    unset_alias = _call(endpoints.unset_alias)
-    pause = _call(steering.pause)
-    resume = _call(steering.resume)
-    pauses = _call(steering.pauses)
-    iter_audit = _iterate(steering.audit)
-    ready = _exchange(Protocol.ready)
+    submit_lines = call(endpoints.submit_lines)
+    forecast_lines = call(forecasts.forecast_lines)
 
     def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        outcome: Any = None
-        with closing(exchange), closing(_Steps(self)) as steps:
-            while True:
-                try:
-                    step = exchange.send(outcome)
-                except StopIteration as end:
-                    answer: Answer = end.value
-                    return answer
-                outcome = steps.perform(step)
+        with closing(self._iterate(as_iteration(exchange))) as answers:
+            return next(answers)
 
-    def _iterate(self, exchange: Giving[Answer]) -> Generator[Answer, None, None]:
+    def _iterate(self, exchange: Iteration[Answer]) -> Generator[Answer, None, None]:
         outcome: Any = None
         with closing(exchange), closing(_Steps(self)) as steps:
             while True:
@@ -142,7 +61,7 @@ class Client(BaseClient[httpx2.Client]):
                 except StopIteration:
                     return
                 outcome = None
-                if isinstance(step, Give):
+                if isinstance(step, Return):
                     yield step.value
                 else:
                     outcome = steps.perform(step)
@@ -162,7 +81,7 @@ class _Steps:
 
     def perform(self, step: IoStep) -> object:
         """Return the outcome of a step; a failure of the connection is an outcome too."""
-        if isinstance(step, Pause):
+        if isinstance(step, Sleep):
             if step.wait is not None:
                 self._on_wait(step.wait)
             time.sleep(step.seconds)
@@ -171,9 +90,9 @@ class _Steps:
             match step:
                 case Send(call):
                     return self._send(call)
-                case Listen(call):
-                    return self._listen(call, step.is_events)
-                case Hear():
+                case OpenStream(call):
+                    return self._open_stream(call, step.is_events)
+                case ReadStream():
                     return next(self._parts, None)
         except httpx2.HTTPError as error:
             return error
@@ -183,7 +102,7 @@ class _Steps:
         response = self._http.request(**request_arguments(call, self._protocol), content=content)
         return HttpReply(response.status_code, response.headers, response.content)
 
-    def _listen(self, call: Call[Any], is_events: bool) -> HttpReply | None:
+    def _open_stream(self, call: Call[Any], is_events: bool) -> HttpReply | None:
         self.close()
         request = self._http.build_request(**request_arguments(call, self._protocol))
         self._stream = self._http.send(request, stream=True)

@@ -53,7 +53,7 @@ class NamedRun:
 
 @dataclass(slots=True)
 class BulkState:
-    """What is in flight, for those who tell the progress from another thread, or what goes on after an interruption.
+    """The jobs in flight, for a progress bar in another thread, and for a message after an interruption.
 
     It is behind by a moment at most, and never ahead.
     """
@@ -70,17 +70,17 @@ class BulkState:
 
     @property
     def ahead(self) -> int:
-        """Items that the service is done with, and whose results have not been read."""
+        """Items that the service has finished, and whose results have not been read."""
         done = [self._now(job).counts.done for job in list(self.jobs.values())]
         return max(0, done[0] - self.read) + sum(done[1:]) if done else 0
 
     @property
     def open(self) -> int:
-        """Items in flight that the service is not done with, as far as is known."""
+        """Items in flight that the service has not finished, by its last reports."""
         return sum(found.counts.total - found.counts.done for found in map(self._now, list(self.jobs.values())))
 
     def look(self, client: Client, label: str) -> None:
-        """See how far the jobs in flight are, by the label that all of them have; nothing if the service is away."""
+        """Update the progress of the jobs in flight, by their label; does nothing if the service is away."""
         # RuntimeError: the client was closed meanwhile, as its command has ended.
         with suppress(CorelaneError, RuntimeError):
             for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):

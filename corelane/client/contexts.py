@@ -1,12 +1,10 @@
 """Stored contexts: put, listed, read and deleted. A job names one by ``context_id`` in place of its text."""
 
-from corelane.client.endpoints import JSON, Call, of, read_nothing
-from corelane.client.protocol import Give, Giving, ServiceProtocol
+from corelane.client.endpoints import JSON, Call, of, page_params, read_nothing
+from corelane.client.protocol import LARGE_PAGE_ENTRIES, ServiceProtocol
+from corelane.client.steps import Iteration
 from corelane.client.wire import dump_body
 from corelane.domain.contexts import ContextInfo, ContextList, context_id
-
-#: Contexts asked for in one page.
-PAGE_CONTEXTS = 1000
 
 
 def put_context(text: str, *, name: str | None = None, expires_in_s: int | None = None) -> Call[ContextInfo]:
@@ -18,11 +16,6 @@ def put_context(text: str, *, name: str | None = None, expires_in_s: int | None 
     body = dump_body({part: value for part, value in given.items() if value is not None})
     route, path = "/v1/contexts/{context_id}", {"context_id": context_id(text)}
     return Call("PUT", route, of(ContextInfo), path, headers=JSON, content=body)
-
-
-def post_context(text: str) -> Call[ContextInfo]:
-    """Store a passage and learn its id, for those who do not compute it; more at ``put_context``."""
-    return Call("POST", "/v1/contexts", of(ContextInfo), headers=JSON, content=dump_body({"text": text}))
 
 
 def get_context(context_id: str) -> Call[ContextInfo]:
@@ -42,17 +35,9 @@ def delete_context(context_id: str) -> Call[None]:
 
 def list_contexts(after: str | None, limit: int) -> Call[ContextList]:
     """Read one page of stored contexts, newest first."""
-    params = {"limit": str(limit)} | ({} if after is None else {"after": after})
-    return Call("GET", "/v1/contexts", of(ContextList), params=params)
+    return Call("GET", "/v1/contexts", of(ContextList), params=page_params(after, limit))
 
 
-def contexts(service: ServiceProtocol) -> Giving[ContextInfo]:
+def contexts(service: ServiceProtocol) -> Iteration[ContextInfo]:
     """Iterate over your own stored contexts, newest first."""
-    after: str | None = None
-    while True:
-        page = yield from service.call(list_contexts(after, PAGE_CONTEXTS))
-        for each in page.data:
-            yield Give(each)
-        after = page.next
-        if not page.has_more or after is None:
-            return
+    return service.pages(list_contexts, page_entries=LARGE_PAGE_ENTRIES)

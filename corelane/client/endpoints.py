@@ -99,17 +99,13 @@ class JobFilters(TypedDict, total=False):
 
 def job_head(parts: JobParts) -> dict[str, Any]:
     """Return a job without its items, with only those parts that were given."""
-    given = {name: part for name, part in parts.items() if part is not None}
-    return {"model": "default"} | {name: part for name, part in given.items() if (name, part) != _ON_TIME}
+    return {"model": "default"} | {name: part for name, part in parts.items() if part is not None}
 
 
 def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
     """Return the body of a job, with only those parts that were given."""
     listed = {} if parts.get("input_url") else {"items": list(items)}
     return dump_body(listed | job_head(parts))
-
-
-_ON_TIME = ("refuse_if_late", False)
 
 
 def new_key() -> str:
@@ -131,10 +127,9 @@ def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
     return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
 
 
-def same_as_lines(call: Call[Job], items: Iterable[JobItem], parts: JobParts) -> Call[Job]:
-    """Return the same job sent as lines, under the same key or name; ``items`` are read again each time."""
-    headers = call.headers | NDJSON
-    return replace(call, headers=headers, content=partial(dump_lines, job_head(parts), items), wait_s=0.0)
+def same_as_lines(call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[Answer]:
+    """Return the same call with the job sent as lines; ``items`` are read again each time."""
+    return replace(call, headers=call.headers | NDJSON, content=partial(dump_lines, head, items), wait_s=0.0)
 
 
 def submit_lines(
@@ -175,8 +170,12 @@ def get_job(job_id: str, wait_s: float = 0.0) -> Call[Job]:
 
 def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobList]:
     """Read one page of jobs, newest first."""
-    params = {"limit": str(limit)} | filter_params(filters) | ({} if after is None else {"after": after})
-    return Call("GET", "/v1/jobs", of(JobList), params=params)
+    return Call("GET", "/v1/jobs", of(JobList), params={**page_params(after, limit), **filter_params(filters)})
+
+
+def page_params(after: str | None, limit: int) -> dict[str, str]:
+    """Return the query parameters of a page."""
+    return {"limit": str(limit)} | ({"after": after} if after else {})
 
 
 def filter_params(filters: JobFilters) -> dict[str, str | list[str]]:
@@ -211,7 +210,7 @@ def cancel(job_id: str) -> Call[Job]:
 
 def results(job_id: str, after: str | None) -> Call[ResultList]:
     """Read one page of results."""
-    params = {"limit": str(PAGE_ITEMS)} | ({"after": after} if after else {})
+    params = page_params(after, PAGE_ITEMS)
     return Call("GET", "/v1/jobs/{job_id}/results", of(ResultList), {"job_id": job_id}, params)
 
 
@@ -236,8 +235,7 @@ def upload_file(path: str | Path) -> Call[FileObject]:
 
 def list_files(after: str | None, limit: int) -> Call[FileList]:
     """Read one page of files, newest first."""
-    params = {"limit": str(limit)} | ({"after": after} if after else {})
-    return Call("GET", "/v1/files", of(FileList), params=params)
+    return Call("GET", "/v1/files", of(FileList), params=page_params(after, limit))
 
 
 def get_file(file_id: str) -> Call[FileObject]:
@@ -271,8 +269,7 @@ def create_batch(
 
 def list_batches(after: str | None, limit: int) -> Call[BatchList]:
     """Read one page of batches, newest first."""
-    params = {"limit": str(limit)} | ({"after": after} if after else {})
-    return Call("GET", "/v1/batches", of(BatchList), params=params)
+    return Call("GET", "/v1/batches", of(BatchList), params=page_params(after, limit))
 
 
 def get_batch(batch_id: str) -> Call[Batch]:

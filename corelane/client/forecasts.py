@@ -1,12 +1,11 @@
-"""What a job or a batch would be, take and cost: dry runs, of which the service keeps nothing."""
+"""Forecasts of the time and cost of a job or a batch: dry runs, of which the service keeps nothing."""
 
 from collections.abc import AsyncIterable, Iterable, Mapping
-from functools import partial
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import Any, Unpack, cast
 
 from corelane.client.endpoints import (
     JSON,
-    NDJSON,
     Call,
     JobParts,
     job_head,
@@ -14,12 +13,12 @@ from corelane.client.endpoints import (
     submit_lines,
     submit_lines_async,
 )
-from corelane.client.protocol import TOO_LARGE, Exchange, ServiceProtocol
-from corelane.client.wire import JobItem, dump_body, dump_lines
+from corelane.client.protocol import ServiceProtocol
+from corelane.client.steps import Exchange
+from corelane.client.wire import JobItem, dump_body
 from corelane.domain.job_forecast import BatchForecast, JobForecast
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job
-from corelane.errors import ServiceError
 
 #: What makes a request a dry run.
 DRY = {"dry_run": True}
@@ -33,16 +32,9 @@ def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack
     """
     given = list(items)
     head = job_head(parts) | DRY
-    try:
-        return (yield from service.call(of_job(dump_body({"items": given} | head))))
-    except ServiceError as refusal:
-        if refusal.status != TOO_LARGE:
-            raise
-        refused = refusal
-    try:
-        return (yield from service.call(of_lines(given, head)))
-    except ServiceError:
-        raise refused from None
+    call = Call("POST", "/v1/jobs", of(JobForecast), headers=JSON, content=dump_body({"items": given} | head))
+    found, _ = yield from service.call_or_lines(call, given, head)
+    return found
 
 
 def forecast_lines(items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None) -> Call[JobForecast]:
@@ -59,28 +51,13 @@ def forecast_lines_async(
 
 def as_forecast(call: Call[Job]) -> Call[JobForecast]:
     """Return the same call, whose answer is read as a forecast."""
-    return Call(
-        call.method,
-        call.route,
-        of(JobForecast),
-        **{name: getattr(call, name) for name in ("headers", "content", "repeatable", "tried_once")},
-    )
+    return cast(Call[JobForecast], replace(call, read=cast(Any, of(JobForecast))))
 
 
 def dry(head: LinesHead | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a head that asks for a dry run."""
     given = head.model_dump(mode="json", exclude_unset=True) if isinstance(head, LinesHead) else dict(head or {})
     return given | DRY
-
-
-def of_job(body: bytes) -> Call[JobForecast]:
-    """Forecast a job."""
-    return Call("POST", "/v1/jobs", of(JobForecast), headers=dict(JSON), content=body)
-
-
-def of_lines(items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[JobForecast]:
-    """Forecast a job that is sent as lines."""
-    return Call("POST", "/v1/jobs", of(JobForecast), headers=dict(NDJSON), content=partial(dump_lines, head, items))
 
 
 def forecast_batch(input_file_id: str, *, completion_window: str = "24h") -> Call[BatchForecast]:

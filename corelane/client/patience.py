@@ -1,4 +1,4 @@
-"""How long a caller waits for a service that is away or overloaded, and when it asks again; the clock is read here.
+"""Waiting for a service that is away or overloaded: for how long, and when to ask again; the clock is read here.
 
 Patience is a time: it begins with the first failure and ends with an answer. So a service may be stopped and started
 again within it, whatever the pauses were. The last pause begins before it is over, and ends as late as the service
@@ -35,7 +35,7 @@ class Wait:
     attempt: int = 0
 
 
-class Outage:
+class Patience:
     """The failures of one call or stream in a row, and the time that they took."""
 
     def __init__(self, patience_s: float) -> None:

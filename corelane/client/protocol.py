@@ -1,4 +1,4 @@
-"""What the client says to a service, as steps that a driver performs; no input or output here.
+"""The client's dialogues with a service, as steps that a driver performs; no input or output here.
 
 ``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio: every retry, wait and page is written once.
 
@@ -7,18 +7,29 @@ back-off while the service is away or overloaded, if it changes nothing or carri
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import httpx2
 
 from corelane.client import endpoints
-from corelane.client.endpoints import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters, JobParts, job_body, new_key
-from corelane.client.patience import FIRST_PAUSE_S, Outage, Wait
+from corelane.client.endpoints import (
+    LONGEST_POLL_S,
+    PAGE_ITEMS,
+    Call,
+    JobFilters,
+    JobParts,
+    job_body,
+    job_head,
+    new_key,
+)
+from corelane.client.patience import FIRST_PAUSE_S, Patience, Wait
+from corelane.client.steps import Exchange, HttpReply, Iteration, OpenStream, ReadStream, Return, Send, Sleep
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
-from corelane.domain.batches import FINAL, Batch, FileObject
+from corelane.domain.batches import FINAL, Batch, BatchList, FileList, FileObject
 from corelane.domain.events import DATA, EventType, Partial, Progress
 from corelane.domain.jobs import Job, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
@@ -29,14 +40,11 @@ FOLLOW_S = 2.0
 #: Least time between two polls of a job if the service does not honour `wait`, in seconds.
 LEAST_POLL_S = 0.2
 
-#: Files asked for in one page.
-PAGE_FILES = 1000
-
 #: Longest time between two polls of a batch, in seconds.
 POLL_BATCH_S = 5.0
 
-#: Jobs or batches asked for in one page.
-PAGE_JOBS = 100
+#: Entries of a list asked for in one page; and where there may be many small ones, as files and contexts.
+PAGE_ENTRIES, LARGE_PAGE_ENTRIES = 100, 1000
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.
 OVERLOADED = frozenset({429, 503})
@@ -51,55 +59,6 @@ TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a call once; brings an HttpReply, or the httpx2.HTTPError that came in its place."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HttpReply:
-    """A whole answer of the service."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Do nothing for a while; a ``wait`` tells the caller why."""
-
-    seconds: float
-    wait: Wait | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Give(Generic[Answer]):
-    """Hand the caller one thing of many, and go on when asked for the next."""
-
-    value: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Open a stream of events or bytes, in place of an open one; brings None, or the same as Send in its place."""
-
-    call: Call[Any]
-    is_events: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Hear:
-    """Wait for the stream's next part; brings it, None at the end, or the httpx2.HTTPError that broke the stream."""
-
-
-IoStep = Send | Pause | Listen | Hear
-Exchange = Generator[IoStep, Any, Answer]
-Giving = Generator[IoStep | Give[Answer], Any, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +80,7 @@ class ServiceProtocol:
 
     def call(self, call: Call[Answer]) -> Exchange[Answer]:
         """Make one call, repeated where that is safe and may help."""
-        outage = Outage(0 if call.tried_once else self.patience_s)
+        patience = Patience(0 if call.tried_once else self.patience_s)
         while True:
             reply: HttpReply | httpx2.HTTPError = yield Send(call)
             retry_after = None
@@ -136,7 +95,7 @@ class ServiceProtocol:
                 may_help = call.repeatable or isinstance(reply, httpx2.ConnectError | httpx2.ConnectTimeout)
             if not may_help:
                 raise failure
-            yield _pause(outage.wait(failure, retry_after))
+            yield _pause(patience.wait(failure, retry_after))
 
     def submit(
         self,
@@ -162,20 +121,55 @@ class ServiceProtocol:
             call = endpoints.put_job(name, body, wait_s)
         else:
             call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
-        try:
+        if not or_lines:
             return (yield from self.call(call))
+        # A key or name that stands for another body may stand for the lines that were sent an earlier time.
+        job, has_lines = yield from self.call_or_lines(call, given, job_head(parts), OTHER_BODY)
+        if has_lines and call.wait_s >= 1 and not job.status.is_final:
+            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
+        return job
+
+    def call_or_lines(
+        self, call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
+    ) -> Exchange[tuple[Answer, bool]]:
+        """Make a call; if its body is too large, or refused with one of the codes, send the job again as lines.
+
+        Return the answer, and whether lines were sent. If the lines are refused too, raise the first refusal.
+        """
+        try:
+            return (yield from self.call(call)), False
         except ServiceError as refusal:
-            # A key or name that stands for another body may stand for the lines that were sent an earlier time.
-            if not or_lines or not (refusal.status == TOO_LARGE or refusal.problem_code in OTHER_BODY):
+            if refusal.status != TOO_LARGE and refusal.problem_code not in codes:
                 raise
             refused = refusal
         try:
-            job = yield from self.call(endpoints.same_as_lines(call, given, parts))
+            return (yield from self.call(endpoints.same_as_lines(call, items, head))), True
         except ServiceError:
             raise refused from None
-        if call.wait_s >= 1 and not job.status.is_final:
-            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
-        return job
+
+    def ask(
+        self,
+        /,
+        question: str,
+        context: str | None = None,
+        *,
+        context_id: str | None = None,
+        model: str = "default",
+        **options: Any,
+    ) -> Exchange[Result]:
+        """Ask one question about a passage, or a stored one, and wait for its answer without limit.
+
+        ``options`` are those of a job.
+        """
+        given = {"question": question, "context": context, "context_id": context_id}
+        items = [{name: part for name, part in given.items() if part is not None}]
+        job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
+        if not job.status.is_final:
+            job = yield from self.wait(job.id)
+        found = job.results or (yield from self.call(endpoints.results(job.id, None))).data
+        if not found:
+            raise self.not_corelane(f"{job.id} has one item but no result")
+        return found[0]
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Exchange[Job]:
         """Return a job once it is final, or as it stands after ``timeout_s``: check its status."""
@@ -186,10 +180,10 @@ class ServiceProtocol:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def results(self, job_id: str, *, after: int | None = None, drop: bool = False) -> Giving[Result]:
+    def results(self, job_id: str, *, after: int | None = None, drop: bool = False) -> Iteration[Result]:
         """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
 
-        Each comes once, whatever breaks meanwhile. A caller that is interrupted goes on ``after`` the index of the last
+        Each comes once, whatever breaks meanwhile. A caller that is interrupted resumes ``after`` the index of the last
         result that it has.
 
         With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
@@ -202,7 +196,7 @@ class ServiceProtocol:
         while True:
             page = yield from self.call(endpoints.results(job_id, cursor))
             for result in page.data:
-                yield Give(result)
+                yield Return(result)
             if drop and page.data:
                 yield from self.call(endpoints.drop_results(job_id, page.data[-1].index + 1))
             if not page.has_more or page.next is None:
@@ -213,32 +207,32 @@ class ServiceProtocol:
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
 
-    def events(self, job_id: str, *, after: str | None = None) -> Giving[JobEvent]:
+    def events(self, job_id: str, *, after: str | None = None) -> Iteration[JobEvent]:
         """Iterate over a job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
 
         Each comes once and in order: a stream that breaks is resumed after the last event that was read.
         """
-        outage = Outage(self.patience_s)
+        patience = Patience(self.patience_s)
         while True:
-            opened: HttpReply | httpx2.HTTPError | None = yield Listen(endpoints.events(job_id, after))
+            opened: HttpReply | httpx2.HTTPError | None = yield OpenStream(endpoints.events(job_id, after))
             if isinstance(opened, HttpReply) and opened.status == NOTHING_MORE:
                 return
             if opened is not None:
-                yield self._pause_after(opened, outage)
+                yield self._pause_after(opened, patience)
                 continue
-            outage.rests()
+            patience.rests()
             asked_s = None
-            while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
+            while isinstance(heard := (yield ReadStream()), httpx2.ServerSentEvent):
                 asked_s = heard.retry / 1000 if heard.retry is not None else asked_s
                 after = heard.id or after
                 if heard.event in DATA:
-                    outage = Outage(self.patience_s)
+                    patience = Patience(self.patience_s)
                     event = self._event(heard)
-                    yield Give(event)
+                    yield Return(event)
                     if event.type is EventType.COMPLETED:
                         return
             broke = ServiceUnreachable(f"{self.base_url} broke off its events")
-            yield _pause(outage.wait(broke if heard is None else self._unreachable(heard, True), asked_s=asked_s))
+            yield _pause(patience.wait(broke if heard is None else self._unreachable(heard, True), asked_s=asked_s))
 
     def _event(self, heard: httpx2.ServerSentEvent) -> JobEvent:
         kind = EventType(heard.event)
@@ -247,36 +241,33 @@ class ServiceProtocol:
         except ValueError:
             raise self.not_corelane(f"its event {heard.event} carries something else") from None
 
-    def jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Giving[Job]:
+    def jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Iteration[Job]:
         """Iterate over your own jobs that match all filters, newest first, ``limit`` at most, read page by page."""
-        after: str | None = None
-        left = limit
-        while left is None or left > 0:
-            page = yield from self.call(endpoints.list_jobs(filters, after, min(PAGE_JOBS, left or PAGE_JOBS)))
-            for job in page.data:
-                yield Give(job)
-            left = None if left is None else left - len(page.data)
-            if not page.has_more or page.next is None:
-                return
-            after = page.next
+        return self.pages(partial(endpoints.list_jobs, filters), limit)
 
-    def files(self) -> Giving[FileObject]:
+    def files(self) -> Iteration[FileObject]:
         """Iterate over your own files, newest first."""
-        return self._pages(lambda after: endpoints.list_files(after, PAGE_FILES))
+        return self.pages(endpoints.list_files, page_entries=LARGE_PAGE_ENTRIES)
 
-    def batches(self) -> Giving[Batch]:
+    def batches(self) -> Iteration[Batch]:
         """Iterate over your own batches, newest first."""
-        return self._pages(lambda after: endpoints.list_batches(after, PAGE_JOBS))
+        return self.pages(endpoints.list_batches)
 
-    def _pages(self, page_after: Callable[[str | None], Call[Any]]) -> Giving[Any]:
-        """Give the entries of a list page by page; a page begins after the last id of the page before."""
-        after: str | None = None
-        while True:
-            page = yield from self.call(page_after(after))
-            for each in page.data:
-                yield Give(each)
-            after = page.last_id
-            if not page.has_more or after is None:
+    def pages(
+        self,
+        page: Callable[[str | None, int], Call[Any]],
+        limit: int | None = None,
+        page_entries: int = PAGE_ENTRIES,
+    ) -> Iteration[Any]:
+        """Iterate over the entries of a list, ``limit`` at most; ``page`` makes the call for some after a cursor."""
+        after, left = None, limit
+        while left is None or left > 0:
+            found = yield from self.call(page(after, min(page_entries, left or page_entries)))
+            for each in found.data:
+                yield Return(each)
+            left = None if left is None else left - len(found.data)
+            after = found.last_id if isinstance(found, FileList | BatchList) else found.next
+            if not found.has_more or after is None:
                 return
 
     def batch(
@@ -298,36 +289,36 @@ class ServiceProtocol:
         batch = yield from self.call(create)
         pause = FIRST_PAUSE_S
         while batch.status not in FINAL:
-            yield Pause(pause)
+            yield Sleep(pause)
             pause = min(2 * pause, POLL_BATCH_S)
             batch = yield from self.call(endpoints.get_batch(batch.id))
         return batch
 
     def download(self, file_id: str, path: str | Path) -> Exchange[None]:
         """Write a file's content to ``path``, which appears once it is whole."""
-        outage = Outage(self.patience_s)
+        patience = Patience(self.patience_s)
         with whole_file(Path(path)) as file:
             while True:
-                failed: HttpReply | httpx2.HTTPError | None = yield Listen(endpoints.read_file(file_id), False)
+                failed: HttpReply | httpx2.HTTPError | None = yield OpenStream(endpoints.read_file(file_id), False)
                 if failed is None:
-                    outage.rests()
-                    while isinstance(piece := (yield Hear()), bytes):
+                    patience.rests()
+                    while isinstance(piece := (yield ReadStream()), bytes):
                         file.write(piece)
                     if piece is None:
                         return
                     failed = piece
-                yield self._pause_after(failed, outage)
+                yield self._pause_after(failed, patience)
                 file.seek(0)
                 file.truncate()
 
-    def _pause_after(self, failed: HttpReply | httpx2.HTTPError, outage: Outage) -> Pause:
+    def _pause_after(self, failed: HttpReply | httpx2.HTTPError, patience: Patience) -> Sleep:
         """Return the pause before a stream is opened again; raise its failure if that cannot help."""
         if not isinstance(failed, HttpReply):
-            return _pause(outage.wait(self._unreachable(failed, True)))
+            return _pause(patience.wait(self._unreachable(failed, True)))
         failure = read_problem(failed.status, failed.content)
         if failed.status not in AWAY:
             raise failure
-        return _pause(outage.wait(failure, failed.headers.get("Retry-After")))
+        return _pause(patience.wait(failure, failed.headers.get("Retry-After")))
 
     def ready(self) -> Exchange[bool]:
         """Return whether a question asked now would be answered; tries once and never raises."""
@@ -342,7 +333,7 @@ class ServiceProtocol:
         started = time.monotonic()
         job = yield from self.call(endpoints.get_job(job_id, wait_s))
         if not job.status.is_final:
-            yield Pause(max(0.0, min(wait_s, LEAST_POLL_S) - (time.monotonic() - started)))
+            yield Sleep(max(0.0, min(wait_s, LEAST_POLL_S) - (time.monotonic() - started)))
         return job
 
     def _read(self, call: Call[Answer], body: bytes) -> Answer:
@@ -366,5 +357,5 @@ class ServiceProtocol:
         return ServiceUnreachable(f"{self.base_url} broke off: {error or type(error).__name__}{doubt}")
 
 
-def _pause(wait: Wait) -> Pause:
-    return Pause(wait.seconds, wait)
+def _pause(wait: Wait) -> Sleep:
+    return Sleep(wait.seconds, wait)

@@ -1,6 +1,5 @@
-"""What both clients share: their settings, the arguments for their HTTP library, and how their methods are made."""
+"""The base of both clients: their settings, and the arguments for their HTTP library."""
 
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -20,7 +19,6 @@ KEEPALIVE_S = 2.0
 #: Connections one client holds at most.
 MAX_CONNECTIONS = 100
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 Http = TypeVar("Http", httpx2.Client, httpx2.AsyncClient)
 
 #: Shortest pause that is logged, in seconds.
@@ -83,14 +81,3 @@ def request_arguments(call: Call[Any], protocol: ServiceProtocol) -> dict[str, A
     """Return the library's arguments for a call, except its content."""
     timeout = httpx2.Timeout(protocol.timeout_s, read=protocol.timeout_s + call.wait_s)
     return {"method": call.method, "url": call.url, "params": call.params, "headers": call.headers, "timeout": timeout}
-
-
-def as_method(method: Method, source: Callable[..., Any]) -> Method:
-    """Return the method with the name, docstring and arguments of its source; ``self`` is added where it has none."""
-    signature = inspect.signature(source)
-    arguments = list(signature.parameters.values())
-    if not arguments or arguments[0].name != "self":
-        arguments.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD))
-    method.__name__, method.__doc__ = source.__name__, source.__doc__
-    method.__signature__ = signature.replace(parameters=arguments, return_annotation=signature.empty)  # type: ignore[attr-defined]
-    return method

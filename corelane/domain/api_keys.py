@@ -1,5 +1,8 @@
 """API keys: their form, their scopes, and the digest under which they are stored.
 
+A key of service `0` is ``clk_`` and 43 characters. One of service `1` begins with ``clk_1_``, by which a gateway in
+front of several services finds the one to ask.
+
 A key is 256 random bits; the store has only its SHA-256. Such a key cannot be guessed, so a fast digest is enough: slow
 ones protect passwords, which people choose. A key is found by its digest, so secrets are never compared.
 """
@@ -11,13 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corelane.domain.ids import ALPHABET, CELL
+
 #: The beginning of every key, by which people and scanners of leaked secrets recognise one.
 KEY_PREFIX = "clk_"
 
 #: Random bytes of a key: 256 bits, 43 characters.
 KEY_BYTES = 32
 
-KEY_FORM = re.compile(r"clk_[A-Za-z0-9_-]{43}")
+KEY_FORM = re.compile(rf"clk_([{ALPHABET}]_)?[A-Za-z0-9_-]{{43}}")
 
 #: Owners are parts of Redis keys and refs, which are separated by `:` and `,`.
 OWNER_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -57,8 +62,6 @@ class Key:
     revoked_ms: int | None = None
     #: The day it was last used, as 2026-11-20; empty before that.
     used: str = ""
-    #: The cells where its owner has jobs, that of new ones first; empty where it was made for a service of one cell.
-    cells: tuple[str, ...] = ()
 
     def state(self, now_ms: float) -> str:
         """Return ``active``, ``revoked`` or ``expired``."""
@@ -67,9 +70,9 @@ class Key:
         return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else "active"
 
 
-def new_key() -> str:
-    """Make a new key; it is shown once and not stored."""
-    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+def new_key(cell: str = CELL) -> str:
+    """Make a new key of a service; it is shown once and not stored."""
+    return KEY_PREFIX + ("" if cell == CELL else f"{cell}_") + secrets.token_urlsafe(KEY_BYTES)
 
 
 def key_digest(key: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 #: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
-#: The cell of a service that has one alone. A cell is one Redis with its own cores; ids name the one they live in.
+#: The name of a service that is the only one, or the first behind a gateway; ids begin with the name of theirs.
 CELL = "0"
 
 #: Characters of a job id that tell its time (48 bits of milliseconds) and that nobody can guess (80 bits).
@@ -19,7 +19,7 @@ OF_BYTES = ALPHABET.encode() * 8
 
 
 def new_id(kind: str, now_ms: int | None = None, cell: str = CELL) -> str:
-    """Make an id, KIND_…: sorts by time among those of its cell, cannot be guessed."""
+    """Make an id, KIND_…: sorts by time among those of its service, cannot be guessed."""
     tail = secrets.token_bytes(RANDOM_CHARS).translate(OF_BYTES).decode()
     return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms, cell) + tail
 
@@ -40,19 +40,8 @@ def is_id(kind: str, text: str) -> bool:
 
 
 def cell_of(text: str) -> str:
-    """Return the cell of an id, or of what begins like one; empty where none is named."""
+    """Return the service that made an id, or what begins like one; empty where none is named."""
     return text.partition("_")[2][:1]
-
-
-def on_cell(text: str, cell: str) -> str:
-    """Return an id as if it were of another cell: a cursor that stands at the same time there."""
-    kind, _, body = text.partition("_")
-    return f"{kind}_{cell}{body[1:]}"
-
-
-def age_key(text: str) -> str:
-    """Return what ids of one kind are sorted by, whatever their cells: their times."""
-    return text.partition("_")[2][1:]
 
 
 def id_time_ms(text: str) -> int:

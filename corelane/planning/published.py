@@ -13,7 +13,7 @@ PER_CORE_PER_S = {CPU: 16.9, "inf1": 1180.7 / 4, "inf2": 2674.19 / 2, "trn1": 34
 
 #: Where they are from.
 SOURCES = {
-    CPU: "8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/engine.py",
+    CPU: "8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/models.py",
     "inf1": "inf1.xlarge, batch 6, 1,180.7/s: AWS Neuron documents, benchmarks of Inf1, 2024-09-16",
     "inf2": "inf2.xlarge, batch 8, 2,674.19/s: AWS Neuron documents, benchmarks of Inf2, 2026-02-26",
     "trn1": "trn1.2xlarge, batch 16, 3,421.57/s: AWS Neuron documents, benchmarks of Trn1, 2026-02-26",

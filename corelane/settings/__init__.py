@@ -88,7 +88,6 @@ class Settings(GroupedFields):
     # HTTP
     host: str = Field("127.0.0.1", description="Address the API listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
-    console: bool = Field(True, description="Whether the API serves the console, the pages at /console.")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
     max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
     max_upload_bytes: int = Field(
@@ -400,10 +399,11 @@ def read_settings(**given: Any) -> Settings:
 
 
 def unknown_names() -> list[UnknownName]:
-    """Return what the environment, `.env` and the secrets name like settings and is none; they do nothing."""
+    """Return what the environment, `.env` and the secrets name like settings and is none, unless it is empty."""
     files = [path.name for path in SECRETS_DIR.iterdir()] if SECRETS_DIR.is_dir() else []
     written = dotenv_values(ENV_FILE, interpolate=False) if ENV_FILE.is_file() else {}
-    return find_unknown([*os.environ, *written, *files], Settings.model_fields)
+    given = [name for name, value in [*written.items(), *os.environ.items()] if value]
+    return find_unknown([*given, *files], Settings.model_fields)
 
 
 def names_were_checked() -> bool:

@@ -13,8 +13,8 @@ class CacheFields(BaseSettings):
     cache_bytes: int = Field(
         0,
         ge=0,
-        description="Memory of Redis in which answers are kept for equal questions that come later, in bytes for each "
-        "cell; none are if 0, or without `reuse`.",
+        description="Memory of Redis in which answers are kept for equal questions that come later, in bytes; none "
+        "are if 0, or without `reuse`.",
     )
     cache_ttl_s: int = Field(3600, ge=1, description="Time for which an answer is kept there, in seconds.")
 

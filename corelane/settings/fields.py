@@ -4,7 +4,6 @@ from corelane.plugin import installed
 from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cache import CacheFields
-from corelane.settings.cells import CellFields
 from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
 from corelane.settings.scaling import ScalingFields
@@ -17,7 +16,6 @@ class GroupedFields(
     CoreFields,
     RedisFields,
     ScalingFields,
-    CellFields,
     ArtifactFields,
     CacheFields,
     ApiFields,

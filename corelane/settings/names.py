@@ -18,9 +18,16 @@ GUARDS = frozenset(
     {
         *("auth", "host", "open_metrics", "submit_rate", "read_rate", "trusted_hops", "allowed_hosts", "cors_origins"),
         *("webhook_secret", "webhook_previous_secret", "webhook_allowed_networks", "webhook_allow_http"),
-        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url", "cells"),
+        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url"),
     }
 )
+
+#: Settings that were removed, and what to do instead. A service that still has one does not start: it would use another
+#: Redis than its operator believes.
+REMOVED = {
+    "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/24-gateway.md",
+    "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/24-gateway.md",
+}
 
 #: How alike a mistyped prefix is to ours, of 1.
 PREFIX_LIKENESS = 0.8
@@ -34,13 +41,20 @@ class UnknownName:
     nearest: str | None = None
 
     @property
+    def is_removed(self) -> bool:
+        """Whether an earlier release had this setting, and a service must not run without it unnoticed."""
+        return self.name in REMOVED
+
+    @property
     def guards(self) -> bool:
         """Whether the setting that was probably meant protects the service."""
-        return self.nearest is not None and self.nearest.removeprefix(PREFIX).lower() in GUARDS
+        return self.is_removed or (self.nearest is not None and self.nearest.removeprefix(PREFIX).lower() in GUARDS)
 
     @property
     def sentence(self) -> str:
         """Return a warning for the operator."""
+        if self.is_removed:
+            return f"{self.name} is no longer a setting: {REMOVED[self.name]}; then unset it"
         said = f"{self.name} is not a setting of Corelane and does nothing"
         if self.nearest is None:
             return f"{said}; docs/02-operations.md lists the settings"
@@ -54,7 +68,9 @@ def find_unknown(present: Iterable[str], fields: Collection[str]) -> list[Unknow
     known = {f"{PREFIX}{field.upper()}" for field in fields}
     names, found = {name.upper() for name in present}, []
     for name in sorted(names - known - OTHERS):
-        if name.startswith(PREFIX):
+        if name in REMOVED:
+            found.append(UnknownName(name))
+        elif name.startswith(PREFIX):
             if not _is_service_link(name, names):
                 close = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1)
                 found.append(UnknownName(name, f"{PREFIX}{close[0]}" if close else None))

@@ -62,11 +62,6 @@ WANTED = {
         "redis://127.0.0.1:6379/0",
     ),
     "cell": ("one digit or lower-case letter, but i, l, o and u", "0"),
-    "cells": (
-        "a name of one character, `=` and the URL of a Redis for each cell",
-        "0=redis://a:6379/0,1=redis://b:6379/0",
-    ),
-    "draining_cells": ("names of cells, comma-separated", "0,3"),
     "artifacts_url": _STORAGE,
     "files_url": _STORAGE,
     "submit_rate": _RATE,

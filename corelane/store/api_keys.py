@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corelane.domain.api_keys import Key, Scope, key_digest, new_key, scope_names
-from corelane.domain.ids import new_id
+from corelane.domain.ids import CELL, new_id
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
@@ -58,33 +58,26 @@ class ApiKeyStore:
         scopes: Iterable[Scope],
         owner: str | None = None,
         expires_ms: int | None = None,
-        cells: tuple[str, ...] = (),
+        cell: str = CELL,
     ) -> tuple[Key, str]:
-        """Make a key; return it and its secret, which is kept nowhere. Without an owner it owns its jobs itself."""
-        secret, key_id = new_key(), new_id("key")
-        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms, cells=cells)
-        self.keep(key_digest(secret), key)
-        return key, secret
+        """Make a key; return it and its secret, which is kept nowhere. Without an owner it owns its jobs itself.
 
-    def keep(self, digest: str, key: Key) -> None:
-        """Store a key under its digest, or store what it says now."""
+        It names the service whose Redis this is; ``cell``, if that has noted none yet.
+        """
+        noted = self._link("GET", keys.CELL)
+        cell = cell if noted is None else noted.decode()
+        secret, key_id = new_key(cell), new_id("key", cell=cell)
+        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms)
         fields: dict[str, Any] = {
             "id": key.id,
             "name": key.name,
             "owner": key.owner,
             "scopes": ",".join(scope_names(key.scopes)),
             "created_ms": key.created_ms,
-        }
-        given = {"expires_ms": key.expires_ms, "revoked_ms": key.revoked_ms, "cells": ",".join(key.cells) or None}
-        fields |= {name: value for name, value in given.items() if value is not None}
+        } | ({} if expires_ms is None else {"expires_ms": expires_ms})
+        digest = key_digest(secret)
         self._change([("HSET", keys.api_key(digest), *flatten(fields)), ("HSET", keys.API_KEYS, key.id, digest)])
-
-    def by_digest(self) -> dict[str, Key]:
-        """Return every key there ever was, by the digest under which it is stored."""
-        digests = [digest.decode() for digest in self._link("HVALS", keys.API_KEYS)]
-        raws = self._link.many([("HGETALL", keys.api_key(digest)) for digest in digests])
-        found = {digest: parse(dict(pairs(raw))) for digest, raw in zip(digests, raws, strict=True)}
-        return {digest: key for digest, key in found.items() if key is not None}
+        return key, secret
 
     def list(self) -> list[Key]:
         """Return every key there ever was, oldest first."""
@@ -130,5 +123,4 @@ def parse(raw: dict[bytes, bytes]) -> Key | None:
         None if expires is None else int(expires),
         None if revoked is None else int(revoked),
         values.get("used", ""),
-        tuple(values["cells"].split(",")) if values.get("cells") else (),
     )

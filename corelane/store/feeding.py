@@ -143,7 +143,7 @@ class Feeder:
     def remove_strays(self) -> None:
         """Delete old files that belong to no job; the file system's clock tells their age, not the host's.
 
-        Cells may share the folder: each looks after the files of its own jobs.
+        Services may share the folder: each looks after the files of its own jobs.
         """
         files = list(self._settings.files_root.glob(f"job_{self._settings.cell}*"))
         if not files:

@@ -31,7 +31,7 @@ class RedisKey(str):
 PREFIX = "cl:"
 
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
-CELL = RedisKey("cl:cell", "string", stays=True)  # the cell that this Redis is, which its ids name
+CELL = RedisKey("cl:cell", "string", stays=True)  # the service whose Redis this is, which its ids name
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
 # far the job was fed, dropped and reported.

@@ -1,4 +1,4 @@
-"""The number of the data's format, and the cell of the data: the checks that a process makes when it starts.
+"""The number of the data's format, and the service that the data are of: what a process checks when it starts.
 
 ``cl:schema`` holds the number. A process that starts writes it where there is none, as in data of commit 1ee7585 and
 before, which are of format 1. Old and new processes run side by side during an upgrade, so a change of the format takes
@@ -17,7 +17,7 @@ from corelane.store import keys
 #: The format that this code writes, and the newest that it reads.
 WRITTEN = NEWEST = 1
 
-#: What a Redis has that was used before it had a name of its cell.
+#: What a Redis has that was used before it noted its service.
 USED = (keys.MODELS, keys.JOB_COUNTS, keys.ENDS)
 
 #: Read the number; write it where there is none.
@@ -25,7 +25,7 @@ CLAIM = ("SET", keys.SCHEMA, WRITTEN, "NX", "GET")
 
 
 def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
-    """Raise SetupError if this code does not know the format of a blocking link's data, or they are another cell's.
+    """Raise SetupError if this code does not know the format of a blocking link's data, or they are another service's.
 
     Pass if Redis is away: the format is then checked when the link first loads the library.
     """
@@ -35,15 +35,15 @@ def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
 
 
 def require_cell(link: Callable[..., Any], cell: str) -> None:
-    """Raise SetupError if the data are another cell's; a Redis that was used before cells were is the first one's."""
+    """Raise SetupError if the data are another service's; those of a release that noted no service are of `0`."""
     found = link("GET", keys.CELL)
     if found is None:
         first = CELL if link("EXISTS", *USED) else cell
         found = link("SET", keys.CELL, first, "NX", "GET") or first.encode()
     if found.decode() != cell:
         raise SetupError(
-            f"this Redis is cell {found.decode()}, and the settings make it cell {cell}: its ids name the former; "
-            "correct CORELANE_CELL and CORELANE_CELLS, or use an empty Redis"
+            f"this Redis is that of service {found.decode()}, and CORELANE_CELL is {cell}: its ids name the former; "
+            "correct CORELANE_CELL or the URL, or use an empty Redis"
         )
 
 

@@ -117,7 +117,7 @@ class Submitter:
         """Do what ``submit`` promises."""
         once = submission.once
         if cell_of(submission.id) != self._settings.cell:
-            raise ValueError(f"{submission.id} is no id of cell {self._settings.cell}")
+            raise ValueError(f"{submission.id} is no id of service {self._settings.cell}")
         if submission.retry_of is None:
             self.check_sizes(submission)
         if submission.input_url is not None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.commands import CommandGroup
-from corelane.cli.jsonl import write_line
+from corelane.cli.question_lines import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import JobStatus

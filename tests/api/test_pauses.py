@@ -17,9 +17,11 @@ from corelane.domain.forecast import Speed
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.conftest import Service
-from tests.api.console.conftest import SUMMARY
 from tests.api.office import ANN, BOB, OPS, READER, Office, open_office
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+from tests.plugins.console.conftest import SUMMARY
+
+CONSOLE = True
 
 #: What a heartbeat of a worker tells beside its state.
 BEAT = {"versions": f'["{VERSION}"]', "models": f'[{{"version": "{VERSION}", "state": "ready"}}]'}

@@ -10,14 +10,16 @@ from fastapi.testclient import TestClient
 
 from api.middleware.wrong_keys import FREE, MOST_ADDRESSES, WINDOW_S, WrongKeys
 from corelane.domain.api_keys import Scope, key_digest
+from corelane.plugins.console.sessions import MOST_SESSIONS, SessionStore
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
-from corelane.store.sessions import MOST_SESSIONS, SessionStore
 from tests.api.office import ANN, Office, open_office
 from tests.corelane.store_bench import Bench, LoneCore, answer_all
+
+CONSOLE = True
 
 DIGITS = "9" * 5000
 SENDER = "sender"

@@ -1,6 +1,4 @@
-"""Every benchmark runs. Quick runs, on one service of a tiny model that those share which need one; no figure of a full
-run is touched.
-"""
+"""Every benchmark runs. Quick runs, on one service of a tiny model that those share which need one."""
 
 import importlib.util
 import os
@@ -16,33 +14,31 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.retry_after import BOUNDS
-from benchmarks.runs import QUICK, RESULTS, Service, lend
+from benchmarks.harness import QUICK, ROOT, Serving, lend, serving
+from benchmarks.promises import BOUNDS
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.cli.bench_output import INVALID, NOT_HELD
 
-FOLDER = RESULTS.parent
+FOLDER = ROOT / "benchmarks"
 
 #: The files that can be run; the rest is what they share.
 BENCHMARKS = sorted(path for path in FOLDER.glob("*.py") if '__name__ == "__main__"' in path.read_text())
 
 
 @pytest.fixture(scope="module")
-def one_core() -> Iterator[None]:
-    """Have services that are started here run one core."""
-    with mock.patch.dict(os.environ, {"CORELANE_CORES": "1"}):
-        yield
-
-
-@pytest.fixture(scope="module")
-def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Iterator[Service]:
-    """Lend a service of the tiny model with narrow bounds, in a folder of its own as versions are added there."""
+def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Lend a service of one core and the tiny model with narrow bounds."""
     data = tmp_path_factory.mktemp("benchmarks")
     root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
     shutil.copytree(root, data / "artifacts")
-    with lend(data, model=tiny_artifact.manifest.name, log_level="warning", **BOUNDS) as lent:
-        yield lent
+    model = tiny_artifact.manifest.name
+    with (
+        mock.patch.dict(os.environ, {"CORELANE_CORES": "1"}),
+        serving(data, model=model, cores=1, **BOUNDS) as running,
+        lend(running),
+    ):
+        yield running
 
 
 def load(path: Path) -> ModuleType:
@@ -56,19 +52,12 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def figures() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in RESULTS.iterdir()}
-
-
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # scripts leave sockets to their end
-def test_benchmark_runs(path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert QUICK in path.read_text() or "is_quick()" in path.read_text(), f"{path.name} knows no {QUICK}"
-    before = figures()
+def test_benchmark_runs(path: Path, service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(path), QUICK])
     assert not load(path).main()
-    assert figures() == before
 
 
 def bench(*arguments: str) -> dict[str, Any]:
@@ -79,13 +68,9 @@ def bench(*arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.fixture
-def settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.bench.split.FLUSHED_S", 0.01)
-
-
 @pytest.mark.timeout(300)
-def test_preset_runs_on_a_service(service: Service, settles_at_once: None) -> None:
+def test_preset_runs_on_a_service(service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.bench.split.FLUSHED_S", 0.01)
     report = bench("preset", "latency-100", "--quick", "--url", service.url)
     [point] = report["points"]
     assert point["runs"][0]["ok"] == 5
@@ -94,7 +79,7 @@ def test_preset_runs_on_a_service(service: Service, settles_at_once: None) -> No
 
 
 @pytest.mark.timeout(300)
-def test_batch_beside_questions_is_reported(service: Service, tmp_path: Path) -> None:
+def test_batch_beside_questions_is_reported(service: Serving, tmp_path: Path) -> None:
     lines = [
         orjson.dumps({"question": f"Who is number {number}?", "context": f"Number {number} is Ada."})
         for number in range(20)
@@ -113,4 +98,6 @@ def test_batch_beside_questions_is_reported(service: Service, tmp_path: Path) ->
 
 def test_every_benchmark_is_listed() -> None:
     listed = (FOLDER / "README.md").read_text()
-    assert [path.name for path in BENCHMARKS if f"`{path.name}`" not in listed] == []
+    assert [
+        path.name for path in FOLDER.glob("*.py") if path.stem != "__init__" and f"`{path.name}`" not in listed
+    ] == []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
+from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, interrupted_by_sigterm
 
 
@@ -21,7 +21,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Invoke":
 
 class Invoke:
     def __call__(self, *argv: str) -> Result:
-        cli = typer.Typer()
+        cli = CommandGroup()
         cli.command()(compile_model)
         return CliRunner().invoke(cli, argv)
 

@@ -33,7 +33,8 @@ from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
 from corelane.engine.backends.openvino import open_graph, options_for
-from corelane.engine.backends.protocol import Batch, Logits, open_backend
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
@@ -43,10 +44,9 @@ from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 TEXT = "ada wrote the first program . the river was red ."
 
 
-@pytest.fixture(scope="module")
-def artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    settings = Settings(data_dir=tmp_path_factory.mktemp("openvino"))
-    return build(str(tiny_model), settings=settings, buckets="4x32,2x64", format="openvino")
+@pytest.fixture
+def artifact(tiny_openvino: Artifact) -> Artifact:
+    return tiny_openvino
 
 
 def test_artifact_is_a_graph_and_its_weights_for_all_buckets(artifact: Artifact) -> None:
@@ -122,7 +122,8 @@ import os, sys, json
 from pathlib import Path
 import numpy as np
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.protocol import Batch, open_backend
+from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 for choose in (min, max):
     if (child := os.fork()) == 0:

@@ -15,7 +15,16 @@ from typer.testing import CliRunner
 
 from corelane.artifacts.calibration import write_calibration
 from corelane.artifacts.manifest import Artifact
-from corelane.cli.checks import Check
+from corelane.cli.checks import (
+    DoctorCheck,
+    check_redis,
+    check_storage,
+    judge_no_redis,
+    judge_redis,
+    judge_replicas,
+    judge_sentinels,
+    read_info,
+)
 from corelane.cli.commands import CommandGroup
 from corelane.cli.doctor import (
     CHECKS,
@@ -33,15 +42,6 @@ from corelane.cli.doctor import (
     judge_torch_failure,
     render,
 )
-from corelane.cli.redis_checks import (
-    check_redis,
-    judge_no_redis,
-    judge_redis,
-    judge_replicas,
-    judge_sentinels,
-    read_info,
-)
-from corelane.cli.storage_check import examine_storage
 from corelane.errors import StoreUnavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings
@@ -72,7 +72,7 @@ def hang_up(server: socket.socket) -> None:
 
 def test_a_redis_that_keeps_what_it_accepts_is_fine() -> None:
     info = read_info(b"# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n")
-    assert judge_redis("redis://x", info) == Check("Redis", "ok", "redis 7.0.15 answers at redis://x")
+    assert judge_redis("redis://x", info) == DoctorCheck("Redis", "ok", "redis 7.0.15 answers at redis://x")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_cores_are_those_this_process_may_use() -> None:
 
 
 def test_every_check_has_its_own_row() -> None:
-    checks = [Check(str(number), "ok", "fine", "advice") for number in range(len(CHECKS))]
+    checks = [DoctorCheck(str(number), "ok", "fine", "advice") for number in range(len(CHECKS))]
     assert render(checks).row_count == len(CHECKS)
 
 
@@ -285,11 +285,11 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
 
 
 def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:
-    def examine(url: str | None) -> tuple[str, str, str]:
-        return examine_storage(settings.model_copy(update={"files_url": url}))
+    def examine(url: str | None) -> DoctorCheck:
+        return check_storage(settings.model_copy(update={"files_url": url}))
 
-    assert examine(f"{s3}/files") == ("ok", f"{s3}/files takes, returns and deletes files", "")
-    assert examine(None)[0] == "ok"
-    state, found, advice = examine(f"{s3}-missing/files")
-    assert (state, "AWS_ENDPOINT_URL_S3" in advice) == ("fail", True)
-    assert "missing" in found
+    assert examine(f"{s3}/files") == DoctorCheck("files", "ok", f"{s3}/files takes, returns and deletes files")
+    assert examine(None).state == "ok"
+    missing = examine(f"{s3}-missing/files")
+    assert (missing.state, "AWS_ENDPOINT_URL_S3" in missing.advice) == ("fail", True)
+    assert "missing" in missing.found

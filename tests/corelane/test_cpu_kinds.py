@@ -8,7 +8,7 @@ import pytest
 from corelane.artifacts.instructions import INSTRUCTION_SETS, choose_folder, host_kind, kind_of, rank_of, sets_up_to
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, list_artifacts, outgrown
 from corelane.artifacts.remote import RemoteRoot
-from corelane.cli.compile import compiled, is_compiled
+from corelane.cli.compile import compiled
 from corelane.cli.default_model import lacks_its_own
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings
@@ -106,7 +106,7 @@ def test_serve_compiles_for_this_cpu_only_where_it_is_asked_to(root: Path, monke
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", root / "cpuinfo")
     for flags, lacks in ((f"avx2 {BF16}", False), ("avx2", False), (f"avx2 {AMX}", True), ("asimd", False)):
         (root / "cpuinfo").write_text(f"flags\t: {flags}\n")
-        assert is_compiled(settings, "tiny-qa", "cpu")
+        assert compiled(settings, "tiny-qa", "cpu") is not None
         assert lacks_its_own(settings, "tiny-qa") is lacks
         assert not lacks_its_own(settings.model_copy(update={"compile_per_cpu": False}), "tiny-qa")
     found = compiled(settings, "tiny-qa", "cpu", "avx2")

@@ -4,15 +4,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from corelane.domain.batches import AnswerRequest
-from corelane.domain.ids import is_job_id, new_job_id
+from corelane.domain.ids import cell_of, is_job_id, new_job_id
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import JobStatus
 
 
-def test_job_ids_sort_by_time_and_name_their_cell() -> None:
+def test_job_ids_sort_by_time_and_name_their_service() -> None:
     ids = [new_job_id(now_ms) for now_ms in (1, 31, 32, 1_700_000_000_000, 1_700_000_000_001)]
     assert ids == sorted(ids)
     assert all(is_job_id(job) and job.startswith("job_0") for job in ids)
+    assert cell_of(new_job_id(5, "k")) == "k"
 
 
 @given(st.text(max_size=40))

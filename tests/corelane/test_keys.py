@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from corelane.cli.app import make_cli
 from corelane.cli.keys import FoundRedis, check_is_corelane, keys, running_redis
 from corelane.domain.api_keys import KEY_FORM, Scope, key_digest, new_key
+from corelane.domain.ids import cell_of
 from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
@@ -35,6 +37,18 @@ def test_key_has_256_random_bits_and_a_form_of_its_own() -> None:
     made = {new_key() for _ in range(100)}
     assert len(made) == 100
     assert all(KEY_FORM.fullmatch(key) for key in made)
+
+
+def test_key_names_the_service_whose_redis_it_is_in(store: ApiKeyStore, settings: Settings, raw: redis.Redis) -> None:
+    """That of service `0` names none, as keys did before there were others."""
+    assert re.fullmatch(r"clk_[\w-]{43}", store.create("a", [Scope.READ])[1])
+    key, secret = store.create("b", [Scope.READ], cell="1")
+    assert re.fullmatch(r"clk_1_[\w-]{43}", secret)
+    assert cell_of(key.id) == "1"
+    raw.set("cl:cell", "2")
+    made = run("create", "--name", "c", "--redis", settings.redis_url).stdout.strip()
+    assert made.startswith("clk_2_")
+    assert "is revoked" in run("revoke", made, "--redis", settings.redis_url).stdout
 
 
 def test_secret_is_kept_nowhere(store: ApiKeyStore, raw: redis.Redis) -> None:
@@ -143,7 +157,7 @@ def test_key_is_made_in_the_redis_of_the_service_on_the_data_folder(
 def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, raw: redis.Redis) -> None:
     at = ("--redis", settings.redis_url)
     with pytest.raises(SetupError, match="--redis URL, or its data folder with --data"):
-        check_is_corelane(FoundRedis(settings.redis_url, is_named=False, link=Link(settings.redis_url)))
+        check_is_corelane(FoundRedis(settings.redis_url, is_named=False, link=Link(settings.redis_url), cell="0"))
     assert raw.keys("*") == []
     assert "no Corelane has used the Redis at" in run("create", "--name", "a", *at).stderr
     assert "no Corelane has used" not in run("create", "--name", "b", *at).stderr
@@ -151,7 +165,7 @@ def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, r
 
 def test_commands_are_part_of_the_command_line() -> None:
     names = set(typer.main.get_command(keys).commands)  # type: ignore[attr-defined]
-    assert names == {"create", "list", "move", "revoke", "sync"}
+    assert names == {"create", "list", "revoke"}
 
 
 @pytest.mark.parametrize(

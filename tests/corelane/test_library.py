@@ -125,6 +125,17 @@ def test_data_of_a_newer_format_are_refused_and_left_alone(link: Link, raw: redi
     assert not raw.exists(keys.ROUNDS)
 
 
+def test_data_stay_those_of_the_service_that_made_them(link: Link, raw: redis.Redis) -> None:
+    require_schema(link, "1")
+    assert raw.get(keys.CELL) == "1"
+    with pytest.raises(SetupError, match="is that of service 1, and CORELANE_CELL is 2"):
+        require_schema(link, "2")
+    raw.delete(keys.CELL)
+    raw.hset(keys.MODELS, "a model of a release that noted no service", "1")
+    with pytest.raises(SetupError, match="is that of service 0"):
+        require_schema(link, "1")
+
+
 def test_a_redis_that_is_away_does_not_stop_a_start() -> None:
     require_schema(Link("redis://127.0.0.1:1/0"))
 

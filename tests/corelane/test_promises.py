@@ -164,7 +164,7 @@ def test_speed_survives_the_store() -> None:
 
 
 def test_time_to_come_back_is_what_it_took_in_situations_that_were_recorded() -> None:
-    """Two hundred refusals of ``benchmarks/retry_after.py``: what the service knew, and the seconds it took."""
+    """Two hundred refusals under changing load: what the service knew, and the seconds it took."""
     errors = []
     for situation in orjson.loads(SITUATIONS.read_bytes()):
         speeds = [Speed.decode(speed) for speed in situation["speeds"]]

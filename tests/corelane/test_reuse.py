@@ -9,7 +9,6 @@ import orjson
 import pytest
 import redis
 
-from benchmarks.simulated_cores import SimulatedCore
 from corelane.domain.contexts import context_id
 from corelane.domain.dispatch import Core
 from corelane.domain.jobs import Item, JobHead, JobStatus, Options, Priority, Webhook
@@ -21,6 +20,7 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed, submit_as_admitted
+from tests.simulated_core import SimulatedCore
 from workers.core.drain import drain
 
 ADA = [Item(question="Who wrote the first program?", context="Ada wrote the first program.")]

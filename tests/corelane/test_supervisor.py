@@ -1,11 +1,12 @@
 """The supervisor with real processes: who comes back, who is given up, where each can be found."""
 
-import asyncio
 import io
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from corelane.cli.folders import PARTS_FILE
-from corelane.cli.own_fleet import start_redis
+from corelane.cli.own_fleet import OwnFleet
 from corelane.cli.parts import (
     LAUNCHES_S,
     MOST_KILLS,
@@ -25,11 +26,12 @@ from corelane.cli.parts import (
     FleetPart,
     PartHistory,
 )
-from corelane.cli.ports import PortClaim
+from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import Supervisor
 from corelane.settings import Settings
 from tests.conftest import free_port
+from tests.waiting import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -92,31 +94,25 @@ def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:
     history = lived((False, BROKE, 0.1))
     history.launched()
     now = history.launched_at
-    assert history.trouble(now) == "it does not come up, and was launched 2 times; the last time it ended with status 1"
+    assert history.issue(now) == "it does not come up, and was launched 2 times; the last time it ended with status 1"
     history.came_up()
-    assert history.trouble(now + timedelta(seconds=STABLE_S - 1)) is not None
-    assert history.trouble(now + timedelta(seconds=STABLE_S)) is None
+    assert history.issue(now + timedelta(seconds=STABLE_S - 1)) is not None
+    assert history.issue(now + timedelta(seconds=STABLE_S)) is None
 
 
 def test_part_that_was_just_launched_is_in_no_trouble_until_it_takes_long() -> None:
     history = PartHistory()
     history.launched()
-    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S - 1)) is None
-    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S + 1)) == "it is not up 61 s after its launch"
+    assert history.issue(history.launched_at + timedelta(seconds=SLOW_S - 1)) is None
+    assert history.issue(history.launched_at + timedelta(seconds=SLOW_S + 1)) == "it is not up 61 s after its launch"
 
 
 def test_part_that_ends_again_and_again_is_in_trouble_though_each_life_is_long() -> None:
     history = lived(*[(True, BROKE, STABLE_S + 1.0)] * MOST_LAUNCHES)
     history.launched()
     history.came_up()
-    assert "does not stay up" in (history.trouble(history.launched_at) or "")
-    assert history.trouble(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)
+    assert "does not stay up" in (history.issue(history.launched_at) or "")
+    assert history.issue(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
 
 
 async def always(_: int) -> bool:
@@ -148,7 +144,9 @@ async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
     await supervisor.start(FleetPart("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
     pids: set[int] = set()
     for _ in range(4):
-        await until(lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"])
+        await eventually_async(
+            lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"]
+        )
         pids.add(pid := found(tmp_path, "redis")["pid"])
         os.kill(pid, signal.SIGKILL)
     assert len(pids) == 4
@@ -170,7 +168,7 @@ async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(su
 async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: io.StringIO, tmp_path: Path) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
     await supervisor.start(FleetPart("flower", broken, os.environ, needed=False, first_tries=1))
-    await until(lambda: found(tmp_path, "flower")["launches"] == 3)
+    await eventually_async(lambda: found(tmp_path, "flower")["launches"] == 3)
     assert not supervisor.is_over
     assert "flower ended with status 3; it comes back in 1 s" in told.getvalue()
     await supervisor.stop([])
@@ -182,13 +180,13 @@ async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
     """A worker's child that is frozen holds its core, and the pipe for its lines."""
     note = tmp_path / "child"
     await supervisor.start(FleetPart("core0", (sys.executable, "-c", PARENT, str(note)), os.environ, is_up=always))
-    await until(lambda: note.exists() and note.read_text().endswith("."))
+    await eventually_async(lambda: note.exists() and note.read_text().endswith("."))
     left = int(note.read_text()[:-1])
     os.kill(left, signal.SIGSTOP)
-    await until(lambda: found(tmp_path, "core0")["is_up"])
+    await eventually_async(lambda: found(tmp_path, "core0")["is_up"])
     os.kill(found(tmp_path, "core0")["pid"], signal.SIGKILL)
-    await until(lambda: found(tmp_path, "core0")["launches"] == 2)
-    await until(lambda: is_gone(left))
+    await eventually_async(lambda: found(tmp_path, "core0")["launches"] == 2)
+    await eventually_async(lambda: is_gone(left))
     await supervisor.stop([])
 
 
@@ -208,33 +206,71 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def test_port_of_a_redis_that_is_gone_for_a_moment_is_not_taken_by_another_service(tmp_path: Path) -> None:
+class TakenOnce(PortClaim):
+    """A claim whose first port another program takes before it is bound."""
+
+    taken: socket.socket | None = None
+
+    def choose(self) -> int:
+        port = super().choose()
+        if self.taken is None:
+            self.taken = hold_port("127.0.0.1", port, is_given=True)
+        return port
+
+
+@contextmanager
+def fleet_on(folder: Path, claim: PortClaim, told: io.StringIO) -> Iterator[OwnFleet]:
+    """Yield a fleet of Redis alone, which has this claim on its port until the block ends."""
+    folder.mkdir()
+    supervisor = Supervisor(PrettyOutput(Console(file=told, soft_wrap=True)), folder / PARTS_FILE)
+    try:
+        yield OwnFleet(Settings(data_dir=folder), supervisor, frozenset({"redis"}), redis_port=claim)
+    finally:
+        claim.release()
+
+
+async def test_port_of_a_redis_that_is_gone_for_a_moment_is_not_taken_by_another_service(
+    tmp_path: Path, told: io.StringIO
+) -> None:
     wanted = free_port()
-    claims = [PortClaim("127.0.0.1", wanted, "--redis") for _ in range(2)]
-    urls = []
-    for number, claim in enumerate(claims):
-        supervisor = Supervisor(PrettyOutput(Console(file=io.StringIO())), tmp_path / f"{number}.json")
-        settings = Settings(data_dir=tmp_path / str(number))
-        settings.data_dir.mkdir()
-        urls.append((await start_redis(settings, supervisor, claim)).redis_url)
-        await supervisor.stop((("redis",),))  # as a kill before its relaunch: the port is free, the claim is held
+    with ExitStack() as stack:
+        urls = []
+        for name in ("first", "second"):
+            claim = PortClaim("127.0.0.1", wanted, "--redis")
+            fleet = stack.enter_context(fleet_on(tmp_path / name, claim, told))
+            await fleet.start_redis()
+            urls.append(fleet.settings.redis_url)
+            # As a kill before its relaunch: the port is free, the claim is held.
+            await fleet.supervisor.stop((("redis",),))
     assert urls[0].endswith(f":{wanted}/0")
     assert urls[1] != urls[0]
-    for claim in claims:
-        claim.release()
+
+
+async def test_redis_takes_the_next_port_if_another_program_is_faster(tmp_path: Path, told: io.StringIO) -> None:
+    claim = TakenOnce("127.0.0.1", free_port(), "--redis")
+    with fleet_on(tmp_path / "data", claim, told) as fleet:
+        await fleet.start_redis()
+        assert claim.taken is not None
+        with closing(claim.taken):
+            assert not fleet.supervisor.is_over, told.getvalue()
+            assert claim.port != claim.taken.getsockname()[1]
+            assert fleet.settings.redis_url.endswith(f":{claim.port}/0")
+            noted = orjson.loads((tmp_path / "data" / PARTS_FILE).read_bytes())
+            assert noted["redis"] == f"redis://127.0.0.1:{claim.port}/0"
+        await fleet.supervisor.stop((("redis",),))
 
 
 async def test_part_that_is_ended_stays_away_and_the_others_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
     for name in ("core0", "core1"):
         await supervisor.start(FleetPart(name, SLEEPER, os.environ, is_up=always))
-    await until(supervisor.all_up)
+    await eventually_async(supervisor.all_up)
     pids = {name: found(tmp_path, name)["pid"] for name in ("core0", "core1")}
     os.kill(pids["core1"], signal.SIGKILL)
-    await until(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
+    await eventually_async(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
     await supervisor.end("core1")
     assert set(orjson.loads((tmp_path / PARTS_FILE).read_bytes())["parts"]) == {"core0"}
     await supervisor.start(FleetPart("core1", SLEEPER, os.environ, is_up=always))
-    await until(lambda: supervisor.all_up(("core1",)))
+    await eventually_async(lambda: supervisor.all_up(("core1",)))
     assert found(tmp_path, "core1")["launches"] == 1
     assert found(tmp_path, "core0")["pid"] == pids["core0"]
     assert not supervisor.is_over

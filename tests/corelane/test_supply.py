@@ -45,7 +45,7 @@ def test_bill_names_all_that_an_extra_brings_in_with_licences_and_digests() -> N
     assert re.fullmatch("[0-9a-f]{64}", digest)
     refs = {each["bom-ref"] for each in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
     assert {other for each in bill["dependencies"] for other in (each["ref"], *each["dependsOn"])} <= refs
-    assert components["api/console/static/vendor/htmx.min.js"]["type"] == "file"
+    assert components["corelane/plugins/console/pages/static/vendor/htmx.min.js"]["type"] == "file"
     assert module("sbom").make("all")["serialNumber"] == bill["serialNumber"]
 
 

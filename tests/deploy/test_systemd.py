@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.cli.serve_roles import ROLES
+from corelane.cli.serve import ROLES
 from corelane.settings import Settings
 from tests.deploy.commands import check_command
 

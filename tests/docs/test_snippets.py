@@ -8,8 +8,8 @@ import pytest
 from tests.snippets import Snippet, snippets
 
 #: Languages that run, those that are read by a test, and those that only show something.
-#: tests/api/test_nginx.py runs nginx by its snippet.
-RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx"}
+#: tests/api/test_nginx.py and tests/deploy/test_gateway.py run nginx by its snippets, the latter reads that of Envoy.
+RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx", "yaml"}
 
 #: How many snippets cannot run beside the fleet of the tests, and why. One more needs a reason, and a line here.
 ELSEWHERE = {
@@ -28,7 +28,7 @@ ELSEWHERE = {
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
     "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
     "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
-    "cells": 2,  # several Redis servers: tests/api/test_cells.py, tests/corelane/test_cells.py
+    "gateway": 2,  # several services: tests/deploy/test_gateway.py
     "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "pipeline": 1,  # compiles a model: tests/in_process/test_pipeline.py

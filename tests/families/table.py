@@ -1,17 +1,16 @@
 """Write the tables of docs/28-models.md: what each architecture comes to, and what to load.
 
 ``make models-table`` runs it. The first table is made by compiling a tiny model of each architecture, the second from
-the figures that ``benchmarks/models.py`` kept.
+the page's own table of shapes, which ``benchmarks/models.py`` prints.
 """
 
-import json
+import itertools
 import math
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from compile.model.families import REFUSED
 from corelane.artifacts.manifest import TokenizerSpec
@@ -23,11 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 PAGE = ROOT / "docs" / "28-models.md"
 
-FIGURES = ROOT / "benchmarks" / "results" / "models.json"
-
-#: Costs of a token up to these are of a class; the last one has no bound.
-CLASSES = {1.6: "fast", 4.5: "medium", 12.0: "slow"}
-SLOWEST = "very slow"
+#: Heads of the table of shapes there.
+SHAPES_TITLE = "| shape | architecture | million weights | cost of a token |"
 
 #: How the attentions of a manifest are called on the page.
 ATTENTIONS = {"sdpa": "fused", "eager": "plain"}
@@ -83,25 +79,24 @@ def refusal_lines() -> Iterator[str]:
             yield f"| {row.kind} | {REFUSED[row.kind]} |"
 
 
-def model_lines(shapes: Mapping[str, Any]) -> Iterator[str]:
+def model_lines(page: str) -> Iterator[str]:
     """Yield the table of models to load, the cheapest first; a shape that was not measured has no cost."""
+    shapes = measured_shapes(page)
     yield "| model | million weights | cost of a token | F1 v1.1 | F1 v2.0 | licence | reads |"
     yield "|---|---:|---:|---:|---:|---|---|"
-    for each in sorted(CHECKPOINTS, key=lambda each: (shapes.get(each.shape, {}).get("cost", math.inf), each.name)):
+    for each in sorted(CHECKPOINTS, key=lambda each: (shapes.get(each.shape, (0, math.inf))[1], each.name)):
         shape = shapes.get(each.shape)
-        measured = " | " if shape is None else f"{shape['weights'] / 1e6:.0f} | {shape['cost']:.1f}"
+        measured = " | " if shape is None else f"{shape[0]:.0f} | {shape[1]:.1f}"
         scores = " | ".join(f"{score:.1f}" if score else "" for score in (each.v1, each.v2))
         yield f"| `{each.name}` | {measured} | {scores} | {each.licence} | {each.language} |"
 
 
-def speed_lines(shapes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the table of shapes, the cheapest first."""
-    yield "| shape | architecture | million weights | cost of a token | class | padding |"
-    yield "|---|---|---:|---:|---|---|"
-    for name, shape in sorted(shapes.items(), key=lambda item: item[1]["cost"]):
-        kind = next((name for most, name in CLASSES.items() if shape["cost"] <= most), SLOWEST)
-        padding = "left out" if "rows=ragged" in shape["compiler_args"] else "computed"
-        yield f"| {name} | {shape['kind']} | {shape['weights'] / 1e6:.1f} | {shape['cost']:.2f} | {kind} | {padding} |"
+def measured_shapes(page: str) -> dict[str, tuple[float, float]]:
+    """Return million weights and the cost of a token by shape: the table that ``make bench-models`` printed."""
+    rows = (line.strip("| ").split(" | ") for line in page.partition(SHAPES_TITLE)[2].splitlines()[2:])
+    return {
+        cells[0]: (float(cells[2]), float(cells[3])) for cells in itertools.takewhile(lambda row: len(row) > 1, rows)
+    }
 
 
 def put_in(page: str, name: str, lines: Iterator[str]) -> str:
@@ -116,13 +111,11 @@ def put_in(page: str, name: str, lines: Iterator[str]) -> str:
 
 def main() -> int:
     """Write the tables."""
-    shapes = json.loads(FIGURES.read_text())["shapes"]
     page = PAGE.read_text()
     tables = {
         "architectures": architecture_lines(),
         "refusals": refusal_lines(),
-        "models": model_lines(shapes),
-        "shapes": speed_lines(shapes),
+        "models": model_lines(page),
     }
     for name, lines in tables.items():
         page = put_in(page, name, lines)

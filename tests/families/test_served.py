@@ -11,14 +11,14 @@ from compile.model.samples import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.settings import Settings
 from tests.families.networks import save_tiny
 from tests.families.rows import ROWS
 from tests.families.test_architectures import CONTEXTS, QUESTION
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 OPTIONS = Options(doc_stride=16, max_answer_tokens=12, no_answer=False)
 
@@ -43,7 +43,7 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
             expected = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
             version = artifact.manifest.version_id
             client.load_model(version)
-            wait_for(partial(is_served, client, version))
+            eventually(partial(is_served, client, version))
             items = [{"question": QUESTION, "context": context} for context in CONTEXTS]
             job = client.submit(items, model=version, options=OPTIONS.model_dump(exclude_defaults=True), wait_s=60)
             found = [result.answer for result in client.iter_results(job.id)]

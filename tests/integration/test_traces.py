@@ -23,9 +23,9 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.upkeep import Upkeep
 from corelane.tracing.otel import OtelTracer, make_tracer
-from tests.integration.conftest import wait_for
 from tests.receivers import receiver
 from tests.redis_for_tests import admin_url
+from tests.waiting import eventually
 from workers.core import traces as core_traces
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
@@ -43,12 +43,13 @@ class World:
         self.kept = InMemorySpanExporter()
         self.upkeep = Upkeep(settings, bell)
         self.tracer: OtelTracer = make_tracer("test", "one", SimpleSpanProcessor(self.kept))
-        self.core = CoreProcess(settings, Core("test", 0), bell, tracer=self.tracer)
+        observers = [lambda core: [core_traces.CoreTraces(self.tracer, core)]]
+        self.core = CoreProcess(settings, Core("test", 0), bell, observers=observers)
         self.api = TestClient(create_app(settings, self.tracer))
 
     def start(self) -> None:
         self.core.start(lambda: False)
-        wait_for(self.serves)
+        eventually(self.serves)
 
     def serves(self) -> bool:
         self.drain()
@@ -152,7 +153,7 @@ def test_one_trace_leads_from_the_request_to_the_webhook(world: World, raw: redi
         world.tell_ended()
         sender = sending(world.settings, Outage(get_logger(__name__), "store"), world.tracer)
         sender.start()
-        wait_for(lambda: raw.hget("cl:posted", "delivered") == "1")
+        eventually(lambda: raw.hget("cl:posted", "delivered") == "1")
         sender.ask_to_stop()
         sender.join(60)
     spans = world.of(job)

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from pydantic_settings import BaseSettings
 
-    from api.console.nav import ConsolePages
-    from api.console.stream import Feed
     from api.state import AppState
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
@@ -64,20 +62,13 @@ class FilesPlugin(Plugin):
 
         return contexts.router, files.router, batches.router
 
-    def console(self) -> "ConsolePages":
+    def console(self) -> object:
         """Return the pages of contexts, files and batches."""
-        from api.console.nav import ConsolePages, NavEntry
+        from corelane.plugins.files.console import pages
 
-        def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
-            from corelane.plugins.files.console import contexts, files
+        return pages()
 
-            return (contexts.router, files.router), {"batch": files.feed}
-
-        nav = [NavEntry("Contexts", "contexts", "c"), NavEntry("Files", "files", "f")]
-        nav.append(NavEntry("Batches", "batches", "b"))
-        return ConsolePages(nav, Path(__file__).parent / "console" / "templates", load)
-
-    def body_bounds(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+    def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
         """Return the most bytes of a file's upload."""
         from corelane.plugins.files.settings import FilesFields
 

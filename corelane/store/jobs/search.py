@@ -83,7 +83,7 @@ async def find_jobs(
 ) -> JobPage:
     """Read a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes, older than the cursor's.
 
-    ``cell`` is the one that the ids name.
+    ``cell`` is the service that the ids name.
     """
     owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
     high = LAST if after is None else after

@@ -26,6 +26,8 @@ from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.s3 import S3Server, put
 
+CONSOLE = True
+
 #: One keeper's round, in a process of its own.
 KEEPER = """
 from corelane.settings import read_settings

@@ -103,7 +103,10 @@ class Sorter:
             named = {each for line in read for each in named_in(line.text or b"")}
             if wanted := named - self.known.keys():
                 self.known |= await find(wanted)
-            yield await asyncio.to_thread(lambda read=read: [self.sort(line) for line in read])
+            yield await asyncio.to_thread(self._sort_all, read)
+
+    def _sort_all(self, lines: list[InputLine]) -> list[Sorted]:
+        return [self.sort(line) for line in lines]
 
     def sort(self, line: InputLine) -> Sorted:
         """Return the plan of a line, and its question if it has one."""

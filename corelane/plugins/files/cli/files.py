@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.jsonl import command_for
 from corelane.cli.output import print_line, print_list, print_one, short_time
+from corelane.cli.question_lines import command_for
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import FileObject
 from corelane.domain.ids import iso_time

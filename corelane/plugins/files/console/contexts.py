@@ -6,18 +6,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from api.console.forms import faults_of, first, go_to, read_form, said, service_of
-from api.console.pages import PageRoute
-from api.console.render import render
-from api.console.snippets import ask_snippets
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
-from api.middleware.console_door import CONSOLE
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.contexts import ContextBody
 from corelane.errors import CorelaneError
+from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.render import render
+from corelane.plugins.console.pages.snippets import ask_snippets
 from corelane.plugins.files.routes import contexts as api_contexts
 from corelane.plugins.files.routes.contexts import ContextId
 from corelane.plugins.files.settings import FilesFields

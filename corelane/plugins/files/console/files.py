@@ -7,17 +7,17 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from api.console.forms import faults_of, first, go_to, read_form, said
-from api.console.pages import PageRoute
-from api.console.render import fragment, render
-from api.console.stream import Update
 from api.deps import ReadCaller, StateDep, SubmitCaller
-from api.middleware.console_door import CONSOLE
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
+from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.render import fragment, render
+from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.files.routes import batches as api_batches
 from corelane.plugins.files.routes import files as api_files
 from corelane.plugins.files.settings import FilesFields

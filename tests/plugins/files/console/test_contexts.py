@@ -8,9 +8,9 @@ from api.app import create_app
 from corelane.domain.contexts import context_id
 from corelane.settings import Settings
 from corelane.store import keys
-from tests.api.console.conftest import OWN, text_of
 from tests.api.office import ANN, BOB, Office
 from tests.corelane.store_bench import VERSION, LoneCore, answered
+from tests.plugins.console.conftest import OWN, text_of
 
 TEXT = "Ada wrote the first program.\nZoë read it."
 NAME = context_id(TEXT)
@@ -74,7 +74,7 @@ def test_full_store_is_told_on_the_page(settings: Settings, core: LoneCore) -> N
 
 
 def test_question_names_a_stored_context(console: TestClient, core: LoneCore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.console.ask.WAIT_S", 0.1)
+    monkeypatch.setattr("corelane.plugins.console.pages.ask.WAIT_S", 0.1)
     store(console, name="notes")
     form = console.get(f"/console/ask?context_id={NAME}").text
     assert f'value="{NAME}"' in form

@@ -1,0 +1,142 @@
+"""Commands of operators: bulk retry and cancel, failed items, the audit, pauses, and the cache of answers."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corelane.cli.commands import CommandGroup, Made
+from corelane.cli.output import print_line, print_list, print_sentence, short_time
+from corelane.cli.service import JsonOption, LimitOption, ServiceClient
+from corelane.domain.audit import AuditEntry
+from corelane.domain.bulk import BulkAction, BulkResult
+from corelane.domain.failed_items import FailedItem, FailureGroup
+from corelane.domain.jobs import JobStatus
+from corelane.domain.pauses import Pause, PauseKind
+from corelane.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from corelane.client import Client
+
+KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="core|model|owner")]
+NameArgument = Annotated[str, typer.Argument(help="A core, host/index; a version, NAME@FINGERPRINT; or an owner.")]
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
+
+
+def job_filter(
+    *,
+    query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
+    status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only jobs with this label; may be repeated.")] = None,
+    failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
+    created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
+    created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
+) -> dict[str, Any]:
+    """Return the filters of jobs that were given."""
+    given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
+    given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
+    return {name: value for name, value in given.items() if value}
+
+
+FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
+
+
+def list_failed_items(
+    client: ServiceClient,
+    filters: FilterOptions,
+    code: Annotated[str | None, typer.Option(help="Only failures with this code of error.")] = None,
+    by_code: Annotated[bool, typer.Option("--by-code", help="Count them by code of error instead.")] = False,
+    limit: LimitOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the items that failed, newest job first."""
+    if by_code:
+        groups = client.failure_groups(**filters)
+        print_list(groups, ("error", "items", "jobs", "retry"), group_row, whole=("error",), as_json=as_json)
+        return
+
+    def row(item: FailedItem) -> tuple[str, ...]:
+        error = ("", "") if item.error is None else (item.error.code, item.error.detail)
+        return item.job, f"{item.index:,}", item.id or "", *error
+
+    columns = ("job", "item", "id", "error", "detail")
+    found = client.iter_failed_items(code=code, limit=limit, **filters)
+    print_list(found, columns, row, whole=("job", "item", "error"), as_json=as_json)
+
+
+def group_row(group: FailureGroup) -> tuple[str, ...]:
+    """Return a line about the items that failed with one code."""
+    return group.code, f"{group.items:,}", f"{group.jobs:,}", "may help" if group.retryable else "would fail again"
+
+
+def list_audit(client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
+    """List what was done to the service and by whom, newest first (needs a key with scope admin)."""
+
+    def row(entry: AuditEntry) -> tuple[str, ...]:
+        return short_time(entry.at), entry.key or entry.owner, entry.action, entry.subject, entry.detail
+
+    columns = ("time", "who", "action", "subject", "detail")
+    print_list(client.iter_audit(limit=limit), columns, row, whole=columns[:3], as_json=as_json)
+
+
+def run_bulk(client: "Client", action: BulkAction, filters: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+    """Do an action to every job that the options take, and print what was done."""
+    if not filters.keys() - {"owner"}:
+        raise InvalidInput("name a JOB, or options that choose jobs, as --label or --status")
+    result = client.bulk(action, dry_run=dry_run, **filters)
+    if as_json:
+        print_line(result)
+        return
+    for line in bulk_lines(result):
+        typer.echo(line)
+
+
+def bulk_lines(result: BulkResult) -> list[str]:
+    """Return what a bulk action did, in sentences."""
+    done = {BulkAction.RETRY: "retried", BulkAction.CANCEL: "canceled"}[result.action]
+    verb = f"would be {done}" if result.dry_run else f"{'was' if result.done == 1 else 'were'} {done}"
+    lines = [f"{result.done:,} of {result.matched:,} {'job' if result.matched == 1 else 'jobs'} {verb}."]
+    return lines + [f"{each.count:,} not ({each.code}): {each.detail}." for each in result.skipped]
+
+
+def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Take no new work on a core, for a version, or of an owner (needs a key with scope admin).
+
+    Work in flight ends. Jobs are taken in and wait until `corelane resume`.
+    """
+    made = client.pause(kind, name)
+    print_sentence(made, as_json, made.text)
+
+
+def resume(client: ServiceClient, kind: KindArgument, name: NameArgument) -> None:
+    """Have a core, a version or an owner that is paused take work again (needs a key with scope admin)."""
+    client.resume(kind, name)
+    typer.echo(f"{kind} {name} goes on")
+
+
+def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
+    """List what is paused, by whom and since when."""
+
+    def row(found: Pause) -> tuple[str, ...]:
+        return found.kind.value, found.name, found.by, short_time(found.since)
+
+    print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
+
+
+cache = CommandGroup(help="Answers that are kept for equal questions.", no_args_is_help=True)
+
+
+@cache.callback()
+def _group() -> None:
+    """Keep `clear` a command of its own, though it is the only one."""
+
+
+@cache.command()
+def clear(
+    client: ServiceClient,
+    owner: Annotated[str | None, typer.Option(help="Another owner's, or `*` for all (scope admin).")] = None,
+) -> None:
+    """Forget your kept answers; jobs and their results stay."""
+    client.clear_cache(owner)

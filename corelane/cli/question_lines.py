@@ -1,0 +1,317 @@
+"""Questions in and results out for ``corelane batch``, as lines of JSON or as CSV, and where an output resumes. Pure.
+
+A question is an item of a job, by the same rules: an id may be a whole number, an unknown field is refused. Blank lines
+are skipped. A line that cannot be asked becomes a failed result in its place, under its id if that can be read. A CSV
+has a header, and each of its rows becomes a line of JSON; fields may hold commas, quotes and line breaks.
+
+An output is ours if every whole line is a result and their indexes rise; a torn last line is dropped only if it begins
+as ours do.
+"""
+
+import csv
+import io
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from corelane.domain.contexts import is_context_id, no_context
+from corelane.domain.jobs import Item, JobStatus, ModelResult, as_text
+from corelane.domain.unanswered import failed_result
+from corelane.domain.wire import with_few_unknown
+from corelane.errors import InvalidInput
+from corelane.errors.sentences import first_fault
+
+#: The beginning of every line of an output.
+LINE_HEAD = b'{"index":'
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+#: Columns of a result, with its best answer.
+COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error", "model")
+
+#: Columns of questions: the fields of an item.
+FIELDS = ("id", "question", "context", "context_id")
+
+#: Longest field of a CSV, in characters.
+LONGEST_FIELD = 2**27
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLine:
+    """One line of the input that is not blank: its position among all lines, and its text."""
+
+    index: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionLine:
+    """A parsed line: an item to ask, or the reason why it cannot be asked."""
+
+    index: int
+    id: str | None
+    item: Item | None
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class OutputState:
+    """The content of an output: counts of lines, failures and empty answers, the last line, and the size."""
+
+    lines: int = 0
+    failed: int = 0
+    without_answer: int = 0
+    index: int = -1
+    id: str | None = None
+    size_bytes: int = 0
+
+    def add(self, result: dict[str, Any], size_bytes: int) -> None:
+        """Count one more line."""
+        self.index, self.id = result["index"], result["id"]
+        self.lines += 1
+        if result["status"] != JobStatus.SUCCEEDED:
+            self.failed += 1
+        elif result["answer"] is None:
+            self.without_answer += 1
+        self.size_bytes += size_bytes
+
+
+def read_line(raw: NumberedLine) -> QuestionLine:
+    """Parse a line; a problem names its line, counted from 1."""
+
+    def problem(text: str, item_id: object = None) -> QuestionLine:
+        kept_id = item_id if isinstance(item_id, str) else None
+        return QuestionLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
+
+    try:
+        value = orjson.loads(raw.text)
+    except orjson.JSONDecodeError as error:
+        return problem(f" is not JSON: {error.msg} (column {error.colno})")
+    if not isinstance(value, dict):
+        return problem(" is not a JSON object")
+    try:
+        item = Item.model_validate(with_few_unknown(Item, value))
+    except ValidationError as error:
+        return problem(f": {first_fault(error)}", as_text(value.get("id")))
+    if item.context_id is not None and not is_context_id(item.context_id):
+        return problem(f": {no_context(item.context_id)}", item.id)
+    return QuestionLine(raw.index, item.id, item)
+
+
+def command_for(text: bytes) -> str:
+    """Return the command that reads such a line of questions, `batch` or `batches`; empty for neither."""
+    try:
+        value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    if "custom_id" in value and "body" in value:
+        return "batches"
+    return "batch" if "question" in value and "custom_id" not in value else ""
+
+
+def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
+    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
+    first = next(lines, None)
+    if first is None:
+        return iter(())
+    if command_for(first.text) == "batches":
+        raise InvalidInput(
+            "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
+            "then `corelane batches create ID`"
+        )
+    if {b"question", b"context"} <= set(first.text.replace(b'"', b"").strip().split(b",")):
+        raise InvalidInput("the first line is the header of a table: give --csv")
+    return chain([first], lines)
+
+
+def answer_lines(
+    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Item]], Generator[ModelResult, None, None]]
+) -> Generator[ModelResult, None, None]:
+    """Yield the result of every line, in order; only lines with an item are asked."""
+    pending: deque[QuestionLine] = deque()
+
+    def items() -> Iterator[Item]:
+        for line in lines:
+            pending.append(line)
+            if line.item is not None:
+                yield line.item
+
+    with closing(ask(items())) as results:
+        for result in results:
+            while pending[0].item is None:
+                yield refused(pending.popleft())
+            line = pending.popleft()
+            yield result.model_copy(update={"index": line.index, "id": line.id})
+    yield from map(refused, pending)
+
+
+def refused(line: QuestionLine) -> ModelResult:
+    """Return the failed result of a line that cannot be asked."""
+    return ModelResult.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
+
+
+def read_output(stream: Iterable[bytes], form: "LineFormat") -> OutputState:
+    """Return the state of an existing output; raise InvalidInput if `corelane batch` did not write it."""
+    kept = OutputState()
+    try:
+        for result, size_bytes in form.results(stream):
+            if result is None:
+                kept.size_bytes += size_bytes
+            elif result["index"] <= kept.index:
+                raise ValueError("indexes rise")
+            else:
+                kept.add(result, size_bytes)
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(
+            f"the output exists and line {kept.lines + 1} of it is not a result that `corelane batch` wrote; "
+            "name another file, or drop it with --overwrite"
+        ) from None
+    return kept
+
+
+def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int | None = None) -> list[NumberedLine]:
+    """Skip the lines that are answered; return those from the ``first``-th on, which are asked again.
+
+    Raises InvalidInput if the last of them is not the one that the output ends with.
+    """
+    again: list[NumberedLine] = []
+    count = 0
+    last: NumberedLine | None = None
+    for last in islice(lines, kept.lines):
+        if first is not None and count >= first:
+            again.append(last)
+        count += 1
+    end = (-1, None) if last is None else (last.index, read_line(last).id)
+    if (count, *end) != (kept.lines, kept.index, kept.id):
+        raise InvalidInput(
+            f"the output's last result (index {kept.index}, id {kept.id!r}) is not of line {kept.lines} of these "
+            "questions; name another file, or drop it with --overwrite"
+        )
+    return again
+
+
+#: The whole results of an output, or None for its header, each with its size in bytes.
+Results = Iterator[tuple[dict[str, Any] | None, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """One form of questions and results; ``results`` raises ValueError for an output that is not ours."""
+
+    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
+    results: Callable[[Iterable[bytes]], Results]
+    write: Callable[[dict[str, Any]], bytes]
+    header: bytes = b""
+
+
+def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Yield the lines that are not blank."""
+    for index, text in enumerate(stream):
+        if index == 0:
+            text = text.removeprefix(BYTE_ORDER_MARK)
+        if not text.isspace() and text:
+            yield NumberedLine(index, text)
+
+
+def write_line(result: dict[str, Any]) -> bytes:
+    """Return a result, given as plain data, as a line of the output."""
+    return orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _read_lines(stream: Iterable[bytes]) -> Results:
+    for text in stream:
+        if text.endswith(b"\n"):
+            yield orjson.loads(text), len(text)
+        elif not (text.startswith(LINE_HEAD) or LINE_HEAD.startswith(text)):
+            raise ValueError("not a torn line of ours")
+
+
+class _CountedLines:
+    """Lines of a stream as text, and their size in bytes."""
+
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        self._lines = iter(stream)
+        self.bytes = 0
+        self.last = b""
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines):
+            self.bytes += len(line)
+            self.last = line
+            text = line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+            try:
+                yield text.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidInput(f"line {number + 1} is not UTF-8 text: {error.reason}") from None
+
+
+def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Yield the rows below the header that are not blank, as lines of JSON; an empty cell is a field left out.
+
+    Raise InvalidInput if a column is missing, or is not a field of a question.
+    """
+    rows = _read_csv(_CountedLines(stream))
+    header = [name.strip() for name in next(rows, [])]
+    needed = ("question", "context_id" if "context_id" in header else "context")
+    wrong = [f"has no column `{name}`" for name in needed if name not in header]
+    wrong += [f"has a column {name[:64]!r}, which is no field of a question" for name in header if name not in FIELDS]
+    if wrong:
+        raise InvalidInput(f"the CSV's first row {wrong[0]}; it names question, context (or context_id) and perhaps id")
+    for index, row in enumerate(rows):
+        if row:
+            fields = {name: text for name, text in zip(header, row, strict=False) if text}
+            yield NumberedLine(index, orjson.dumps(fields))
+
+
+def _write_row(result: dict[str, Any]) -> bytes:
+    answer, error = result["answer"] or {}, result["error"] or {}
+    values = result | {"answer": answer.get("text"), "error": error.get("detail")}
+    values |= {name: answer.get(name) for name in ("start", "end", "score")}
+    return _as_row("" if values[name] is None else str(values[name]) for name in COLUMNS)
+
+
+def _read_rows(stream: Iterable[bytes]) -> Results:
+    lines = _CountedLines(stream)
+    rows = _read_csv(lines)
+    header, header_row = next(rows, None), _as_row(COLUMNS)
+    if header is None or not lines.last.endswith(b"\n"):
+        if not header_row.startswith(lines.last):
+            raise ValueError("not a torn header of ours")
+        return
+    if tuple(header) != COLUMNS:
+        raise ValueError("not our header")
+    yield None, lines.bytes
+    before = lines.bytes
+    for row in rows:
+        if not lines.last.endswith(b"\n") or len(row) != len(COLUMNS):
+            return
+        values = dict(zip(COLUMNS, row, strict=True))
+        result = {"index": int(values["index"]), "id": values["id"] or None, "status": values["status"]}
+        yield result | {"answer": values["start"] or None}, lines.bytes - before
+        before = lines.bytes
+
+
+def _read_csv(lines: Iterable[str]) -> Iterator[list[str]]:
+    csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise InvalidInput(f"the CSV cannot be read: {error}") from None
+
+
+def _as_row(values: Iterable[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+JSON_LINES = LineFormat(number_lines, _read_lines, write_line)
+CSV = LineFormat(number_rows, _read_rows, _write_row, _as_row(COLUMNS))

@@ -1,0 +1,109 @@
+"""The secrets that sign webhooks: an owner's, by ``corelane webhook-secret``, and the one that `corelane serve` keeps.
+
+The value of an owner's is printed once, as it is made. Where no secret of the service is set, `serve` makes one and
+keeps it in the data folder.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import SecretStr
+
+from corelane.cli.commands import CommandGroup
+from corelane.cli.folders import create_private
+from corelane.cli.output import error_console, print_line, print_list, short_time
+from corelane.cli.service import JsonOption, ServiceClient
+from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S, new_secret
+from corelane.errors import SetupError
+
+#: In the data folder: the service's secret.
+FILE = "webhook-secret"
+
+webhook_secret = CommandGroup(
+    help="Secrets of your own that sign your webhooks: create, list, rotate, remove.", no_args_is_help=True
+)
+
+OwnerOption = Annotated[str | None, typer.Option(help="Another owner's (scope admin).")]
+OverlapOption = Annotated[
+    int,
+    typer.Option(min=0, max=LONGEST_OVERLAP_S, help="Seconds for which what signed until now signs as well."),
+]
+
+
+@webhook_secret.command()
+def create(
+    client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
+) -> None:
+    """Make the first secret of your own, and print it, once. The secret alone goes to standard output."""
+    _print_made(client.create_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
+
+
+@webhook_secret.command()
+def rotate(
+    client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
+) -> None:
+    """Make the next secret, and print it, once; what signed until now ends after the overlap."""
+    _print_made(client.rotate_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
+
+
+@webhook_secret.command("list")
+def list_secrets(client: ServiceClient, owner: OwnerOption = None, as_json: JsonOption = False) -> None:
+    """List what signs your webhooks now, the newest first, without values; `service` is the service's secret."""
+
+    def row(each: dict[str, Any]) -> tuple[str, ...]:
+        ends = "never" if each["ends_at"] is None else short_time(each["ends_at"])
+        return each["id"], short_time(each["created_at"]), ends
+
+    columns = ("id", "created", "ends")
+    print_list(client.webhook_secrets(owner), columns, row, whole=columns, as_json=as_json)
+
+
+@webhook_secret.command()
+def remove(
+    client: ServiceClient,
+    secret: Annotated[str, typer.Argument(metavar="ID", help="A secret's id: `webhook-secret list`.")],
+    owner: OwnerOption = None,
+) -> None:
+    """End a secret at once; without any of your own the service's secret signs."""
+    client.remove_webhook_secret(secret, owner=owner)
+
+
+def _print_made(made: dict[str, Any], overlap_s: int, as_json: bool) -> None:
+    """Print a new secret: its value alone on standard output, or everything as JSON."""
+    if as_json:
+        print_line(made)
+        return
+    beside = f"what signed until now ends in {overlap_s:,} s" if overlap_s else "nothing else signs"
+    error_console().print(f"{made['id']} signs from now on; {beside}\nStore it now, it is not shown again:")
+    typer.echo(made["secret"])
+
+
+def kept_secret(data_dir: Path) -> SecretStr | None:
+    """Return the service's secret in the data folder, if there is one."""
+    path = data_dir / FILE
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"the webhook secret in {path} cannot be read: {error}") from None
+    if not text.startswith("whsec_") or len(text) < len("whsec_") + 24:
+        raise SetupError(f"{path} holds no webhook secret (`whsec_…`); put it back, or remove the file for a new one")
+    return SecretStr(text)
+
+
+def make_secret(data_dir: Path) -> SecretStr:
+    """Keep a new secret, readable by this user alone, and return it; or the one of a process that was first."""
+    secret = new_secret()
+    beside = data_dir / f"{FILE}.{os.getpid()}"
+    try:
+        with create_private(beside) as file:
+            file.write(f"{secret}\n".encode())
+        with suppress(FileExistsError):
+            os.link(beside, data_dir / FILE)
+    finally:
+        beside.unlink(missing_ok=True)
+    return kept_secret(data_dir) or SecretStr(secret)

@@ -1,0 +1,221 @@
+"""Whether the work that waits will be done, and when: the sign first, then a time. Pure.
+
+Work is measured in tokens, because a core's speed is; sentences count items. What arrives is the change of the backlog
+plus what was answered. The largest and the smallest change of the window do not count: a single large job is no rate,
+and neither is one that was canceled. No time is given where nearly as much arrives as is answered: it would be
+nonsense, and another one each second.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: Rates are measured over at most this time, in seconds: longer than a large batch takes.
+WINDOW_S = 60.0
+
+#: Fewer changes of the backlog than this say nothing of what arrives.
+LEAST_CHANGES = 3
+
+#: Work that waits, while nothing was answered for so long and no core is at work, is stalled, in seconds.
+STALL_S = 30.0
+
+#: A backlog that is done sooner is no backlog, whatever arrives, in seconds.
+KEEPS_UP_S = 5.0
+
+#: The part of the speed that must be left over for a time to be given, or be exceeded for a backlog to be growing.
+MARGIN = 0.05
+
+#: A backlog that lasted for longer than this shows how fast the cores really are, in seconds.
+AMPLE_S = 10.0
+
+#: A slower speed is none, in tokens a second: no core is so slow, and a time from it would be without end.
+LEAST_SPEED = 0.01
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+#: A longer time is not told to the day.
+LONGEST_DAYS = 100
+
+
+class Sign(StrEnum):
+    """Which way the backlog goes."""
+
+    IDLE = "idle"
+    DRAINING = "draining"
+    GROWING = "growing"
+    STALLED = "stalled"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSample:
+    """The outstanding tokens at a time, and how many tokens were answered since the sample before."""
+
+    at_s: float
+    tokens: int
+    answered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is open now. ``speed`` is what the cores with work can answer, in tokens a second.
+
+    ``stuck_tokens`` wait for versions that no living core holds; a pause holds ``paused_tokens`` up; ``is_working``
+    says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons`` say why work
+    cannot go on, ``pauses`` what is paused and by whom.
+    """
+
+    items: int
+    tokens: int
+    speed: float
+    stuck_tokens: int = 0
+    is_working: bool = False
+    oldest_s: float = 0.0
+    reasons: Sequence[str] = ()
+    paused_tokens: int = 0
+    pauses: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogForecast:
+    """The sign, when the backlog is done if that can be told, and what it was told from."""
+
+    sign: Sign
+    text: str
+    backlog_s: float
+    clear_in_s: float | None
+    tokens_per_s: float
+    arriving_tokens_per_s: float
+
+
+def forecast_backlog(now: Backlog, samples: Sequence[BacklogSample]) -> BacklogForecast:
+    """Forecast how the backlog goes on; ``samples`` are those of the last minutes, oldest first."""
+    window = [sample for sample in samples if sample.at_s >= samples[-1].at_s - WINDOW_S]
+    answering, arriving = rates(window)
+    since = since_outage(window)
+    speed = real_speed(now.speed, rates(since)[0], since)
+    speed = speed if speed >= LEAST_SPEED else 0.0
+    movable = max(0, now.tokens - now.stuck_tokens - now.paused_tokens)
+    backlog_s = movable / speed if speed > 0 else 0.0
+
+    def tell(sign: Sign, text: str, clear_in_s: float | None = None) -> BacklogForecast:
+        return BacklogForecast(sign, text, backlog_s, clear_in_s, answering, arriving)
+
+    if now.tokens <= 0 and now.items <= 0:
+        return tell(Sign.IDLE, "nothing waits", 0.0)
+    waiting = f"{now.items:,} waiting"
+    if now.paused_tokens >= now.tokens > 0 and not now.is_working:
+        return tell(Sign.PAUSED, f"{waiting}: {'; '.join(now.pauses)}")
+    if _is_stalled(now, window):
+        return tell(Sign.STALLED, f"{waiting}, nothing is answered: {_why(now.reasons)}")
+    stuck = f"; some will not go on: {now.reasons[0]}" if now.stuck_tokens and now.reasons else ""
+    if now.paused_tokens and now.pauses:
+        stuck += f"; some is held up: {now.pauses[0]}"
+    if speed <= 0:
+        return tell(Sign.DRAINING, f"{waiting}; no core has measured its speed yet{stuck}")
+    spare = speed - arriving
+    if backlog_s > KEEPS_UP_S and spare < -MARGIN * speed:
+        growth = -spare * now.items / now.tokens if now.tokens else 0.0
+        return tell(Sign.GROWING, f"{waiting}, growing {_rate(growth)}, will not drain{stuck}")
+    if backlog_s > KEEPS_UP_S and spare < MARGIN * speed:
+        return tell(Sign.GROWING, f"{waiting}, as much arrives as is answered, will not drain{stuck}")
+    clear_in_s = movable / (spare if backlog_s > KEEPS_UP_S else speed)
+    return tell(Sign.DRAINING, f"{waiting}, clear in {duration(clear_in_s)}{stuck}", clear_in_s)
+
+
+def rates(samples: Sequence[BacklogSample]) -> tuple[float, float]:
+    """Return the tokens a second that were answered and that arrived, over these samples."""
+    if len(samples) < 2 or samples[-1].at_s <= samples[0].at_s:
+        return 0.0, 0.0
+    seconds = samples[-1].at_s - samples[0].at_s
+    answered = sum(sample.answered for sample in samples[1:])
+    if len(samples) <= LEAST_CHANGES:
+        return answered / seconds, 0.0
+    came = sorted(
+        (later.tokens - before.tokens + later.answered, later.at_s - before.at_s)
+        for before, later in itertools.pairwise(samples)
+    )
+    counted = came[1:-1]
+    counted_s = sum(lasted for _, lasted in counted)
+    arrived = sum(tokens for tokens, _ in counted)
+    return answered / seconds, max(0.0, arrived / counted_s) if counted_s > 0 else 0.0
+
+
+def since_outage(samples: Sequence[BacklogSample]) -> Sequence[BacklogSample]:
+    """Return the samples since work went on after it last stood still: an outage says nothing of the cores' speed."""
+    began, last_s = 0, samples[0].at_s
+    for index, sample in enumerate(samples):
+        if sample.answered:
+            began = index if sample.at_s - last_s > AMPLE_S else began
+            last_s = sample.at_s
+    return samples[began:]
+
+
+def real_speed(speed: float, answering: float, samples: Sequence[BacklogSample]) -> float:
+    """Return how fast the cores are: as measured, if there was more than enough to do in all the samples."""
+    if len(samples) <= LEAST_CHANGES or samples[-1].at_s - samples[0].at_s < AMPLE_S or answering <= 0:
+        return speed
+    is_ample = all(sample.tokens > AMPLE_S * max(speed, answering) for sample in samples)
+    return answering if is_ample or speed <= 0 else speed
+
+
+def duration(seconds: float) -> str:
+    """Return a time to wait, as coarse as it is uncertain: 40 s, 35 min, 2 h 10 min, 3 days."""
+    if seconds < 1:
+        return "a second"
+    if seconds < 10:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 100:
+        return f"{5 * round(seconds / 5)} s"
+    if seconds < 100 * MINUTE_S:
+        return f"{round(seconds / MINUTE_S)} min"
+    if seconds < 10 * HOUR_S:
+        minutes = 10 * round(seconds / MINUTE_S / 10)
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    if seconds < 2 * DAY_S:
+        return f"{round(seconds / HOUR_S)} h"
+    if seconds > LONGEST_DAYS * DAY_S:
+        return f"more than {LONGEST_DAYS} days"
+    return f"{round(seconds / DAY_S):,} days"
+
+
+def _is_stalled(now: Backlog, samples: Sequence[BacklogSample]) -> bool:
+    """Whether all that waits is stuck, or nothing was answered for a while although work waited and no core works."""
+    if now.is_working or now.tokens <= 0:
+        return False
+    if now.stuck_tokens >= now.tokens - now.paused_tokens:
+        return True
+    recent = [sample for sample in samples if sample.at_s > samples[-1].at_s - STALL_S]
+    return now.oldest_s >= STALL_S and not any(sample.answered for sample in recent)
+
+
+def _why(reasons: Sequence[str]) -> str:
+    return (
+        "; ".join(reasons) if reasons else "the cores that hold the model claim nothing; GET /v1/cores has the reasons"
+    )
+
+
+def _rate(items_s: float) -> str:
+    """Return a rate of items in words."""
+    if items_s >= 1:
+        return f"{items_s:,.0f}/s"
+    return f"{max(1, round(items_s * MINUTE_S)):,}/min"
+
+
+class BacklogWatch:
+    """The samples of the last minutes, as one process that looks now and then sees them."""
+
+    def __init__(self) -> None:
+        self._samples: list[BacklogSample] = []
+
+    def look(self, now_s: int, tokens: int, answered: Sequence[int]) -> Sequence[BacklogSample]:
+        """Add a sample unless this second has one; return the samples. ``answered`` is by second, newest first."""
+        since_s = now_s - self._samples[-1].at_s if self._samples else math.inf
+        if since_s > len(answered) or since_s < 0:
+            self._samples = [BacklogSample(now_s, tokens)]
+        elif since_s > 0:
+            self._samples.append(BacklogSample(now_s, tokens, sum(answered[: int(since_s)])))
+            self._samples = [sample for sample in self._samples if sample.at_s >= now_s - WINDOW_S]
+        return self._samples

@@ -1,0 +1,226 @@
+"""One job's page: how far it is, where its time went, its results, and what may be done with it.
+
+Questions and passages are not on the page: one item's are fetched when its button is pressed.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
+from api.jobs import CallerWait
+from api.routes import jobs as api_jobs
+from api.routes.deliveries import list_job_deliveries
+from api.state import AppState
+from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.audit import AuditAction
+from corelane.domain.events import EventType, Partial
+from corelane.domain.jobs import JobStatus, Result
+from corelane.errors import NotFound, ResultsDropped
+from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.forms import go_to, said, service_of
+from corelane.plugins.console.pages.highlight import Piece, cut
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.render import fragment, render
+from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
+from corelane.plugins.console.pages.snippets import job_snippets
+from corelane.plugins.console.pages.stream import Update
+from corelane.plugins.console.pages.waterfall import lay_out
+from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, JobEvent
+from corelane.store.jobs.items import AskedItem
+from corelane.store.jobs.records import JobRecord
+
+router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a promise: ``kept``, ``early``, ``late`` or ``open``, and how far off, in seconds."""
+
+    word: str
+    off_s: float = 0.0
+
+
+@router.get("/{job_id}")
+async def show_job(
+    job_id: JobId,
+    request: Request,
+    state: StateDep,
+    caller: ReadCaller,
+    after: Annotated[int, Query(ge=0)] = 0,
+    only: JobStatus | None = None,
+    did: str = "",
+) -> Response:
+    """Show a job."""
+    record = await state.jobs.require(job_id, caller)
+    deliveries = (await list_job_deliveries(job_id, state, caller)).data if record.webhook_url else []
+    return render(
+        request,
+        "job.html",
+        **await about_job(state, record),
+        page=await results_page(state, record, max(after, record.dropped), only),
+        stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
+        deliveries=deliveries,
+        with_url=False,
+        snippets=job_snippets(service_of(request), record.id),
+        said=said(did),
+    )
+
+
+class JobFeed:
+    """What changes on a job's page while the job runs: its head, and its results where they still come in."""
+
+    def __init__(self) -> None:
+        self._walks = ResultWalks()
+
+    async def __call__(self, state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
+        """Return the parts of the page."""
+        job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
+        record = await state.jobs.require(job_id, caller)
+        about = await about_job(state, record)
+        can = {scope.value: scope in caller.scopes for scope in Scope}
+        shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
+        if re.fullmatch("[0-9]{1,18}", after):
+            status = JobStatus(only) if only in set(JobStatus) else None
+            page = await self._walks.find(record, max(int(after), record.dropped), status).go_on(state, record)
+            shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
+        return Update(shown)
+
+
+@router.get("/{job_id}/results")
+async def show_results(
+    job_id: JobId,
+    request: Request,
+    state: StateDep,
+    caller: ReadCaller,
+    after: Annotated[int, Query(ge=0)] = 0,
+    only: JobStatus | None = None,
+) -> Response:
+    """Show a page of a job's results."""
+    record = await state.jobs.require(job_id, caller)
+    page = await results_page(state, record, max(after, record.dropped), only)
+    return render(request, "parts/results.html", job=record.describe(), page=page)
+
+
+@router.get("/{job_id}/events")
+async def show_events(job_id: JobId, request: Request, state: StateDep, caller: ReadCaller) -> Response:
+    """Show the first events of a job."""
+    record = await state.jobs.require(job_id, caller)
+    found = await state.job_events.read(record.id, BEGINNING)
+    told = [tell(event, record) for event in found.events]
+    is_all = len(found.events) < PAGE_EVENTS
+    return render(request, "parts/events.html", events=list(zip(found.events, told, strict=True)), is_all=is_all)
+
+
+def tell(event: JobEvent, record: JobRecord) -> str:
+    """Return an event in words."""
+    if event.type == EventType.COMPLETED:
+        return f"ended: {record.status}"
+    if event.type not in (EventType.RUNNING, EventType.PROGRESS, EventType.PARTIAL):
+        return ""
+    data = event.describe(record)
+    if isinstance(data, Partial):
+        best = "no answer so far" if data.answer is None else f"best so far: {data.answer.text}"
+        return f"item {data.index:,}, {data.windows_done:,} of {data.windows_total:,} windows read, {best}"
+    counts = data.counts
+    return f"{counts.done:,} of {counts.total:,} done" + (f", {counts.failed:,} failed" if counts.failed else "")
+
+
+@router.get("/{job_id}/items/{index}")
+async def show_item(
+    job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, state: StateDep, caller: ReadCaller
+) -> Response:
+    """Show what one item asked, with its answers marked in its passage."""
+    record = await state.jobs.require(job_id, caller)
+    if index >= record.total:
+        raise NotFound(f"{record.id} has no item {index:,}")
+    item = await state.store.item(record, index)
+    pieces = await marked(state, record, index, item)
+    return render(request, "parts/item.html", job_id=record.id, index=index, item=item, pieces=pieces)
+
+
+async def marked(state: AppState, record: JobRecord, index: int, item: AskedItem | None) -> list[Piece]:
+    """Return an item's passage with its answers marked."""
+    if item is None:
+        return []
+    try:
+        found = await state.store.results(record, index, 1)
+    except ResultsDropped:
+        found = []
+    return cut(item.context, Result.model_validate(found[0]).answers if found else [])
+
+
+@router.post("/{job_id}/cancel")
+async def cancel(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
+    """Cancel a job."""
+    async with noted(state, caller, job_id, AuditAction.JOB_CANCEL):
+        await api_jobs.cancel_job(job_id, state, caller)
+    return go_to(request, f"jobs/{job_id}", did="canceled")
+
+
+@router.post("/{job_id}/retry")
+async def retry(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
+    """Ask again for the items of a job that were not answered, and lead to the new job."""
+    async with noted(state, caller, job_id, AuditAction.JOB_RETRY):
+        submitted = await api_jobs.take_retry(state, job_id, caller)
+        await state.jobs.settle(submitted, CallerWait(None, request.receive))
+    return go_to(request, f"jobs/{submitted.record.id}", did="retried")
+
+
+@router.post("/{job_id}/delete")
+async def delete(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
+    """Delete a job."""
+    async with noted(state, caller, job_id, AuditAction.JOB_DELETE):
+        await api_jobs.delete_job(job_id, state, caller)
+    return go_to(request, "jobs", did="deleted")
+
+
+@asynccontextmanager
+async def noted(state: AppState, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
+    """Note in the audit what was done to a caller's own job; the API itself notes what is done to others'."""
+    record = await state.jobs.require(job_id, caller)
+    yield
+    if record.owner == caller.owner:
+        await state.audit.write(caller, action, record.id, "on the console")
+
+
+async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
+    """Return what the head of the page shows."""
+    job = await state.jobs.describe(record)
+    timing = job.timing
+    return {
+        "job": job,
+        "webhook_url": record.webhook_url,
+        "wall_s": wall_s(record),
+        "timing": timing,
+        "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
+        "verdict": verdict(record),
+        "unanswered": max(0, job.counts.total - job.counts.succeeded - record.lasting),
+        "lasting": [each for each in job.failures or () if not each.retryable],
+    }
+
+
+def wall_s(record: JobRecord) -> float | None:
+    """Return the seconds from a job's creation to its end; None while it is open."""
+    return None if record.finished_ms is None else (record.finished_ms - record.created_ms) / 1000
+
+
+def verdict(record: JobRecord) -> Verdict | None:
+    """Return what became of a job's promise; None if it had none, or did not run to its end."""
+    promise = record.promise
+    if promise is None or promise.earliest_ms is None or promise.latest_ms is None:
+        return None
+    if record.finished_ms is None:
+        return Verdict("open")
+    if record.status not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
+        return None
+    took_ms = record.finished_ms - record.created_ms
+    if took_ms < promise.earliest_ms:
+        return Verdict("early", (promise.earliest_ms - took_ms) / 1000)
+    if took_ms > promise.latest_ms:
+        return Verdict("late", (took_ms - promise.latest_ms) / 1000)
+    return Verdict("kept")

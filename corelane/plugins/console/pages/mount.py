@@ -1,0 +1,81 @@
+"""The console's routes and files, added to the application."""
+
+from collections import ChainMap
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.responses import RedirectResponse
+from starlette.staticfiles import StaticFiles
+
+from api.deps import AS_READER
+from api.state import AppState
+from corelane.errors import NotFound
+from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages import (
+    ask,
+    audit,
+    bulk,
+    failed_items,
+    job,
+    jobs,
+    models,
+    overview,
+    pauses,
+    session,
+    stream,
+    webhooks,
+)
+from corelane.plugins.console.pages.nav import ADDED
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.sessions import SessionStore
+
+FILES = Path(__file__).parent / "static"
+
+#: Modules with the routes of pages.
+PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, webhooks, audit)
+
+#: What the streams of pages send, by the pages' names.
+FEEDS: dict[str, stream.Feed] = {
+    "overview": overview.OverviewFeed(),
+    "models": models.feed,
+    "jobs": jobs.feed,
+    "job": job.JobFeed(),
+}
+
+
+class Files(StaticFiles):
+    """The files of the console. Browsers ask each time whether one has changed, so an upgrade mixes no versions."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return a file, or the news that it has not changed."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def add_console(app: FastAPI, state: AppState) -> None:
+    """Serve the console."""
+    sessions = SessionStore(state.link)
+    app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
+    whole = APIRouter(include_in_schema=False)
+    whole.include_router(session.make_router(sessions, state.keys))
+    added = [pages.load() for pages in ADDED]
+    whole.include_router(stream.make_router(ChainMap({}, FEEDS, *(feeds for _, feeds in added)), sessions))
+    for router in (*(page.router for page in PAGES), *(router for routers, _ in added for router in routers)):
+        whole.include_router(router)
+    rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
+
+    @rest.get("")
+    async def enter(request: Request) -> Response:
+        """Lead to the overview: its address ends with a slash, to which the others are relative."""
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"console/{query}")
+
+    @rest.get("/{path:path}", dependencies=[AS_READER])
+    async def nothing(path: str) -> Response:
+        """Say that there is no such page."""
+        raise NotFound(f"there is no page {path[:100]!r} here")
+
+    whole.include_router(rest)
+    app.include_router(whole)

@@ -1,0 +1,69 @@
+"""The overview: whether the backlog drains, what was done of late, what the cores do, and what is wrong."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import JSONResponse
+
+from api.deps import AS_READER, ReadCaller, StateDep
+from api.state import AppState
+from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.overview import Overview
+from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.charts import DEFAULT_MINUTES, RANGES, read_columns
+from corelane.plugins.console.pages.forms import said
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.render import HEADERS, fragment, render
+from corelane.plugins.console.pages.stream import Update
+
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
+
+#: The parts of the page that follow what happens, each a template and an element of its name.
+LIVE = ("forecast", "facts", "troubles", "cores", "owners", "lanes", "rates")
+
+
+@router.get("/")
+async def overview(request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
+    """Show the service at a glance."""
+    shown = context_of(await state.overviews.read(), state, caller)
+    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
+
+
+@router.get("/history")
+async def history(state: StateDep, minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60)] = DEFAULT_MINUTES) -> Response:
+    """Return the points of the charts, column by column, and the marks."""
+    return JSONResponse(await read_columns(state, minutes), headers=HEADERS)
+
+
+class OverviewFeed:
+    """What the overview shows now. Admins who look within the same second are sent the same, which is made once, and so
+    are all others.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Overview | None = None
+        self._updates: dict[bool, Update] = {}
+
+    async def __call__(self, state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
+        """Return the parts of the page, and how many items the cores have answered, for its pulse."""
+        seen, is_admin = await state.overviews.read(), Scope.ADMIN in caller.scopes
+        if seen is not self._seen:
+            self._seen, self._updates = seen, {}
+        if is_admin not in self._updates:
+            context = context_of(seen, state, caller)
+            values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
+            parts_of_page = {name: fragment(f"overview/{name}.html", **context) for name in LIVE}
+            self._updates[is_admin] = Update(parts_of_page, values)
+        return self._updates[is_admin]
+
+
+def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
+    """Return what the page's templates show to a caller."""
+    return {
+        "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
+        "paused": {pause.subject: pause for pause in seen.paused},
+        "can": {scope.value: scope in caller.scopes for scope in Scope},
+        "live": LIVE,
+        "stream": "page=overview",
+    }

@@ -1,0 +1,108 @@
+"""What all routes of the console share: failures become pages, and changes come from the console's own pages.
+
+A route of the console calls the function behind the JSON route, so both have the same checks. Its dependencies are
+those of the JSON API too (``ReadCaller``, ``SubmitCaller``, ``AdminCaller``).
+"""
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
+from starlette.types import Receive, Scope, Send
+
+from api.context import REQUEST_CONTEXT
+from api.errors import HTTP_CODES, RETRY_AFTER_S, count_problem, status_of
+from corelane import errors
+from corelane.errors.sentences import place_of, relevant, sentence
+from corelane.log import get_logger
+from corelane.plugins.console.auth import SIGN_IN, require_own_page
+from corelane.plugins.console.pages.render import HEADERS, base_of, is_htmx, render
+
+log = get_logger(__name__)
+
+#: Sentences for failures of the framework.
+DETAILS = {404: "there is no such page", 405: "this page does not take that"}
+
+
+class PageRoute(APIRoute):
+    """A route of the console."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's handler; it answers failures with pages, and refuses changes from other sites."""
+        handle = super().get_route_handler()
+
+        async def handle_page(request: Request) -> Response:
+            try:
+                require_own_page(request.method, request.headers)
+                return await handle(request)
+            except errors.CorelaneError as error:
+                return failed(request, error)
+            except RequestValidationError as error:
+                return _invalid(request, error)
+            except HTTPException as error:
+                cause = error.__cause__
+                if isinstance(cause, errors.CorelaneError):
+                    return failed(request, cause)
+                code = HTTP_CODES.get(error.status_code, "http_error")
+                return _problem(request, error.status_code, code, DETAILS.get(error.status_code, str(error.detail)))
+            except Exception as error:
+                log.error("unforeseen_error", path=request.url.path, exc_info=error)
+                detail = "something broke that should not; the service's log says what"
+                return _problem(request, 500, "internal", detail)
+
+        return handle_page
+
+
+async def refuse_page(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
+    """Answer a request for a page with an error, in front of the routes; those who are not signed in are led there."""
+    request = Request(scope)
+    await failed(request, error)(scope, receive, send)
+
+
+def failed(request: Request, error: errors.CorelaneError) -> Response:
+    """Return the page of an error."""
+    if isinstance(error, errors.Unauthorized) and request.url.path != SIGN_IN and not _is_stream(request.headers):
+        return _to_sign_in(request)
+    retry_after_s = error.retry_after_s if isinstance(error, errors.Overloaded) else RETRY_AFTER_S
+    return _problem(request, status_of(error), error.code, error.detail, retry_after_s)
+
+
+def _invalid(request: Request, error: RequestValidationError) -> Response:
+    [first, *_] = relevant(error.errors())
+    place = place_of(first).removeprefix("body.")
+    return _problem(request, 422, errors.InvalidInput.code, f"{place}: {sentence(first)}")
+
+
+def _problem(request: Request, status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:
+    count_problem(request, code)
+    template = "problem_part.html" if is_htmx(request) else "problem.html"
+    title = HTTPStatus(status).phrase
+    request_id = REQUEST_CONTEXT.get().request_id
+    response = render(request, template, status, title=title, code=code, detail=detail, request_id=request_id)
+    if status in (429, 503):
+        response.headers["Retry-After"] = str(retry_after_s)
+    return response
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Lead to the sign-in page, and from there back to a page that was asked for."""
+    count_problem(request, errors.Unauthorized.code)
+    address = base_of(request) + "sign-in"
+    if is_htmx(request):
+        return Response(status_code=401, headers={**HEADERS, "HX-Redirect": "sign-in"})
+    if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        # After a link on another site the browser keeps the cookie back; from this page it sends it.
+        return render(request, "again.html")
+    if request.method == "GET" and request.url.path not in ("/console", "/console/"):
+        address += f"?next={request.url.path.removeprefix('/console/')}"
+    return RedirectResponse(address, 303, HEADERS)
+
+
+def _is_stream(headers: Headers) -> bool:
+    return headers.get("accept") == "text/event-stream"

@@ -1,0 +1,161 @@
+"""Pages of the console: how a template becomes a response.
+
+Every value in a template is escaped. Addresses in templates are relative to the console (``jobs``, ``static/x.css``,
+``.`` for the overview), so the console works behind a proxy's prefix as well: the layout has a ``<base>``.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+import markupsafe
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from api.context import CALLER
+from corelane import __version__
+from corelane.domain.api_keys import Caller, Scope, scope_names
+from corelane.plugins.console.pages.nav import ADDED, NAV, NavEntry
+
+HERE = Path(__file__).parent
+
+#: Commands and settings in a sentence.
+CODE = re.compile(r"`([^`]+)`")
+
+#: Scripts, styles and connections are the service's own, nothing is inline, and nothing may frame a page.
+#: A referrer goes to the service itself only: without any, browsers hide the `Origin` of forms that changes need.
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+#: htmx asks this service only and adds no styles; what a reader opened stays open when a part is swapped. The policy
+#: above keeps it from evaluating anything.
+HTMX = (
+    '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,'
+    '"morphIgnore":["data-htmx-powered","open"]}'
+)
+
+
+def number(value: float) -> str:
+    """Write a number for people: 84,210; 3.4; 0.25."""
+    if isinstance(value, int) or value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time for people: 8 ms, 2.4 s, 35 min, 3 h 20 min, 5 d."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d"
+
+
+def size(value: float | None) -> str:
+    """Write bytes for people: 812 B, 4.5 MiB."""
+    if value is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def percent(ratio: float | None) -> str:
+    """Write a share: 93 %, 99.4 %."""
+    if ratio is None:
+        return "–"
+    return f"{100 * ratio:.0f} %" if ratio in (0, 1) or 0.01 <= ratio <= 0.99 else f"{100 * ratio:.1f} %"
+
+
+def prose(text: str) -> markupsafe.Markup:
+    """Return a sentence of the service, escaped, with its `code` as code."""
+    return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704
+
+
+def iso(value: float | str | datetime) -> str:
+    """Return a time as ISO 8601 in UTC; numbers are seconds."""
+    if isinstance(value, str):
+        return value
+    seconds = value.timestamp() if isinstance(value, datetime) else value
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+
+
+def make_environment() -> jinja2.Environment:
+    """Return the environment of all templates: everything is escaped, and a missing value is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([HERE / "templates", *(pages.templates for pages in ADDED)]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(number=number, duration=duration, size=size, percent=percent, iso=iso, prose=prose)
+    made.globals.update(nav=NAV, htmx_config=HTMX, version=__version__)
+    return made
+
+
+ENVIRONMENT = make_environment()
+
+
+def caller_of(request: Request) -> Caller | None:
+    """Return the caller; None on pages that need no session."""
+    return cast("Caller | None", request.scope.get(CALLER))
+
+
+def fragment(template: str, **context: Any) -> str:
+    """Return a template as text: a part of a page, for a stream or a swap."""
+    return ENVIRONMENT.get_template(template).render(context)
+
+
+def base_of(request: Request) -> str:
+    """Return the relative address of the console from a request's own path, with a slash at its end."""
+    return "../" * (request.url.path.count("/") - 1) + "console/"
+
+
+def is_htmx(request: Request) -> bool:
+    """Return whether htmx asks, for a part of a page."""
+    return request.headers.get("hx-request") == "true"
+
+
+def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
+    """Return a page, or a part of one.
+
+    In the template ``can.admin`` and the like tell what the caller may do; buttons they may not press are left out.
+    ``here`` is the address of the page, relative to the console, without its query.
+    """
+    caller = caller_of(request)
+    scopes = caller.scopes if caller else frozenset[Scope]()
+    shared = {
+        "base": base_of(request),
+        "here": request.url.path.removeprefix("/console").strip("/") or ".",
+        "caller": caller,
+        "can": {scope.value: scope in scopes for scope in Scope},
+        "scopes": scope_names(scopes),
+        "has_session": request.app.state.app_state.settings.requires_keys and caller is not None,
+        "stream": None,
+    }
+    text = fragment(template, **(shared | context))
+    return HTMLResponse(text, status, HEADERS)
+
+
+def visible(scopes: frozenset[Scope]) -> Iterator[NavEntry]:
+    """Yield the entries of the navigation for a caller of these scopes."""
+    return (entry for entry in NAV if entry.scope in scopes)

@@ -1,0 +1,183 @@
+"""One stream of events a page (SSE): the parts of the page that changed, about once a second.
+
+A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
+further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
+before. Pages that show the same ask once a second between them. While the store does not answer, or too many pages
+are open, the value ``away`` says why. The stream ends when the server stops, when the
+caller's session ends, and after ten minutes; browsers come back by themselves.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from api.deps import ReadCaller, StateDep
+from api.routes.streams import EventStream
+from api.state import AppState
+from corelane.domain.api_keys import Caller
+from corelane.errors import NotFound, Unavailable
+from corelane.log import get_logger
+from corelane.plugins.console.auth import CONSOLE, session_of
+from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.sessions import SessionStore
+
+log = get_logger(__name__)
+
+#: A feed is asked this often, in seconds.
+TICK_S = 1.0
+
+#: A silent stream sends a comment this often, in seconds.
+PING_S = 15.0
+
+#: Whether the session still holds is looked up this often, in seconds: as often as keys are for the API.
+SESSION_S = 2.0
+
+#: A stream ends after this, in seconds: a new request is counted, logged and checked again.
+LONGEST_S = 600.0
+
+#: Streams that one owner may have open in one process; all who need no key are one owner.
+MOST_STREAMS = 10
+
+#: A page beyond that asks again after this, in milliseconds.
+REFUSED_MS = 10_000
+
+#: A page whose stream breaks comes back after this, in milliseconds.
+RETRY_MS = 1000
+RETRY_SPREAD_MS = (500, 2000)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a page shows now: its parts as HTML by element id, and values for its script by name."""
+
+    parts: Mapping[str, str]
+    values: Mapping[str, Any] | None = None
+
+
+#: Returns what a page shows: of the API's state, for a caller, with the page's own arguments.
+Feed = Callable[[AppState, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
+
+
+def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
+    """Return the route of the streams, with the feeds by the names of their pages."""
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
+    streams: Counter[str] = Counter()
+    shared = SharedFeeds()
+
+    @router.get("/stream", response_class=EventStream)
+    async def follow_page(
+        request: Request,
+        state: StateDep,
+        caller: ReadCaller,
+        page: Annotated[str, Query(max_length=50)],
+    ) -> Response:
+        """Stream what changes on a page."""
+        feed = feeds.get(page)
+        if feed is None:
+            raise NotFound(f"there is no stream of {page!r}")
+        if streams[caller.owner] >= MOST_STREAMS:
+            return EventStream(refusal())
+        arguments = {name: value for name, value in request.query_params.items() if name != "page"}
+
+        session = session_of(request.headers) if state.settings.requires_keys else ""
+
+        async def ask() -> Update:
+            key = (page, caller.owner, caller.scopes, tuple(sorted(arguments.items())))
+            return await shared.ask(key, lambda: feed(state, caller, arguments))
+
+        async def is_signed_in() -> bool:
+            return not session or await sessions.find(session) is not None
+
+        return EventStream(counted(streams, caller.owner, updates(state, await ask(), ask, is_signed_in)))
+
+    return router
+
+
+class SharedFeeds:
+    """What pages show now, by page, caller and arguments: all who look within a tick get what the first one asked."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, tuple[float, asyncio.Task[Update]]] = {}
+
+    async def ask(self, key: Hashable, feed: Callable[[], Coroutine[Any, Any, Update]]) -> Update:
+        """Return what a page shows, asked for now or less than a tick ago."""
+        now = asyncio.get_running_loop().time()
+        # Streams wake a little early or late.
+        fresh = {known: asked for known, asked in self._asked.items() if now - asked[0] < 0.9 * TICK_S}
+        if key not in fresh:
+            fresh[key] = now, asyncio.create_task(feed())
+        self._asked = fresh
+        # One who leaves takes nothing away from the others.
+        return await asyncio.shield(fresh[key][1])
+
+
+async def refusal() -> AsyncIterator[bytes]:
+    """Yield why a page is not followed; it shows that, and asks again after a while."""
+    yield format_sse_event(retry=REFUSED_MS)
+    why = f"{MOST_STREAMS} pages of the console are followed already: close some"
+    yield format_sse_event(data_str=orjson.dumps({"values": {"away": why}}).decode(), event="update")
+
+
+async def counted(streams: Counter[str], owner: str, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Pass a stream on; it counts as the owner's while it is open."""
+    streams[owner] += 1
+    try:
+        async for event in content:
+            yield event
+    finally:
+        streams[owner] -= 1
+        if not streams[owner]:
+            del streams[owner]
+
+
+async def updates(
+    state: AppState, update: Update, ask: Callable[[], Awaitable[Update]], is_signed_in: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Yield what changes on a page, ``update`` first, until the server stops or the session ends."""
+    clock = asyncio.get_running_loop().time
+    begun = sent_at = checked_at = clock()
+    sent: dict[str, Any] = {}
+    yield format_sse_event(retry=RETRY_MS)
+    with state.metrics.counted("event_streams"), state.jobs.completions.watch("") as bell:
+        while not state.jobs.completions.is_closing and clock() - begun < LONGEST_S:
+            changed = _changed(sent, update)
+            if changed:
+                yield format_sse_event(data_str=orjson.dumps(changed).decode(), event="update")
+                sent_at = clock()
+            elif clock() - sent_at >= PING_S:
+                yield KEEPALIVE_COMMENT
+                sent_at = clock()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await bell.wait()
+            bell.clear()
+            try:
+                if clock() - checked_at >= SESSION_S:
+                    if not await is_signed_in():
+                        return
+                    checked_at = clock()
+                update, away = await ask(), ""
+            except NotFound:
+                return
+            except Unavailable as error:
+                log.info("page_waits_for_store", detail=error.detail)
+                update, away = Update({}), error.detail
+            if away or sent.get("away"):
+                update = replace(update, values={**(update.values or {}), "away": away})
+    yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
+
+
+def _changed(sent: dict[str, Any], update: Update) -> dict[str, Any]:
+    """Return what differs from what was sent, and note that it is sent."""
+    parts = {name: html for name, html in update.parts.items() if sent.get(f"#{name}") != html}
+    values = {name: value for name, value in (update.values or {}).items() if sent.get(name) != value}
+    sent.update({f"#{name}": html for name, html in update.parts.items()} | values)
+    return ({"parts": parts} if parts else {}) | ({"values": values} if values else {})

@@ -1,0 +1,305 @@
+"""What ``corelane top`` shows: an overview as text of a given height, the most important lines first. Pure.
+
+A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from corelane.cli.output import needed_width, plain
+from corelane.domain.backlog_forecast import Sign, duration
+from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, TroubleInfo
+
+#: The sign of the forecast: a mark that needs no colour, and its colour.
+SIGNS = {
+    Sign.IDLE: ("·", "green"),
+    Sign.DRAINING: ("▼", "green"),
+    Sign.GROWING: ("▲", "yellow"),
+    Sign.STALLED: ("■", "red"),
+    Sign.PAUSED: ("‖", "yellow"),
+}
+
+#: States of cores that are well, with their colours; all others are red.
+STATES = {
+    "busy": "green",
+    "idle": "dim",
+    "stopped": "dim",
+    "starting": "yellow",
+    "waiting": "yellow",
+    "restarting": "yellow",
+}
+
+#: Columns of numbers.
+NUMBERS = "busy,host,runtime,memory,claimed,items,jobs,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
+RIGHT = frozenset(NUMBERS.split(","))
+
+#: Columns that are left out where a terminal is too narrow for all, the first one first: names and states stay whole.
+SPARE = (
+    *("runtime", "host", "device", "", "padding", "claimed", "pass", "of cores", "memory", "p95", "priority", "in/s"),
+    *("items", "tokens"),
+)
+
+#: Between two columns of a table, and width of a bar, in columns of the terminal.
+GAP_CHARS, BAR_CHARS = 2, 10
+
+#: Lines of troubles, lanes and models that are shown while there are cores to show.
+MOST_TROUBLES, MOST_LANES, MOST_MODELS = 6, 8, 6
+
+#: Lines above the tables at most, with those of the cores' table: its head, an empty one, and two that count what was
+#: left out.
+FRAME_LINES = 9
+
+#: Lines of another table beside its rows: an empty one, its head, and one that counts what was left out.
+TABLE_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is to be shown: where it comes from, the last overview, and why there is no newer one."""
+
+    where: str
+    overview: Overview | None = None
+    trouble: str = ""
+    hint: str = ""
+
+
+def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
+    """Return a frame for a terminal of this width in at most this many lines, or with everything if the height is 0."""
+    title = _line(("corelane ", "bold"), (plain(frame.where), "bold"))
+    if frame.overview is not None:
+        title.append(f"  {frame.overview.at[:19].replace('T', ' ')} UTC", "dim")
+    if frame.hint:
+        title.append(f"  {frame.hint}", "dim")
+    lines: list[RenderableType] = [title]
+    if frame.trouble:
+        lines.append(Text(f"✗ {plain(frame.trouble)}", "bold red"))
+    if frame.overview is None:
+        return Group(*lines)
+    found = frame.overview
+    lines += head(found)
+    counts = (len(each) for each in (found.troubles, found.models, found.lanes, found.owners, found.cores))
+    rows = Rows(*counts).fit(height)
+    lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
+    lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
+    lines += [count_stopped(found.cores), narrow(core_table(sorted(found.cores, key=core_order)[: rows.cores]), width)]
+    lines += left_out(len(found.cores) - rows.cores, "more cores")
+    if rows.lanes:
+        oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
+        lines += [Text(), narrow(lane_table(oldest_first[: rows.lanes]), width)]
+        lines += left_out(len(found.lanes) - rows.lanes, "more lanes")
+    if rows.owners:
+        lines += [Text(), narrow(owner_table(found.owners[: rows.owners]), width)]
+    if rows.models:
+        busiest_first = sorted(found.models, key=lambda model: -(model.core_share or 0))
+        lines += [Text(), narrow(model_table(busiest_first[: rows.models]), width)]
+        lines += left_out(len(found.models) - rows.models, "more models")
+    return Group(*lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows of each kind there are, or are shown."""
+
+    troubles: int
+    models: int
+    lanes: int
+    owners: int
+    cores: int
+
+    def fit(self, height: int) -> "Rows":
+        """Return how many of each there is room for; a height of 0 is room for all."""
+        if not height:
+            return self
+        room = max(1, height - FRAME_LINES)
+        cores = min(self.cores, max(1, room // 3))
+        troubles = min(self.troubles, MOST_TROUBLES, max(0, room - cores))
+        lanes = min(self.lanes, MOST_LANES, max(0, room - cores - troubles - TABLE_LINES))
+        taken = cores + troubles + (lanes and lanes + TABLE_LINES)
+        owners = min(self.owners, max(0, room - taken - TABLE_LINES))
+        taken += owners and owners + TABLE_LINES
+        models = min(self.models, MOST_MODELS, max(0, room - taken - TABLE_LINES))
+        taken += models and models + TABLE_LINES
+        return Rows(troubles, models, lanes, owners, min(self.cores, cores + max(0, room - taken)))
+
+
+def head(found: Overview) -> list[RenderableType]:
+    """Return the forecast, what is done, and how promises come out."""
+    mark, style = SIGNS[found.forecast.sign]
+    forecast, done = found.forecast, found.done
+    rates = f"{forecast.items_per_s:,.1f} items/s, {forecast.tokens_per_s:,.0f} tokens/s answered"
+    rates += f", {forecast.arriving_tokens_per_s:,.0f} arriving"
+    counts = [
+        f"{name}: {count.items:,} items, {count.jobs:,} jobs" + (f", {count.failed:,} failed" if count.failed else "")
+        for name, count in (("last minute", done.last_minute), ("last hour", done.last_hour))
+    ]
+    if found.latency.p50_s is not None and found.latency.p95_s is not None:
+        counts.append(f"jobs take {found.latency.p50_s:.3g} s, p95 {found.latency.p95_s:.3g} s")
+    promises = found.promises
+    if total := promises.kept + promises.early + promises.late:
+        shares = (promises.kept / total, promises.early / total, promises.late / total)
+        counts.append("promises: {:.0%} kept, {:.0%} early, {:.0%} late".format(*shares))
+    return [
+        Text.assemble((f"{mark} {forecast.sign.value}", f"bold {style}"), "  ", plain(forecast.text)),
+        _line(rates),
+        _line((" · ".join(counts), "dim")),
+    ]
+
+
+def trouble_line(trouble: TroubleInfo, *, is_whole: bool) -> Text:
+    """Return a trouble, on one line unless it is to be whole."""
+    text = _line((f"! {plain(trouble.part)}: ", "bold yellow"), plain(trouble.text))
+    text.no_wrap = not is_whole
+    return text
+
+
+def count_stopped(cores: Sequence[CoreOverview]) -> Text:
+    """Return a line that tells how many of the cores the autoscaler has stopped; empty if none."""
+    stopped = sum(core.state == "stopped" for core in cores)
+    return Text(f"{len(cores):,} cores, {stopped:,} stopped by the autoscaler" if stopped else "", "dim")
+
+
+def left_out(count: int, what: str) -> list[RenderableType]:
+    """Return a line that counts what there was no room for, if anything."""
+    return [Text(f"… {count:,} {what}", "dim")] if count > 0 else []
+
+
+def core_order(core: CoreOverview) -> tuple[bool, str]:
+    """Put cores in trouble first."""
+    return core.state in STATES and not core.reasons, core.name
+
+
+def core_table(cores: Sequence[CoreOverview]) -> Table:
+    """Return the cores, one a line."""
+    table = _table("core", "state", "", "busy", "device", "host", "runtime", "memory", "claimed", "items", "models")
+    for core in cores:
+        reasons = Text(plain("; ".join(core.reasons)), "red")
+        state = Text(core.state, STATES.get(core.state, "bold red"))
+        if core.restarts:
+            state.append(f" ({core.restarts} restarts)", "yellow")
+        table.add_row(
+            plain(core.name),
+            state,
+            Text(bar(core.busy), "green"),
+            f"{core.busy:.0%}",
+            device(core.device),
+            *(f"{core.device[name]:.0%}" if name in core.device else "" for name in ("host_vcpu", "runtime_vcpu")),
+            f"{((core.memory_bytes or 0) + core.device.get('memory_bytes', 0)) / 1e6:,.0f} MB",
+            f"{core.claimed_tokens:,}",
+            f"{core.items:,}",
+            reasons if core.reasons else versions(core),
+        )
+    return table
+
+
+def lane_table(lanes: Sequence[LaneInfo]) -> Table:
+    """Return the lanes, one a line."""
+    table = _table("waiting for", "priority", "tokens", "oldest", "backlog")
+    for lane in lanes:
+        backlog = Text("no core works on it", "red") if lane.backlog_s is None else Text(duration(lane.backlog_s))
+        table.add_row(
+            plain(lane.version), lane.priority.value, f"{lane.waiting_tokens:,}", duration(lane.oldest_wait_s), backlog
+        )
+    return table
+
+
+def owner_table(owners: Sequence[OwnerWork]) -> Table:
+    """Return the owners with the most open work, one a line."""
+    table = _table("whose", "items", "jobs", "tokens", "oldest")
+    for each in owners:
+        items = "many" if each.items is None else f"{each.items:,}"
+        table.add_row(plain(each.owner), items, f"{each.jobs:,}", f"{each.tokens:,}", duration(each.oldest_wait_s))
+    return table
+
+
+def model_table(models: Sequence[ModelOverview]) -> Table:
+    """Return the models, one a line."""
+    table = _table("model", "in/s", "out/s", "pass", "p95", "of cores", "padding", "failed")
+    for model in models:
+        table.add_row(
+            plain(model.version),
+            f"{model.arriving_items_per_s:,.1f}",
+            f"{model.items_per_s:,.1f}",
+            _ms(model.compute_mean_s),
+            _ms(model.compute_p95_s),
+            _share(model.core_share),
+            _share(model.padding),
+            Text(_share(model.error_rate), "red" if model.error_rate else ""),
+        )
+    return table
+
+
+def versions(core: CoreOverview) -> Text:
+    """Return a core's versions: the names of those that are ready, and the states of others."""
+    text = Text()
+    for each in core.versions:
+        text.append(", " if text else "")
+        text.append(plain(each.version))
+        if each.state != "ready":
+            text.append(f" {each.state}", "yellow")
+    return text
+
+
+def device(told: Mapping[str, float]) -> Text:
+    """Return how busy a core's device is, and the errors that it counted."""
+    text = Text(f"{told['utilization']:.0%}" if "utilization" in told else "")
+    if errors := told.get("errors"):
+        text.append(f" {errors:,.0f} errors", "red")
+    return text
+
+
+def bar(share: float) -> str:
+    """Return a bar of a fixed width."""
+    full = round(BAR_CHARS * min(1.0, max(0.0, share)))
+    return "█" * full + "░" * (BAR_CHARS - full)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:,.1f} ms"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """Return a text that is cut where the line ends."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def narrow(table: Table, width: int) -> Table:
+    """Return a table without the columns that can best be spared, as many as it takes for the rest to fit.
+
+    The models of a core are cut where the line ends, but not within the first name.
+    """
+    columns = table.columns
+    last = columns[-1] if columns[-1].header == "models" else None
+    names = [] if last is None else [str(cell).partition(" ")[0] for cell in (last.header, *last.cells)]
+    least = max(map(cell_len, names), default=0)
+
+    def left() -> int:
+        """Return the width that is left for the models, or beside all columns."""
+        return width - needed_width(columns) if last is None else width - needed_width(columns[:-1]) - GAP_CHARS
+
+    for name in SPARE:
+        if left() < least:
+            columns = [column for column in columns if column.header != name]
+    if last is not None:
+        last.max_width = max(1, left())
+    found = _table(*columns)
+    found.rows = table.rows
+    return found
+
+
+def _table(*columns: str | Column) -> Table:
+    """Make a table whose lines are never broken."""
+
+    def made(name: str) -> Column:
+        return Column(name, justify="right" if name in RIGHT else "left", no_wrap=True, overflow="ellipsis")
+
+    own = (made(column) if isinstance(column, str) else column for column in columns)
+    return Table(*own, box=None, pad_edge=False, header_style="dim")

@@ -1,0 +1,233 @@
+"""The pages about work, over HTTP: what they show, what they change, and for whom."""
+
+import re
+from html import unescape
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from corelane.domain.jobs import JobStatus, Webhook
+from corelane.plugins.console.pages.job import verdict
+from corelane.plugins.console.pages.jobs import inert
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.jobs.records import JobRecord, PromiseRecord
+from tests.api.office import ANN, OPS, READER, Office
+from tests.corelane.store_bench import Bench, LoneCore, answer_all, answered, claimed
+from tests.plugins.console.conftest import OWN, text_of
+
+LINE = b'{"custom_id":"1","method":"POST","url":"/v1/answers","body":{"question":"q","context":"c"}}\n'
+
+
+@pytest.mark.parametrize("page", ["ask", "jobs", "failed-items", "contexts", "files", "batches", "webhooks", "audit"])
+def test_every_page_has_a_friendly_empty_state(console: TestClient, page: str) -> None:
+    found = console.get(f"/console/{page}")
+    assert found.status_code == 200
+    assert 'class="empty-title"' in found.text
+
+
+def test_counts_stand_above_the_list(console: TestClient, bench: Bench, core: LoneCore) -> None:
+    bench.submit(1)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed"))
+    bench.cancel(bench.submit(1))
+    bench.submit(1)
+    text = text_of(console.get("/console/jobs").text)
+    assert "All 3 Open 1 Succeeded 0 With failed items 1 Failed 1 Canceled 1 Expired 0" in text
+
+
+def test_filter_that_makes_no_sense_is_told_in_words(console: TestClient) -> None:
+    found = console.get("/console/jobs?status=done&created_after=yesterday")
+    assert found.status_code == 422
+    assert "it must be" in text_of(found.text)
+    found = console.get("/console/jobs?after=job_1")
+    assert (found.status_code, "not whole" in found.text) == (422, True)
+
+
+def test_address_of_a_list_keeps_only_what_was_asked(console: TestClient, bench: Bench) -> None:
+    for _ in range(30):
+        bench.submit(1)
+    found = console.get("/console/jobs?q=&label=&status=queued&model=tiny")
+    [older] = re.findall(r'rel="next" href="([^"]*)"', found.text)
+    assert re.fullmatch(r"jobs\?status=queued&amp;model=tiny&amp;after=job_\w+", older)
+    assert console.get(f"/console/{unescape(older)}").text.count('class="badge is-queued"') == 5
+
+
+def test_results_of_one_state_are_looked_for_in_bounded_steps(
+    console: TestClient, bench: Bench, core: LoneCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corelane.plugins.console.pages.result_walk.TRIP_RESULTS", 100)
+    monkeypatch.setattr("corelane.plugins.console.pages.result_walk.MOST_LOOKED", 200)
+    job = bench.submit(500)
+    while bench.waiting():
+        claim = claimed(core)
+        core.commit(
+            claim.lease,
+            [
+                type(each)(
+                    each.ref, [row | ({"status": "failed"} if row["index"] == 450 else {}) for row in each.results]
+                )
+                for each in answered(claim)
+            ],
+        )
+    found = console.get(f"/console/jobs/{job}?only=failed")
+    assert "None of the items looked at is failed" in text_of(found.text)
+    found = console.get(f"/console/jobs/{job}?only=failed&after=200")
+    assert f"jobs/{job}?after=400&amp;only=failed" in found.text
+    assert "450" in text_of(console.get(f"/console/jobs/{job}?only=failed&after=400").text)
+
+
+def test_text_of_an_item_is_shown_as_long_as_it_is_kept(console: TestClient, bench: Bench, core: LoneCore) -> None:
+    whole = bench.submit(2)
+    answer_all(core)
+    broken = bench.submit(200)
+    while bench.waiting():
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim, "failed"))
+    assert "who" in text_of(console.get(f"/console/jobs/{broken}/items/199").text)
+    assert "not kept" in console.get(f"/console/jobs/{whole}/items/0").text
+    assert console.get(f"/console/jobs/{whole}/items/2").status_code == 404
+
+
+def test_text_of_an_item_sent_as_a_line_is_read_from_its_file(console: TestClient) -> None:
+    lines = b"".join(b'{"question": "Who is %d?", "context": "It is %d."}\n' % (n, n) for n in range(3))
+    job = console.post("/v1/jobs", content=lines, headers={"Content-Type": "application/x-ndjson"}).json()["id"]
+    found = text_of(console.get(f"/console/jobs/{job}/items/2").text)
+    assert found == "Who is 2? It is 2."
+
+
+def test_shared_context_is_shown_with_its_items(console: TestClient, bench: Bench) -> None:
+    body = {"contexts": {"c": "Ada wrote it."}, "items": [{"question": "Who?", "context_id": "c"}]}
+    job = console.post("/v1/jobs", json=body).json()["id"]
+    assert text_of(console.get(f"/console/jobs/{job}/items/0").text) == "Who? Ada wrote it."
+    bench.raw.delete(keys.contexts(job))
+    assert "not kept" in console.get(f"/console/jobs/{job}/items/0").text
+
+
+def test_file_is_uploaded_answered_and_deleted(console: TestClient) -> None:
+    sent = console.post("/console/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", LINE)})
+    assert sent.status_code == 303
+    page = sent.headers["location"].partition("?")[0]
+    file = page.rpartition("/")[2]
+    assert "a.jsonl" in console.get(f"/console/files/{file}").text
+    assert console.get(f"/console/files/{file}/content").content == LINE
+    started = console.post("/console/batches", data={"input_file_id": file, "completion_window": "1h"})
+    batch = started.headers["location"].partition("?")[0].rpartition("/")[2]
+    assert batch in console.get("/console/batches").text
+    assert "validating" in console.get(f"/console/batches/{batch}").text
+    assert console.post(f"/console/batches/{batch}/cancel").status_code == 303
+    assert "cancel" in console.get(f"/console/batches/{batch}").text.lower()
+    assert console.post(f"/console/files/{file}/delete").status_code == 303
+    assert console.get(f"/console/files/{file}").status_code == 404
+    wrong = console.post("/console/batches", data={"input_file_id": file, "completion_window": "soon"})
+    assert (wrong.status_code, "as in 24h" in wrong.text) == (422, True)
+
+
+def test_uploaded_file_may_be_larger_than_other_bodies(settings: Settings, core: LoneCore) -> None:
+    small = settings.model_copy(update={"max_body_bytes": 1024})
+    with TestClient(create_app(small), headers=OWN, follow_redirects=False) as console:
+        sent = console.post("/console/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", LINE * 100)})
+        assert sent.status_code == 303
+        assert console.post("/console/ask", data={"question": "q", "context": "c" * 2000}).status_code == 413
+
+
+def test_change_from_another_site_is_refused(console: TestClient, bench: Bench) -> None:
+    job = bench.submit(1)
+    for place in ("cancel", "delete", "retry"):
+        assert console.post(f"/console/jobs/{job}/{place}", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert bench.get(job).status is JobStatus.QUEUED
+
+
+def test_scopes_are_those_of_the_api(office: Office) -> None:
+    job = office.submit(ANN)
+    assert office.call(READER, "GET", "/console/jobs").status_code == 200
+    changes = (
+        f"jobs/{job}/cancel",
+        f"jobs/{job}/retry",
+        f"jobs/{job}/delete",
+        "jobs/bulk",
+        "contexts",
+        "files",
+        "batches",
+        "ask",
+    )
+    for place in (*changes, "webhooks/evt_0abc_completed/redeliver"):
+        assert office.call(READER, "POST", f"/console/{place}", data={"x": "y"}).status_code == 403, place
+    assert office.call(READER, "GET", f"/console/jobs/{job}").status_code == 404
+    assert office.call(READER, "GET", "/console/audit").status_code == 403
+    assert office.call(READER, "GET", "/console/jobs?owner=ann").status_code == 403
+    assert job not in office.call(READER, "GET", "/console/jobs/export?owner=reader").text
+    assert office.call(READER, "GET", "/console/jobs/export?owner=*").status_code == 403
+    assert job in office.call(OPS, "GET", "/console/jobs?owner=*").text
+    assert office.call(OPS, "GET", f"/console/jobs/{job}").status_code == 200
+
+
+def test_delivery_that_was_given_up_is_posted_again(console: TestClient, bench: Bench, core: LoneCore) -> None:
+    job = bench.submit(1, webhook=Webhook(url="https://receiver.example/?a=<b>"))
+    answer_all(core)
+    [delivery] = bench.raw.zrange(keys.deliveries(job), 0, -1)
+    page = console.get("/console/webhooks").text
+    assert "Next in line" in page
+    assert "receiver.example/?a=&lt;b&gt;" in page
+    at_ms = 4_000_000_000_000
+    bench.raw.zadd(keys.CIRCUITS, {"receiver.example": at_ms})
+    bench.raw.zadd(keys.DUE_HOSTS, {"receiver.example": at_ms})
+    page = console.get("/console/webhooks").text
+    assert "receiver.example fails and is left alone; one of its events is tried 2096-10-02" in text_of(page)
+    assert page.count("2096-10-02T07:06:40.000Z</time>") == 2  # of the host, and of what waits for it
+    bench.raw.hset(keys.delivery(delivery), "state", "dead")
+    bench.raw.zadd(keys.DEAD, {delivery: 1})
+    page = console.get("/console/webhooks").text
+    assert f'action="webhooks/{delivery}/redeliver"' in page
+    reply = console.post(f"/console/webhooks/{delivery}/redeliver")
+    assert (reply.status_code, delivery in reply.headers["location"]) == (303, True)
+    assert bench.raw.hget(keys.delivery(delivery), "state") == "pending"
+    for looked_for, leads_to in ((delivery, f"webhooks/{delivery}"), (job, f"jobs/{job}")):
+        reply = console.get("/console/webhooks", params={"find": f" {looked_for} "})
+        assert reply.headers["location"] == f"../console/{leads_to}"
+
+
+def test_audit_shows_who_did_what(office: Office) -> None:
+    job = office.submit(ANN)
+    secret = office.secrets[OPS]
+    headers = OWN | {"Authorization": f"Bearer {secret}"}
+    assert office.api.post(f"/console/jobs/{job}/cancel", headers=headers, follow_redirects=False).status_code == 303
+    own = office.submit(OPS)
+    assert office.api.post(f"/console/jobs/{own}/delete", headers=headers, follow_redirects=False).status_code == 303
+    text = text_of(office.call(OPS, "GET", "/console/audit").text)
+    assert f"ops job.cancel {job} of ann" in text
+    assert f"ops job.delete {own} on the console" in text
+    assert text.count("job.") == 2
+
+
+def test_long_passage_is_asked_about(console: TestClient, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.plugins.console.pages.ask.WAIT_S", 0.1)
+    reply = console.post("/console/ask", data={"question": "Who?", "context": "Ada wrote it.\r\n" * 100_000})
+    assert reply.status_code == 200
+    [job] = bench.raw.zrange(keys.owner_jobs("public"), 0, -1)
+    assert "Not answered yet" in reply.text
+    shown = console.get(f"/console/jobs/{job}/items/0").text
+    assert "Ada wrote it.\nAda wrote it." in shown
+
+
+def test_no_cell_of_an_export_is_a_formula() -> None:
+    assert [inert(text) for text in ("=1+1", "+1", "-1", "@a", "a=1", "")] == ["'=1+1", "'+1", "'-1", "'@a", "a=1", ""]
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "word", "off_s"), [(50, "early", 0.05), (100, "kept", 0), (200, "kept", 0), (1200, "late", 1.0)]
+)
+def test_promise_is_compared_with_what_happened(took_ms: int, word: str, off_s: float) -> None:
+    promise = PromiseRecord(0, 0, 150, 100, 200)
+    record = JobRecord("job_0", JobStatus.SUCCEEDED, "v", 1, 1000, finished_ms=1000 + took_ms, promise=promise)
+    found = verdict(record)
+    assert found is not None
+    assert found.word == word
+    assert found.off_s == pytest.approx(off_s)
+
+
+def test_canceled_job_has_neither_kept_nor_broken_its_promise() -> None:
+    promise = PromiseRecord(0, 0, 150, 100, 200)
+    assert verdict(JobRecord("job_0", JobStatus.CANCELED, "v", 1, 0, finished_ms=900, promise=promise)) is None
+    assert verdict(JobRecord("job_0", JobStatus.RUNNING, "v", 1, 0, promise=PromiseRecord(0, 0))) is None

@@ -1,0 +1,45 @@
+"""A worker's core in this process, whose runners are given and not loaded: for tests of the drain and of parts."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from corelane.artifacts.manifest import model_name
+from corelane.domain.dispatch import Core
+from corelane.engine.runner import Runner
+from corelane.settings import Settings
+from workers.core.process import CoreProcess
+from workers.core.timing import observe_times
+from workers.models.runners import Loader
+
+
+class GivenRunners(Loader):
+    """Loads what it was given."""
+
+    def __init__(self, runners: Mapping[str, Runner]) -> None:
+        super().__init__("null", Path())
+        self._runners = dict(runners)
+
+    def resolve(self, name: str, known: str | None = None) -> str:  # what is given is known
+        """Return the version whose name the settings hold."""
+        return next(version for version in self._runners if model_name(version) == name)
+
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:  # it has none
+        """Return the runner given."""
+        return self._runners[version]
+
+
+class SimulatedCore(CoreProcess):
+    """A worker's core whose runners are given, not loaded."""
+
+    def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
+        first, *others = runners
+        settings = settings.model_copy(update={"model": first, "models": tuple(others)})
+        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=[observe_times])
+
+    def begin_life(self) -> None:
+        """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""
+        self.start(lambda: False)
+        while len(self.versions) < len(self.settings.models) + 1:
+            self.take_up(lambda _: False)
+            time.sleep(0.01)

@@ -174,7 +174,7 @@ hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hos
 .PHONY: s3
 s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
 	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
-		tests/workers/test_references.py tests/api/test_by_reference.py --rounds 50 -o timeout=1800
+		tests/plugins/files/test_references.py tests/plugins/files/test_by_reference.py --rounds 50 -o timeout=1800
 
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"

@@ -19,14 +19,11 @@ from api.middleware.fast_path import FastPath, fast_routes
 from api.routes import (
     answers,
     audit,
-    batches,
     bulk,
     cache,
-    contexts,
     deliveries,
     events,
     failed_items,
-    files,
     health,
     history,
     jobs,
@@ -68,8 +65,8 @@ BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
 ROUTES = (
-    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history),
-    *(cache, rollout, pauses, audit, health, files, batches, answers),
+    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, fleet_routes, history),
+    *(cache, rollout, pauses, audit, health, answers),
 )
 
 

@@ -17,10 +17,7 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.audit import Audit
-from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.file_storage import open_storage
-from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
@@ -40,9 +37,6 @@ log = get_logger(__name__)
 
 #: Time for closing, in seconds: the last flush may wait for a Redis that is silent.
 CLOSE_S = 20.0
-
-#: Bytes that a form may hold in addition to its file.
-FORM_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
@@ -68,14 +62,13 @@ class AppState:
         self.rollout = Rollout(link)
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
-        self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
-        self.storage = open_storage(settings.files_url, settings.files_root)
         self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
         self.history = History(link)
         self.large_bodies = LargeBodies()
-        file_bytes = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
-        self.body_limits: Mapping[str, tuple[int, str]] = {"/v1/files": file_bytes, "/console/files": file_bytes}
+        self.body_limits: Mapping[str, tuple[int, str]] = {
+            path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()
+        }
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
+    from corelane.store.jobs.store import JobStore
     from corelane.store.link.link import CommonLink
     from corelane.submitting.dry_run import DryRuns
     from corelane.tracing import Tracer
@@ -63,6 +64,21 @@ class Plugin:
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
 
+    def console(self) -> object:
+        """Return its pages of the console, as the plugin that shows the console describes them; None without any."""
+        return None
+
+    def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+        """Return the most bytes of a request's body and the setting that says so, by paths where that is not core's."""
+        return {}
+
+    async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
+        """Return whether this plugin sees to jobs' ``input_url`` or ``output_url``; raise the error that refuses one.
+
+        ``name`` is that of the field. A URL that no plugin sees to is refused.
+        """
+        return False
+
     def sections(self, state: "AppState") -> "Iterable[Section]":
         """Return its pages that know callers in a way of their own."""
         return ()
@@ -74,6 +90,10 @@ class Plugin:
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
         return ()
+
+    def carriers(self) -> Mapping[str, str]:
+        """Return the kinds of work that may be overdue (``corelane.store.overdue``), with who sees to each."""
+        return {}
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""

@@ -6,12 +6,9 @@ from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
-from corelane.cli.batches import batches
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
-from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
-from corelane.cli.files import files
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
@@ -44,8 +41,7 @@ def make_cli() -> typer.Typer:
     cli.command("redis-acl")(redis_acl)
     for command in (verify, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
-    groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"contexts": contexts, "cache": cache}
+    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

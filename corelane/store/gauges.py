@@ -126,8 +126,6 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     samples += [Sample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
-    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
-    samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     for plugin in installed():
         samples += await plugin.gauges(link)

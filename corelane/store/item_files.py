@@ -23,7 +23,7 @@ from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
 
-#: The folder of the storage of files that has items; names that begin so are there.
+#: The folder of the storage of files that has items; names with a folder are there.
 FOLDER = "items"
 ELSEWHERE = f"{FOLDER}/"
 
@@ -65,8 +65,8 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
 
 
 def is_elsewhere(file: str) -> bool:
-    """Whether a file is in the storage of files."""
-    return file.startswith(ELSEWHERE)
+    """Return whether a file is in the storage of files."""
+    return "/" in file
 
 
 def part_name(file: str, part: int) -> str:

@@ -65,7 +65,7 @@ DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; o
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
 
 # Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
-# `removed` once no new job may name it; see lua/contexts.lua.
+# `removed` once no new job may name it; see contexts.lua in the plugin `files`.
 context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → it; until its time is over and no job needs it
 context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
 owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of those new jobs may name; score 0

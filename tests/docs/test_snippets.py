@@ -29,7 +29,7 @@ ELSEWHERE = {
     "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
     "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
     "gateway": 2,  # several services: tests/deploy/test_gateway.py
-    "S3": 1,  # settings of a bucket: tests/workers/test_references.py
+    "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
     "tune": 2,  # minutes of training: tests/plugins/tune

@@ -56,7 +56,7 @@ class JobStore:
         self._admissions = Admissions(link)
         self._writer = JobWriter(link, settings, bell, contributors)
         #: The contexts that jobs may name.
-        self.contexts_kept = ContextStore(link, settings, gate)
+        self.contexts_kept = ContextStore(link)
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job: see ``Admissions``."""

@@ -12,7 +12,7 @@ from corelane.settings import Settings
 from tests.snippets import FENCE, ROOT, pages
 
 OPERATIONS = ROOT / "docs" / "02-operations.md"
-METRICS = ROOT / "docs" / "12-metrics.md"
+METRICS = ROOT / "docs" / "11-monitoring.md"
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 
@@ -72,7 +72,7 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
-def test_every_metric_stands_in_the_page_of_metrics() -> None:
+def test_every_metric_stands_in_the_page_of_monitoring() -> None:
     shown = METRICS.read_text().partition("<!-- metrics: begin -->\n")[2].partition("\n<!-- metrics: end -->")[0]
     assert shown == metrics_table()
 

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class AppState:
-    """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
+    """The objects that routes and layers of one API process share. A plugin's own objects are found by their type."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
         self.settings = settings

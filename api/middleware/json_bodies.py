@@ -1,4 +1,4 @@
-"""How a route reads a JSON body: a large one as ``corelane.submitting.large_bodies`` says."""
+"""The JSON body of a request, as a route reads it: a large one as ``corelane.submitting.large_bodies`` says."""
 
 from typing import Any
 

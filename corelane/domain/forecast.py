@@ -1,4 +1,4 @@
-"""When a job will be done: what is served before it, and how fast. Pure.
+"""The forecast of when a job will be done: what is served before it, and how fast. Pure.
 
 Within an owner small jobs go before larger ones, and larger ones share by tokens: before a job of T tokens ends, each
 larger one of its owner is served at most T. Owners share the cores by tokens too, so every other owner is served at
@@ -155,7 +155,7 @@ NO_RESIDUALS = Residuals()
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What waits of an owner at one priority: small jobs, their tokens, and larger jobs."""
+    """The waiting work of one owner at one priority: small jobs, their tokens, and larger jobs."""
 
     small_jobs: int = 0
     small_tokens: int = 0
@@ -171,7 +171,7 @@ class Size:
 
     @property
     def is_small(self) -> bool:
-        """Whether it waits among its owner's small jobs."""
+        """Return whether it waits among its owner's small jobs."""
         return self.slices == 1 and self.tokens <= SMALL_TOKENS
 
 

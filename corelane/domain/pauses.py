@@ -15,7 +15,7 @@ from corelane.domain.ids import iso_time
 
 
 class PauseKind(StrEnum):
-    """What is paused."""
+    """The paused cores, models and owners."""
 
     CORE = "core"
     MODEL = "model"
@@ -53,7 +53,7 @@ class Pause(BaseModel):
 
 
 class PauseList(BaseModel):
-    """What is paused."""
+    """The paused cores, models and owners."""
 
     object: Literal["list"] = "list"
     data: list[Pause]

@@ -1,4 +1,4 @@
-"""What was done of late, told from sums: of the last minute as a process has seen them, and from the history. Pure."""
+"""The work done recently, from sums: of the last minute as a process has seen them, and from the history. Pure."""
 
 import itertools
 from collections import deque
@@ -28,7 +28,7 @@ NO_LEVEL = Level(None, 0, 0, None)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What grew from one reading to another."""
+    """The growth of the sums from one reading to another."""
 
     seconds: float
     before: Series

@@ -42,7 +42,7 @@ def parse_s3(url: str) -> S3Object | None:
 
 
 def is_reference(url: str) -> bool:
-    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written."""
+    """Return whether a URL names an object: no user, no fragment, no step upwards in its path, in any spelling."""
     if len(url) > MAX_URL_CHARS:
         return False
     s3, http = S3_URL.fullmatch(url), HTTP_URL.fullmatch(url)
@@ -62,7 +62,7 @@ def _unquoted(path: str) -> str:
 
 
 def is_allowed(url: str, prefixes: Sequence[str], owner: str) -> bool:
-    """Whether an owner may name this URL: it begins with one of these."""
+    """Return whether an owner may name this URL: it begins with one of these."""
     return is_reference(url) and any(_begins(url, prefix.replace(OWNER, quote(owner, safe=""))) for prefix in prefixes)
 
 
@@ -82,7 +82,7 @@ def without_query(url: str) -> str:
 
 
 def is_packed(url: str) -> bool:
-    """Whether an input is compressed by gzip, as its name says."""
+    """Return whether an input is compressed by gzip, as its name says."""
     return without_query(url).endswith(".gz")
 
 

@@ -1,4 +1,4 @@
-"""What an operator should see to, in sentences. Pure: each rule is given what was read."""
+"""Health issues that an operator should see to, in sentences. Pure: each rule is given what was read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

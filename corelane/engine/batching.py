@@ -108,7 +108,10 @@ class Turns:
         self.served = max(self.served, self.had[job])
 
     def level(self, jobs: Iterable[str], foremost: Collection[str]) -> int:
-        """Count from the least of ``jobs`` that is among the foremost, forget those that left; return what that was."""
+        """Subtract the least count among the foremost ``jobs`` from all of them, and return it.
+
+        Other jobs have left, and are forgotten.
+        """
         had = {job: self.had.get(job, self.served) for job in jobs}
         least = min((tokens for job, tokens in had.items() if job in foremost), default=0)
         self.had = {job: max(0, tokens - least) for job, tokens in had.items()}

@@ -1,4 +1,4 @@
-"""What passes take on this machine, and so which waiting windows share one, and how many rows are done in time.
+"""Measured times of passes on this machine, which decide which waiting windows share one, and how many rows.
 
 A pass takes a fixed time, some for each token, and in its attentions some for each pair of places of a row. How these
 compare depends on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
@@ -193,7 +193,7 @@ class PassTimes:
         return time.perf_counter()
 
     def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
-        """End a pass of a shape, rows × length, with so many tokens beside padding."""
+        """Note the end of a pass: its shape, rows × length, and its tokens without padding."""
         self._ended = self._cpu_clock()
         rows, length = shape
         self._count += 1

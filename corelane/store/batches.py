@@ -53,7 +53,7 @@ class Group:
     stored: list[str] = field(default_factory=list)
 
     def fields(self) -> dict[str, Any]:
-        """Return it as it is stored; what is empty is left out, as keepers of earlier releases do not know it."""
+        """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
         return {name: value for name, value in asdict(self).items() if name != "stored" or value}
 
 
@@ -131,7 +131,7 @@ class BatchRecord:
 
     @property
     def is_final(self) -> bool:
-        """Tell whether nothing can change any more."""
+        """Return whether nothing can change any more."""
         return self.status in FINAL
 
     def describe(self) -> Batch:
@@ -243,7 +243,7 @@ class BatchStore:
         return await self.get_all([each.decode() for each in ids])
 
     async def take_turn(self, name: str) -> bool:
-        """Take or extend the lease; return whether this process carries batches on."""
+        """Take or extend the lease; return whether this process works on batches."""
         self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
         return self._fence > 0
 

@@ -65,7 +65,7 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
 
 
 def is_elsewhere(file: str) -> bool:
-    """Whether a file is in the storage of files."""
+    """Return whether a file is in the storage of files."""
     return file.startswith(ELSEWHERE)
 
 

@@ -24,7 +24,7 @@ DUE_JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an input was read: up to the end of its last part, or to its end.
+    """The part of an input that was read: up to the end of its last part, or to its end.
 
     ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
     """

@@ -94,7 +94,7 @@ class ItemChecker:
         return BadItem(id_of(value), error.code, error.detail)
 
     def row(self, found: Item | BadItem) -> tuple[bytes, int]:
-        """Return an item as it is kept, and its tokens."""
+        """Return an item as it is stored, and its tokens."""
         if isinstance(found, BadItem):
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)

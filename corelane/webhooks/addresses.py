@@ -1,5 +1,6 @@
-"""Where a webhook may go, or a job's input or output be: resolve a name once, check every address, and connect only to
-checked ones.
+"""Addresses of webhooks and of jobs' inputs and outputs: a name is resolved once, and every address is checked.
+
+Connections go to checked addresses alone.
 
 Public addresses are reached by https on ports 80 and 443. Private, loopback, link-local, metadata, shared (CGN),
 translated (NAT64, 6to4, mapped) and reserved addresses are refused. Networks that the operator allows are the
@@ -47,7 +48,7 @@ RESOLVE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
+    """The addresses that an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
 
     proxy: str | None
     networks: tuple[Network, ...]

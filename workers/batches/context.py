@@ -64,7 +64,7 @@ class BatchContext:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether new working files are in the storage of files."""
+        """Return whether new working files are in the storage of files."""
         return self.settings.files_url is not None
 
     def plan_name(self, record: BatchRecord, unique: str) -> str:
@@ -111,7 +111,7 @@ class BatchContext:
             (self.settings.files_root / name).unlink(missing_ok=True)
 
     def has_plan(self, record: BatchRecord) -> bool:
-        """Whether a batch's plan, if it has one, is there."""
+        """Return whether a batch's plan, if it has one, is there."""
         if record.plan is None:
             return True
         if not record.plan.startswith(PLANS):

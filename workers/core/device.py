@@ -1,4 +1,4 @@
-"""What the device of a core reports of itself: how busy it is, the memory it holds, the errors it counted, and how much
+"""Reports of a core's device: how busy it is, the memory it holds, the errors it counted, and how much
 of the host's CPUs is in use, by its process and in all.
 
 On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:

@@ -1,4 +1,4 @@
-"""Whether a core's name is this machine's own: two machines of one name would take each other's work and bells.
+"""The check that a core's name is this machine's own: two machines of one name would take each other's work and bells.
 
 Machines made from one image, or containers on several hosts, often have the same name. A machine is known by its boot.
 """

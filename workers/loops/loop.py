@@ -40,7 +40,7 @@ Round = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """What the loops of one process are made of."""
+    """The objects that the loops of one process are made with."""
 
     settings: Settings
     #: The Celery message that wakes a core, with a place for the core's queue.

@@ -1,4 +1,4 @@
-"""What is read before a job is submitted: the state of the fleet, and how fast it answers."""
+"""The state of the fleet and its speed, read before a job is submitted."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
 
 
 class Admissions:
-    """Reads it, and keeps for a moment how far off forecasts were. Writes nothing."""
+    """Reads admissions, and caches for a moment how far off forecasts were. Writes nothing."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link

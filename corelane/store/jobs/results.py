@@ -44,7 +44,7 @@ def require_kept(record: JobRecord, after: int) -> None:
 
 
 async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
-    """Drop results of items before an index, as far as all are answered; return the index of the first one kept."""
+    """Drop results of items before an index, up to the first unanswered one; return the index of the first one kept."""
     at = record.dropped
     while at < min(before, record.total):
         begin, blobs = await _read_slices(link, keys.results, record, at, min(PAGE_ITEMS, before - at))

@@ -42,7 +42,7 @@ SAME_KINDS = {"numeric": "numerical"}
 
 @dataclass(slots=True)
 class MonitorTotals:
-    """What the tool has told since it was started. Runtimes are known by their tag and by their process."""
+    """The sums of the tool's reports since it was started. Runtimes are known by their tag and by their process."""
 
     reports: int = 0
     utilization: dict[int, float] = field(default_factory=dict)

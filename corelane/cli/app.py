@@ -23,7 +23,6 @@ from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.tune import distil, tune
-from corelane.cli.usage import show_usage
 from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
@@ -46,7 +45,6 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
-    cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
     for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)

@@ -1,18 +1,13 @@
-"""Traces: spans of jobs, sent to an OpenTelemetry collector in the background; off unless the environment asks.
+"""Traces: the spans of jobs, as core writes them. A plugin gives the tracer that sends them somewhere.
 
-``open_tracer`` is the one door. A process without it holds None and pays a test of it. ``corelane.tracing.otel`` alone
-imports OpenTelemetry. A span knows its parent by a W3C ``traceparent``, the text that requests bring and jobs keep.
-Nothing here fails or holds up work: what a collector does not take is dropped.
+``open_tracer`` is the one door. A process without a tracer holds None and pays a test of it. A span knows its parent by
+a W3C ``traceparent``, the text that requests bring and jobs keep. Nothing here fails or holds up work.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from corelane.errors.extras import install_command
-from corelane.log import get_logger
-from corelane.settings.traces import ENDPOINTS, wants_traces
-
-log = get_logger(__name__)
+from corelane.plugin import installed
 
 #: The place of a span in its trace, as OpenTelemetry counts them.
 Kind = Literal["server", "client", "producer", "consumer", "internal"]
@@ -69,20 +64,10 @@ def is_sampled(traceparent: str) -> bool:
 
 
 def open_tracer(role: str, instance: str) -> Tracer | None:
-    """Return the tracer of this process, or None: the environment asks for none, or OpenTelemetry is not to be had.
+    """Return the tracer of this process from the plugin that gives one; None if none does.
 
     A process that forks calls it after the fork. ``role`` is the service's name in traces unless the environment names
     one; ``instance`` tells processes of one role apart.
     """
-    if not wants_traces():
-        return None
-    try:
-        from corelane.tracing.otel import make_tracer
-
-        return make_tracer(role, instance)
-    except ImportError:
-        log.warning("traces_are_off", reason=f"{ENDPOINTS[1]} is set, and this needs: {install_command('otel')}")
-    except Exception:
-        # A wrong OTEL_ variable must not stop a service.
-        log.exception("traces_are_off")
-    return None
+    tracers = (plugin.tracer(role, instance) for plugin in installed())
+    return next((tracer for tracer in tracers if tracer is not None), None)

@@ -1,9 +1,59 @@
--- Usage: what work cost the cores, by job (`usage` in its hash) and by day. Both grow in the step that keeps results, so that
--- their sums are the same. A PRICE is the text of `corelane.domain.prices`, or `-`.
--- A job's text is `ITEMS WINDOWS TOKENS;CORE_US PRICE`, with one more `;CORE_US PRICE` for each other price.
--- A day's hash has `OWNER|VERSION|PRICE`, `ITEMS WINDOWS TOKENS CORE_US`; the same as `#lost|PRICE` for work that was
--- thrown away; `#up|PRICE`, ms in which cores lived; and `#busy|PRICE`, microseconds that cores count themselves as at work.
--- A job of a version that kept no usage has what was added since.
+-- Accounting: where a job's time went (`times` in its hash), and what work cost the cores, by job (`usage` in its hash) and by
+-- day. A job of a version that kept no times has none, and gets none; one of a version that kept no usage has what was added
+-- since.
+--
+-- `times`, read by `store.jobs.records`: `SUBMIT CREATED CLAIMED ENDED LAST;SUMS;CORES`, in microseconds: the time before it
+-- was created, when that was, its first claim and its end after that (`-`: never), and the last trip. SUMS are over all cores:
+-- see `Spent` in `corelane.domain.timing`.
+-- `usage`: `ITEMS WINDOWS TOKENS;CORE_US PRICE`, with one more `;CORE_US PRICE` for each other price. A PRICE is the text of
+-- `corelane.domain.prices`, or `-`. A day's hash has `OWNER|VERSION|PRICE`, `ITEMS WINDOWS TOKENS CORE_US`; the same as
+-- `#lost|PRICE` for work that was thrown away; `#up|PRICE`, ms in which cores lived; and `#busy|PRICE`, microseconds that cores
+-- count themselves as at work. A job's and a day's grow in the step that keeps results, so that their sums are the same.
+
+-- A job that thousands of cores worked on names the first of them.
+local MOST_CORES_BYTES = 4000
+
+on('submit', function(job, ask) job.fields.times = string.format('%.0f %.0f', ask.submit_us, now_us()) end)
+
+local function after_created(times) return now_us() - string.match(times, '^%d+ (%d+)') end
+
+on('claim', function(job, changes)
+  if job.times then changes.times = string.format('%s %.0f', job.times, math.max(0, after_created(job.times))) end
+end, { 'times' })
+
+-- Add what a core spent on a job: the first seven of its sums. Numbers below 10^14 are written whole.
+local SUMS = '^([^;]*);(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+);(.*)$'
+local function add_spent(times, spent, core)
+  local head, a, b, c, d, e, f, g, cores = string.match(times, SUMS)
+  if not head then return times .. ';' .. table.concat(spent, ' ', 1, 7) .. ';' .. core end
+  if not string.find(' ' .. cores .. ' ', ' ' .. core .. ' ', 1, true) and #cores < MOST_CORES_BYTES then
+    cores = cores .. ' ' .. core
+  end
+  return table.concat({ head .. ';' .. a + spent[1], b + spent[2], c + spent[3], d + spent[4], e + spent[5], f + spent[6],
+    g + spent[7] .. ';' .. cores }, ' ')
+end
+
+-- The times of a job that ends. If a core's commit ended it, add what that core spent; what is left of the time since the core
+-- sent its results is the trip.
+local function ended_times(job, commit)
+  local times = job.times
+  local spent, sent_us = commit and commit.spent[job.id], commit and commit.sent_us
+  if spent then times = add_spent(times, spent, commit.core) end
+  local head, sums = string.match(times, '^([^;]*)(.*)$')
+  local claimed = string.match(head, '^%d+ %d+ (%d+)')
+  local ended = math.max(claimed or 0, after_created(times))
+  local trip = sent_us and claimed and math.max(0, math.min(now_us() - sent_us, ended - claimed)) or 0
+  return string.format('%s%s %.0f %.0f%s', head, claimed and '' or ' -', ended, trip, sums)
+end
+
+-- Note when the webhook of a job's end was delivered, if the job is still there.
+on('delivered', function(delivery, now)
+  local event, subject, at = unpack(call('HMGET', delivery, 'event', 'subject', 'at_ms'))
+  local key = keys.job(subject)
+  if event == 'job.completed' and call('HEXISTS', key, 'times') == 1 then
+    call('HSETNX', key, 'deliver_ms', now - at)
+  end
+end)
 
 local DAY_MS = 86400000
 local function this_day() return math.floor(now_ms() / DAY_MS) end
@@ -80,8 +130,9 @@ on('answer', function(job, stretch)
 end)
 
 on('finish', function(job, changes)
+  if job.times then changes.times = ended_times(job, job.commit) end
   if job.commit then changes.usage = use(with_sums(job.commit), job.id, job.owner, job.version, job.usage) end
-end, { 'owner', 'version', 'usage' })
+end, { 'owner', 'version', 'usage', 'times' })
 
 -- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
 -- it; and what nobody pays for. Then write the rows of the day.
@@ -94,7 +145,7 @@ on('spend', function(commit, answered, late)
       local times, text, owner, version = unpack(call('HMGET', key, 'times', 'usage', 'owner', 'version'))
       local used = use(commit, job, owner, version, text)
       if times and spent then
-        call('HSET', key, 'usage', used, 'times', timing.add_spent(times, spent, commit.core))
+        call('HSET', key, 'usage', used, 'times', add_spent(times, spent, commit.core))
       else
         call('HSET', key, 'usage', used)
       end

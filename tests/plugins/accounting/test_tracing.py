@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
+from corelane.plugins.accounting.traces.otel import OtelTracer, SparseLines, make_tracer
 from corelane.tracing import is_sampled, open_tracer
-from corelane.tracing.otel import OtelTracer, SparseLines, make_tracer
 from tests.conftest import free_port
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -47,7 +47,7 @@ def test_opentelemetrys_switches_turn_traces_off(monkeypatch: pytest.MonkeyPatch
 
 def test_missing_extra_is_said_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces")
-    monkeypatch.setitem(sys.modules, "corelane.tracing.otel", None)
+    monkeypatch.setitem(sys.modules, "corelane.plugins.accounting.traces.otel", None)
     with capture_logs() as lines:
         assert open_tracer("api", "one") is None
     [line] = lines

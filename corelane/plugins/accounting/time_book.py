@@ -17,7 +17,6 @@ from corelane.store.dispatch import ExchangeRequest
 from workers.core.observer import (
     Claimed,
     CoreBatch,
-    CoreContext,
     CoreObserver,
     HandBack,
     Heartbeat,
@@ -214,8 +213,3 @@ class TimeBook(CoreObserver):
 
     def _worked_at(self, now: float) -> float:
         return self._worked + (now - self._batch.began if self._batch is not None else 0.0)
-
-
-def observe_times(core: CoreContext) -> Iterable[CoreObserver]:
-    """Return the observer of a core's times and costs."""
-    return (TimeBook(core.price),)

@@ -5,10 +5,12 @@ from datetime import date
 import pytest
 
 from corelane.domain.prices import NOTHING, Price
-from corelane.domain.usage import DAY_S, DayUsage, Ledger, Usage, Used, day_number, day_text, report
+from corelane.domain.usage import Usage, Used
+from corelane.plugins.accounting.ledger import read_ledger
+from corelane.plugins.accounting.report import DAY_S, DayUsage, Ledger, day_number, day_text, report
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
-from corelane.store.usage import encode_used, parse_used, read_ledger
+from corelane.store.usage import encode_used, parse_used
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")

@@ -20,13 +20,13 @@ from api.app import create_app
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import Core
 from corelane.log import Outage, get_logger
+from corelane.plugins.accounting.traces import core as core_traces
+from corelane.plugins.accounting.traces.otel import OtelTracer, make_tracer
 from corelane.settings import Settings
 from corelane.store.upkeep import Upkeep
-from corelane.tracing.otel import OtelTracer, make_tracer
 from tests.receivers import receiver
 from tests.redis_for_tests import admin_url
 from tests.waiting import eventually
-from workers.core import traces as core_traces
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops import sweep

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.runner import RunningBatch
 from corelane.errors import Unavailable
-from corelane.tracing import Attributes, Tracer, is_sampled, open_tracer
+from corelane.tracing import Attributes, Tracer, is_sampled
 from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
 
 #: Jobs whose traces a core remembers; those that it met first are forgotten first.
@@ -132,13 +132,6 @@ class CoreTraces(CoreObserver):
             if parent and self._written[name, job] < MOST_SPANS:
                 self._written[name, job] += 1
                 yield job, parent
-
-
-def observe_traces(core: CoreContext) -> Iterable[CoreObserver]:
-    """Return the observer that writes spans; none where they are sent nowhere."""
-    # The exporter's thread does not outlive a fork: each child of a worker opens its own.
-    tracer = open_tracer("core", core.core)
-    return () if tracer is None else (CoreTraces(tracer, core),)
 
 
 def _until_now(seconds: float) -> Times:

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import LENGTHS, SMALL_TOKENS, Estimator, cost_class, script_of
-from corelane.domain.estimate import ITEM_TOKENS, CostClass, CostRates, CostSums, Lot, RowCost
+from corelane.domain.item_costs import CostClass, CostSums, RowCost
 from corelane.domain.jobs import Item
+from corelane.plugins.accounting.estimate import ITEM_TOKENS, CostRates, Lot
 
 CLASSES = st.builds(
     CostClass,

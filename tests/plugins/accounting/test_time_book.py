@@ -5,11 +5,11 @@ import pytest
 from corelane.domain.dispatch import Ref
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import RunningBatch
+from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import ClaimedSlice, Exchange, ExchangeRequest, SliceResults
 from workers.core.measures import CostBook
 from workers.core.observer import Claimed, CoreBatch, Heartbeat, TokenizedSlices, Trip
 from workers.core.pending import PendingSlice
-from workers.core.timing import TimeBook
 
 US = 1_000_000
 

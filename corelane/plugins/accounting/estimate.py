@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from corelane.domain.dispatch import LENGTHS, ONE
+from corelane.domain.item_costs import CostClass, CostSums, RowCost
 
 #: From this class of length on the tokens of a text tell those of its script: shorter items are charged a least number.
 TELLING = 2
@@ -37,64 +38,7 @@ PRIOR_PACE_S = 0.2
 #: An estimate is called sure once each of its classes has seen so many windows.
 SURE_WINDOWS = 50
 
-
-@dataclass(frozen=True, slots=True)
-class CostClass:
-    """A class of items."""
-
-    together: str
-    script: str
-    length: int
-
-    @classmethod
-    def decode(cls, text: str) -> "CostClass":
-        """Read what ``cost_class`` returned; raise ValueError for any other text."""
-        together, script, length = text.split(":")
-        return cls(together, script, int(length))
-
-    def fits(self, together: str | None, script: str | None, length: int | None) -> bool:
-        """Return whether a class of items matches these parts of its name; None matches any."""
-        return together in (None, self.together) and script in (None, self.script) and length in (None, self.length)
-
-
-@dataclass(frozen=True, slots=True)
-class CostSums:
-    """Sums over items that were read: how many, their estimated tokens, what they turned out to be, and what they took.
-
-    Weights of older items are less than one, so all of these may be fractions.
-    """
-
-    items: float = 0.0
-    estimated: float = 0.0
-    tokens: float = 0.0
-    windows: float = 0.0
-    core_s: float = 0.0
-
-    def __add__(self, other: "CostSums") -> "CostSums":
-        return CostSums(
-            self.items + other.items,
-            self.estimated + other.estimated,
-            self.tokens + other.tokens,
-            self.windows + other.windows,
-            self.core_s + other.core_s,
-        )
-
-    @property
-    def effort(self) -> float:
-        """The tokens, and what each item takes in addition."""
-        return self.tokens + ITEM_TOKENS * self.items
-
-
 NOTHING = CostSums()
-
-
-@dataclass(frozen=True, slots=True)
-class RowCost:
-    """Core seconds of a row of this length: of a question alone, and of one of a full batch."""
-
-    length: int
-    alone_s: float
-    together_s: float
 
 
 @dataclass(slots=True)
@@ -203,7 +147,7 @@ class CostRates:
         points = []
         for length in sorted(by_length.keys() | {each.length for each in self._sums if each.together == together}):
             sums = self._over(together, length=length)
-            effort = sums.effort / sums.items if sums.items > 0 else by_length.get(length)
+            effort = _effort(sums) / sums.items if sums.items > 0 else by_length.get(length)
             if effort is not None:
                 its_level = self._level([(sums, before)], level)
                 points.append((effort, its_level * before.at(effort - ITEM_TOKENS) / effort))
@@ -212,7 +156,8 @@ class CostRates:
     def _before(self, together: str) -> "CostCurve":
         """Return what items would cost by the passes; without any, as much as all of the version for their effort."""
         if not self._rows:
-            return CostCurve((), self.whole.core_s / self.whole.effort if self.whole.effort else 0.0)
+            whole = self.whole
+            return CostCurve((), whole.core_s / _effort(whole) if _effort(whole) else 0.0)
         longest = self._rows[-1]
         item_s = ITEM_TOKENS * longest.together_s / longest.length
         points = []
@@ -268,6 +213,11 @@ class CostCurve:
             return seconds * effort / its_effort
         (low, before), (high, after) = points[place - 1], points[place]
         return before + (after - before) * (effort - low) / (high - low)
+
+
+def _effort(sums: CostSums) -> float:
+    """Return the tokens, and what each item takes in addition."""
+    return sums.tokens + ITEM_TOKENS * sums.items
 
 
 def _ratio(sums: CostSums, prior: float) -> float:

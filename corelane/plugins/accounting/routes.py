@@ -11,9 +11,10 @@ from fastapi import APIRouter, Query, Response
 from api.deps import ReadCaller, StateDep
 from api.errors import documented
 from corelane.domain.job_filter import ALL_OWNERS
-from corelane.domain.usage import DAY_S, Group, UsageReport, UsageRow, day_number, day_text, report
+from corelane.domain.usage import Group, UsageReport, UsageRow
 from corelane.errors import InvalidInput
-from corelane.store.usage import read_ledger
+from corelane.plugins.accounting.ledger import read_ledger
+from corelane.plugins.accounting.report import DAY_S, day_number, day_text, report
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 

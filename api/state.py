@@ -81,7 +81,7 @@ class AppState:
         }
 
     def of(self, kind: type[T]) -> T:
-        """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
+        """Return a plugin's object by its type; raise KeyError if no plugin gave one."""
         found: T = self._of_plugins[kind]
         return found
 

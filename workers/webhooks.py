@@ -85,7 +85,7 @@ class WebhookSender:
         self._held_s = 0.0
 
     def go_round(self, should_stop: Callable[[], bool]) -> None:
-        """Post for a few seconds; raises Unavailable if Redis is away."""
+        """Post for a few seconds; raises Unavailable if Redis is unreachable."""
         self._runner.run(self._round(should_stop))
 
     def finish(self) -> None:

@@ -73,6 +73,6 @@ def bodies_of(request: Request) -> LargeBodies:
 
 
 def owner_of(request: Request) -> str:
-    """Return the owner whose request it is; empty where anyone may ask."""
+    """Return the owner of the request; empty where keys are not checked."""
     caller = request.scope.get(CALLER)
     return "" if caller is None else str(caller.owner)

@@ -37,7 +37,7 @@ class Segment:
         return 0.0 if steady else self.seconds * (self.start_per_s + self.end_per_s) / 2
 
     def time_of(self, count: float) -> float:
-        """Return the time in it at which so many requests have come."""
+        """Return the time in it at which this many requests have come."""
         if count == 0:
             return 0.0
         slope = (self.end_per_s - self.start_per_s) / self.seconds if math.isfinite(self.seconds) else 0.0

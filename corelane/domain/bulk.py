@@ -76,9 +76,7 @@ def reason_against_cancel(status: JobStatus) -> str | None:
 def reason_against_retry(
     status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
 ) -> str | None:
-    """Return why a job cannot be retried, if that is known without its items; ``lasting`` of them would fail
-    again.
-    """
+    """Return why a job cannot be retried, if that is known without its items; ``lasting`` would fail again."""
     if not status.is_final:
         return "not_final"
     if counts.succeeded == counts.total > 0:

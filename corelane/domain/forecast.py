@@ -33,10 +33,10 @@ BUSY = 0.5
 #: The cores' own speeds count as much as this many seconds of busy cores.
 SPEEDS_WEIGH_S = 3.0
 
-#: Residuals kept of a kind. Of so many, and of 19, places are ends without interpolation.
+#: Residuals kept of a kind. Of this many, and of 19, places are ends without interpolation.
 KEPT = 39
 
-#: Residuals are stored as whole hundredths, in so many characters, and are at most this large: e^7 is 1,100 times.
+#: Residuals are stored as whole hundredths, in this many characters, and are at most this large: e^7 is 1,100 times.
 HUNDREDTHS, RESIDUAL_CHARS, MOST = 100, 4, 700
 
 #: The part of the jobs that end before an interval, and the part that end after it.
@@ -142,7 +142,7 @@ class Residuals:
         return _spread(mean, mean - half, mean + half)
 
     def _before(self, kind: str) -> tuple[float, float]:
-        """Return mean and deviation of the kinds that wait alike, or of all, or what is taken before any is known."""
+        """Return mean and deviation of the kinds that wait alike; of all kinds, or the prior, if too few are known."""
         alike = [each for other, kept in self._kept.items() if other[:1] == kind[:1] for each in kept]
         for known in (alike, [each for kept in self._kept.values() for each in kept]):
             if len(known) >= ENOUGH:

@@ -146,7 +146,7 @@ class Overview(BaseModel):
     )
 
     def without_owners(self) -> "Overview":
-        """Return it for callers who may not know the owners."""
+        """Return the overview for callers who may not know the owners."""
         hidden = {pause.subject for pause in self.paused if pause.kind is PauseKind.OWNER}
         return self.model_copy(
             update={

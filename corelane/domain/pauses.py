@@ -73,7 +73,7 @@ class Pauses:
         return cls(sorted(found, key=lambda pause: (pause.since, pause.kind, pause.name)))
 
     def names(self, kind: PauseKind) -> set[str]:
-        """Return the names of the paused of a kind."""
+        """Return the names that are paused, of one kind."""
         return {pause.name for pause in self.all if pause.kind is kind}
 
     def of(self, kind: PauseKind, name: str) -> Pause | None:
@@ -85,7 +85,7 @@ class Pauses:
         return self.of(PauseKind.MODEL, version) or self.of(PauseKind.OWNER, owner)
 
     def shown(self, *, with_owners: bool) -> list[Pause]:
-        """Return them, those of owners only for callers who may know the owners."""
+        """Return the pauses; with those of owners only for callers who may know the owners."""
         return [pause for pause in self.all if with_owners or pause.kind is not PauseKind.OWNER]
 
 

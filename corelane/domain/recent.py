@@ -40,7 +40,7 @@ class Span:
         return now - then if now >= then else now
 
     def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
-        """Return the values that were added."""
+        """Return the histogram of the values that were added."""
         if not labels:
             return self.now.histogram(metric).since(self.before.histogram(metric))
         nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))

@@ -55,7 +55,7 @@ def is_reference(url: str) -> bool:
 
 
 def _unquoted(path: str) -> str:
-    """Return a path without quoting, though it is quoted several times: servers behind servers may unquote it again."""
+    """Return a path with all percent-encoding undone, also where it is applied several times, as proxies may do."""
     while (read := unquote(path)) != path:
         path = read
     return path

@@ -95,9 +95,7 @@ class WaitingItem:
 
 @dataclass(slots=True)
 class Turns:
-    """The tokens that jobs have had beyond the one that has had least; ``served`` is where the one that was served last
-    stands, and new ones begin.
-    """
+    """The tokens of each job beyond the job with the fewest; new jobs begin at ``served``, the last one's count."""
 
     had: dict[str, int] = field(default_factory=dict)
     served: int = 0
@@ -185,7 +183,7 @@ class OwnerLine:
     def windows(self, buckets: Sequence[Bucket], like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
         """Take the windows of these buckets, one by one.
 
-        With ``like`` the items of a job with windows of about so many tokens go first: a batch is as long as its
+        With ``like`` the items of a job with windows of about this many tokens go first: a batch is as long as its
         longest row.
         """
         items: Iterable[WaitingItem] = self.items

@@ -178,7 +178,7 @@ class BatchStore:
         once: Once | None = None,
         origin: RequestContext = NO_CONTEXT,
     ) -> None:
-        """Keep a new batch, for a keeper to carry on. Idempotent by its id; raise Held if another has its ``once``."""
+        """Keep a new batch, for a keeper to work on. Idempotent by its id; raise Held if another has its ``once``."""
         expiry = request.output_expires_after
         fields = {
             "input_file": request.input_file_id,
@@ -220,7 +220,7 @@ class BatchStore:
         return found[0]
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
-        """Read batches with their counts, as far as they are there."""
+        """Read batches with their counts; missing ones are left out."""
         raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]

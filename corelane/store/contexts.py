@@ -22,7 +22,7 @@ from corelane.store.link.replicas import ReplicaGate
 #: A core that was silent for longer does not count when it is asked whether all of them read stored contexts.
 SILENT_MS = 60_000
 
-#: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
+#: An owner whose bound is reached is asked to come back after this many seconds: something may have ended by then.
 FULL_S = 60
 
 #: What a caller is shown.
@@ -117,7 +117,7 @@ class ContextStore:
         return bool(await self._link.run("remove_context", owner=owner, digest=digest_in(context)))
 
     async def known(self, owner: str, contexts: Collection[str], *, held: bool = False) -> dict[str, Known]:
-        """Return what submissions need to know of an owner's contexts, as far as they are there.
+        """Return what submissions need to know of an owner's contexts; missing ones are left out.
 
         With ``held`` those that are kept only for jobs are there as well, as a retry needs.
         """
@@ -131,12 +131,12 @@ class ContextStore:
         }
 
     async def texts(self, owner: str, contexts: Collection[str]) -> dict[str, str]:
-        """Return the texts of an owner's contexts, as far as they are there, also those kept only for jobs."""
+        """Return the texts of an owner's contexts, also of those kept only for jobs; missing ones are left out."""
         found = await self._link.many([("HGET", keys.context(owner, digest_in(each)), "text") for each in contexts])
         return {each: text.decode() for each, text in zip(contexts, found, strict=True) if text is not None}
 
     async def are_read(self) -> bool:
-        """Return whether every core that lives, or lived lately, reads stored contexts."""
+        """Return whether every core that lives, or lived recently, reads stored contexts."""
         since = await self._link.now_ms() - SILENT_MS
         cores, readers = await self._link.many(
             [("ZCOUNT", key, since, "+inf") for key in (keys.CORES, keys.READERS)],
@@ -175,7 +175,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read lately, by owner and digest; the least recently used goes first. Not thread-safe."""
+    """The texts that a core read recently, by owner and digest; the least recently used goes first. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link
@@ -184,7 +184,7 @@ class ContextTexts:
         self._kept: OrderedDict[tuple[str, Stored], tuple[str, int]] = OrderedDict()
 
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
-        """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
+        """Return the texts of contexts by owner and digest; missing ones are left out. One trip for those not kept.
 
         What was read for one owner serves no other: the time saved would tell that another owner has the text.
         """

@@ -240,7 +240,7 @@ class Dispatch:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
         Large payloads take one trip for all jobs, contexts that a job's items share take another, stored ones that this
-        core has not read lately a third.
+        core has not read recently a third.
         """
         refs = [ref for ref, _ in claim.refs]
         items = read_items(self._link, self._texts, refs, claim.small)

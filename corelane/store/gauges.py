@@ -165,7 +165,7 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
 
 
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
-    """Yield what a core's heartbeat tells; of one that was lost only that, and what it still holds."""
+    """Yield the samples of a core's heartbeat; for a lost core only that it is lost, and the work it still holds."""
     core, is_up = beat["core"], "state" in beat
     yield Sample(m.CORE_UP, float(is_up), (core,))
     held = work.claimed.get(core, 0)

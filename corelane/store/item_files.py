@@ -171,7 +171,7 @@ class NewItems:
         return job, self._path.name
 
     def discard(self) -> None:
-        """Delete it."""
+        """Delete the file."""
         if isinstance(self._file, Writer):
             self._file.discard()
         elif self._path is not None:

@@ -105,7 +105,7 @@ def _of_redis(state: "RedisState") -> list[Trouble]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; what may not be known is well."""
+    """The memory that Redis uses, its limit, and whether it takes writes; taken to be well if that is hidden."""
 
     used_bytes: int = 0
     limit_bytes: int = 0

@@ -45,7 +45,7 @@ class GoodLine:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot be asked; its custom_id if it could be read that far."""
+    """An invalid line, with its custom_id if that could be read."""
 
     number: int
     custom_id: str | None

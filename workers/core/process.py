@@ -70,7 +70,7 @@ class CoreProcess:
         self.settings = settings
         self.core = core
         self.bell = bell
-        #: Logs that Redis is away, for the heartbeat, the drain and the loader together.
+        #: Logs that Redis is unreachable, for the heartbeat, the drain and the loader together.
         self.outage = Outage(log, "store")
         #: Whether the drain's last trip to Redis failed.
         self.is_cut_off = False

@@ -45,7 +45,7 @@ class LoopContext:
     settings: Settings
     #: The Celery message that wakes a core, with a place for the core's queue.
     bell: str
-    #: Logs that Redis is away; the loops of a process share it.
+    #: Logs that Redis is unreachable; the loops of a process share it.
     outage: Outage
     tracer: Tracer | None
 

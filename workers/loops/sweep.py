@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
-    """One round. Raises Unavailable if Redis is away: the next round tries again."""
+    """Do one round. Raises Unavailable if Redis cannot be reached: the next round tries again."""
     returned = upkeep.return_lapsed()
     silent = upkeep.tend()
     for core in silent:

@@ -61,7 +61,7 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def cut(chunks: Iterable[bytes], start: int, number: int, most_bytes: int) -> Iterator[InputLine]:
     """Yield the lines that are not blank; a longer one is not held in memory.
 
-    The first chunk begins at the offset ``start``, after so many lines.
+    The first chunk begins at the offset ``start``, after this many lines.
     """
     cutter = LineCutter(most_bytes, start, number)
     for chunk in chunks:

@@ -21,7 +21,7 @@ class Admissions:
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
+        #: How far off forecasts were recently, by version; and when this is read again, by the model that is asked for.
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}
 

@@ -114,7 +114,7 @@ class MonitorTotals:
 
 
 def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:
-    """Return what the shared text tells a worker: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
+    """Return a worker's figures of a text: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
     the shares of the host's vCPUs in use, ``host_vcpu`` and ``runtime_vcpu``.
 
     ``runtimes`` are the names of its own runtime. A figure that the tool did not give is left out.

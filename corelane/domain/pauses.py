@@ -43,7 +43,7 @@ class Pause(BaseModel):
 
     @property
     def words(self) -> str:
-        """Return that, and what to do."""
+        """Return by whom it is paused, since when, and how to resume it."""
         return f"{self.told}; `corelane resume {self.subject}` has it go on"
 
     @property

@@ -113,7 +113,7 @@ def promises_of(series: Series) -> PromiseInfo:
 
 
 def models_of(versions: Sequence[str], span: Span | None, cores: int) -> list[ModelOverview]:
-    """Return how each version does; there is nothing to say before the second reading."""
+    """Return the recent work of each version; without figures before the second reading."""
     return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
 
 

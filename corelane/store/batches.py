@@ -248,7 +248,7 @@ class BatchStore:
         return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
-        """Let another keeper carry batches on."""
+        """Let another keeper work on batches."""
         await self._link(*BATCHER.release(name))
 
     async def step(

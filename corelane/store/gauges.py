@@ -68,14 +68,14 @@ class Work:
 
     @property
     def paused(self) -> dict[str, int]:
-        """Return those of them that a pause holds up."""
+        """Return the outstanding tokens that a pause holds up, by version."""
         outstanding = self.outstanding
         found = {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in outstanding.items()}
         return found | {v: outstanding[v] for v in self.stopped}
 
     @property
     def movable(self) -> dict[str, int]:
-        """Return those that the cores go on with."""
+        """Return the outstanding tokens that no pause holds up, by version."""
         paused = self.paused
         return {version: tokens - paused[version] for version, tokens in self.outstanding.items()}
 

@@ -77,7 +77,7 @@ class ItemChecker:
         return self.check(f"line {number}", value)
 
     def check(self, where: str, value: Any) -> Item | BadItem:
-        """Return an item, or why it is none; raise InvalidInput if bad items are refused."""
+        """Return an item, or the reason why it is invalid; raise InvalidInput if bad items are refused."""
         try:
             item = read_item(where, value)
             check_item(self._settings, where, item)

@@ -40,7 +40,7 @@ class Refusals:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether none is watched."""
+        """Return whether no refusal is remembered."""
         return not self._watched
 
     def note(self, bound: str, told_s: int, fits_at: int) -> None:

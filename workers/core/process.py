@@ -208,7 +208,7 @@ class CoreProcess:
             return self._is_draining
 
     def end_drain(self) -> None:
-        """Note that it is over; an error that a load met meanwhile ends the process now."""
+        """Note that the drain is over. If a load has failed for good during it, the process ends now."""
         with self._drain_lock:
             self._is_draining = False
         if self.lost is not None:

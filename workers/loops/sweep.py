@@ -1,6 +1,6 @@
 """The keeper's sweep: nothing that was accepted is forgotten.
 
-Returns the leases of the dead, moves what waits for cores that are gone, rings again for work nobody took up, clears up
+Returns the leases of the dead, moves what waits for cores that are gone, rings again for untaken work, clears up
 after jobs no longer kept, and logs the end of each job once. Any number of keepers may sweep; each step is atomic and
 may be repeated.
 """

@@ -274,7 +274,7 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
 def _alternate(
     first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int, like: int | None
 ) -> list[tuple[WaitingItem, Window]]:
-    """Take rows of these buckets: the first from ``first``, each next one from the owner that has had the fewest tokens."""
+    """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
     sources = {line: line.windows(buckets, like) for line in lines}
     line = first

@@ -48,6 +48,10 @@ class Plugin:
     def commands(self, cli: "typer.Typer") -> None:
         """Add its commands to the command line."""
 
+    def exports(self) -> Mapping[str, str]:
+        """Return the names that the package ``corelane`` has by this plugin, each with the module that has it."""
+        return {}
+
     def api_parts(self, state: "AppState") -> Iterable[object]:
         """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""
         return ()

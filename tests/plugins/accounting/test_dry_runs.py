@@ -85,7 +85,7 @@ def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code
     real = service.http.post("/v1/jobs", json=ONE | body)
     assert code_of(refused, 422) == code_of(real, 422) == code
     assert refused.json()["detail"] == real.json()["detail"]
-    assert code != "not_calibrated" or "corelane calibrate" in real.json()["detail"]
+    assert code != "not_calibrated" or "operator calibrate it" in real.json()["detail"]
     assert code_of(service.http.post("/v1/jobs", content=b'{"dry_run": true}\n{"question": 1}', headers=LINES), 422)
 
 

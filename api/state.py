@@ -87,7 +87,7 @@ class AppState:
 
     @cached_property
     def dry_runs(self) -> DryRuns:
-        """What forecasts jobs; raise InvalidInput if no plugin does."""
+        """Return the plugin's part that forecasts jobs; raise InvalidInput if no plugin does."""
         for plugin in installed():
             if (found := plugin.dry_runs(self)) is not None:
                 return found

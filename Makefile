@@ -73,7 +73,7 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
 .PHONY: nginx
-nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/24-gateway.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/22-redis.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser

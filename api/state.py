@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class AppState:
-    """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
+    """The objects that routes and layers of one API process share. A plugin's own objects are found by their type."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
         self.settings, self.tracer = settings, tracer
@@ -74,13 +74,13 @@ class AppState:
         }
 
     def of(self, kind: type[T]) -> T:
-        """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
+        """Return a plugin's object by its type; raise KeyError if no plugin gave one."""
         found: T = self._of_plugins[kind]
         return found
 
     @cached_property
     def dry_runs(self) -> DryRuns:
-        """What forecasts jobs; raise InvalidInput if no plugin does."""
+        """Return the plugin's part that forecasts jobs; raise InvalidInput if no plugin does."""
         for plugin in installed():
             if (found := plugin.dry_runs(self)) is not None:
                 return found

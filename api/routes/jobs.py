@@ -243,7 +243,7 @@ async def present_lines(state: AppState, submitted: Submitted | JobForecast, wai
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
-    """Answer with a job that was submitted: 200 if it is final, else 202; with ``results`` those that came by then."""
+    """Answer with a submitted job: 200 if it is final, else 202. With ``results`` the answer holds those there are."""
     shown = await state.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")

@@ -62,7 +62,7 @@ class Calibration(Record):
         return self.model_copy(update={"digest": self._digest()})
 
     def is_whole(self) -> bool:
-        """Whether the digest is that of the rest."""
+        """Return whether the digest is that of the rest."""
         return self.digest == self._digest()
 
     def log_score(self, margin: float, log_share: float) -> float:

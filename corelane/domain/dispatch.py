@@ -116,12 +116,12 @@ class Ref:
 
     @property
     def line(self) -> str:
-        """Names its owner's larger jobs of its priority, in what a core says it has met."""
+        """The name of the line that a core reports: its owner's larger jobs at its priority."""
         return f"{self.owner}:{self.priority}"
 
     @property
     def lane(self) -> str:
-        """The same for small jobs."""
+        """The name of the lane that a core reports: its owner's small jobs at its priority."""
         return f"{self.line}:small"
 
     @property

@@ -1,4 +1,4 @@
-"""What items cost cores, as it is measured: by class of items, and by passes. Pure."""
+"""The measured costs of items on cores: by class of items, and by passes. Pure."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class CostClass:
         return cls(together, script, int(length))
 
     def fits(self, together: str | None, script: str | None, length: int | None) -> bool:
-        """Return whether the class has these parts; None stands for any."""
+        """Return whether a class of items matches these parts of its name; None matches any."""
         return together in (None, self.together) and script in (None, self.script) and length in (None, self.length)
 
 

@@ -1,4 +1,4 @@
-"""What a job names by URL, as callers send it and see it: its input, its output, its webhook's events. Pure."""
+"""The URLs of a job, as callers send and see them: its input, its output, its webhook and the events for it. Pure."""
 
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ class InputField(BaseModel):
 
 
 class JobUrls(BaseModel):
-    """Where to go on from a job."""
+    """Links from a job."""
 
     self: str
     results: str

@@ -25,7 +25,7 @@ AMOUNT_DIGITS = 12
 
 
 class Cost(BaseModel):
-    """What core seconds cost."""
+    """The price of core seconds."""
 
     amount: float
     currency: str
@@ -40,7 +40,7 @@ class Cost(BaseModel):
 
 
 class Usage(BaseModel):
-    """What work took. A figure is null where those who did the work kept none."""
+    """The usage of some work. A figure is null if the processes that did the work did not measure it."""
 
     items: int = Field(description="Items that cores answered, failed ones too.")
     windows: int | None = Field(None, description="Windows that the model read.")
@@ -56,13 +56,13 @@ class Usage(BaseModel):
 
 
 class TokenDetails(BaseModel):
-    """What OpenAI's clients expect of input tokens."""
+    """The details of input tokens that OpenAI's clients expect."""
 
     cached_tokens: int = 0
 
 
 class OutputDetails(BaseModel):
-    """What OpenAI's clients expect of output tokens."""
+    """The details of output tokens that OpenAI's clients expect."""
 
     reasoning_tokens: int = 0
 
@@ -117,7 +117,7 @@ class UsageReport(BaseModel):
 
 @dataclass(slots=True)
 class Used:
-    """What work took, with core microseconds by price; a price of None is that of cores without one."""
+    """The usage of some work, with core microseconds by price; a price of None is that of cores without one."""
 
     items: int = 0
     windows: int = 0

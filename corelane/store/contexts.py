@@ -69,7 +69,7 @@ class ContextStore:
         return ContextPage([each for each in found if each is not None], more, int(in_all or 0))
 
     async def known(self, owner: str, contexts: Collection[str], *, held: bool = False) -> dict[str, Known]:
-        """Return what submissions need to know of an owner's contexts, as far as they are there.
+        """Return what submissions need to know of an owner's contexts; missing ones are left out.
 
         With ``held`` those that are kept only for jobs are there as well, as a retry needs.
         """
@@ -83,12 +83,12 @@ class ContextStore:
         }
 
     async def texts(self, owner: str, contexts: Collection[str]) -> dict[str, str]:
-        """Return the texts of an owner's contexts, as far as they are there, also those kept only for jobs."""
+        """Return the texts of an owner's contexts, also of those kept only for jobs; missing ones are left out."""
         found = await self._link.many([("HGET", keys.context(owner, digest_in(each)), "text") for each in contexts])
         return {each: text.decode() for each, text in zip(contexts, found, strict=True) if text is not None}
 
     async def are_read(self) -> bool:
-        """Return whether every core that lives, or lived lately, reads stored contexts."""
+        """Return whether every core that lives, or lived recently, reads stored contexts."""
         since = await self._link.now_ms() - SILENT_MS
         cores, readers = await self._link.many(
             [("ZCOUNT", key, since, "+inf") for key in (keys.CORES, keys.READERS)],
@@ -127,7 +127,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read lately, by owner and digest; the least recently used goes first. Not thread-safe."""
+    """The texts that a core read recently, by owner and digest; the least recently used goes first. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link
@@ -136,7 +136,7 @@ class ContextTexts:
         self._kept: OrderedDict[tuple[str, Stored], tuple[str, int]] = OrderedDict()
 
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
-        """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
+        """Return the texts of contexts by owner and digest; missing ones are left out. One trip for those not kept.
 
         What was read for one owner serves no other: the time saved would tell that another owner has the text.
         """

@@ -43,7 +43,7 @@ S3_OPTIONS: dict[str, Any] = {
 
 
 class FileBackend(Protocol):
-    """What a kind of storage can do. Errors are its own, except FileNotFoundError for a missing file."""
+    """The operations of a kind of storage. Errors are its own, except FileNotFoundError for a missing file."""
 
     def create(self, name: str) -> BinaryIO:
         """Open a file for writing; it exists once it is closed."""

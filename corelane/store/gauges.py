@@ -68,14 +68,14 @@ class Work:
 
     @property
     def paused(self) -> dict[str, int]:
-        """Return those of them that a pause holds up."""
+        """Return the outstanding tokens that a pause holds up, by version."""
         outstanding = self.outstanding
         found = {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in outstanding.items()}
         return found | {v: outstanding[v] for v in self.stopped}
 
     @property
     def movable(self) -> dict[str, int]:
-        """Return those that the cores go on with."""
+        """Return the outstanding tokens that no pause holds up, by version."""
         paused = self.paused
         return {version: tokens - paused[version] for version, tokens in self.outstanding.items()}
 
@@ -163,7 +163,7 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
 
 
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
-    """Yield what a core's heartbeat tells; of one that was lost only that, and what it still holds."""
+    """Yield the samples of a core's heartbeat; for a lost core only that it is lost, and the work it still holds."""
     core, is_up = beat["core"], "state" in beat
     yield Sample(m.CORE_UP, float(is_up), (core,))
     held = work.claimed.get(core, 0)

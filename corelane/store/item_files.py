@@ -55,7 +55,7 @@ def encode_error(item_id: str | None, error: LineError) -> bytes:
 
 
 def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
-    """Return a line of a file."""
+    """Read an item, or the error in its place, from a line of a file."""
     item_id, question, context, tokens = orjson.loads(text)
     if question is None:
         return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
@@ -171,7 +171,7 @@ class NewItems:
         return job, self._path.name
 
     def discard(self) -> None:
-        """Delete it."""
+        """Delete the file."""
         if isinstance(self._file, Writer):
             self._file.discard()
         elif self._path is not None:

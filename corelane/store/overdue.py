@@ -1,4 +1,4 @@
-"""Overdue work: work that could go on, that no process carries on, and how long it has waited.
+"""Overdue work: work that could go on, that no process works on, and how long it has waited.
 
 The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a receiver that fails is not overdue.
 """

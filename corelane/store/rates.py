@@ -1,4 +1,4 @@
-"""What the items of a version cost lately, as its cores measured it (``lua/rates.lua``): read for forecasts."""
+"""The recent costs of a version's items, as its cores measured them (``lua/rates.lua``): read for forecasts."""
 
 import math
 from collections import Counter
@@ -26,9 +26,7 @@ LASTING_RECENT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class VersionCosts:
-    """What the items of a version cost and at which prices, the longest window that its model reads, and the time of
-    Redis.
-    """
+    """The costs of a version's items, the prices of its cores, its longest window, and the time of Redis."""
 
     #: Sums over items that were read, by class; and of the last moments: their items, tokens and core seconds.
     sums: Mapping[CostClass, CostSums]

@@ -1,4 +1,4 @@
-"""How the usage of a job is stored: one text, written by the plugin that counts it, and by batches of their jobs."""
+"""The stored usage of a job: one text, written by the plugin that counts it, and by batches of their jobs."""
 
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.usage import Used

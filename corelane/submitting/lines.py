@@ -27,7 +27,7 @@ class LineCutter:
     """Cuts bytes that come in chunks of any size."""
 
     def __init__(self, most_bytes: int, start: int = 0, number: int = 0) -> None:
-        """Begin at the offset ``start``, after so many lines."""
+        """Begin at the offset ``start``, after this many lines."""
         self._most = most_bytes
         self._offset = start
         self._line = bytearray()

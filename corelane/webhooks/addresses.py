@@ -47,7 +47,7 @@ RESOLVE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
+    """The addresses that an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
 
     proxy: str | None
     networks: tuple[Network, ...]

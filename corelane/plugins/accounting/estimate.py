@@ -1,4 +1,4 @@
-"""What a job will cost the cores, from what its model's items cost them lately. Pure.
+"""An estimate of what a job will cost the cores, from the recent costs of its model's items. Pure.
 
 A core knows the items of a slice by their estimated tokens; so does the API. So slices are put into *classes*, by the
 same rule on both sides (``dispatch.cost_class``): how many items are read together, the script of the first one, the
@@ -52,7 +52,9 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a job will be. ``core_s`` is None while neither items nor passes of its version were measured.
+    """The estimate of a job before it is submitted.
+
+    ``core_s`` is None while neither items nor passes of its version were measured.
 
     ``known`` is the share of its estimated tokens that are in classes which have seen enough.
     """
@@ -65,7 +67,7 @@ class Estimate:
 
 
 class CostRates:
-    """What the items of one version cost lately, by class."""
+    """The recent cost of one version's items, by class."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a core spends on each job it holds: measured in the drain, sent with the job's results.
+"""The time that a core spends on each job it holds: measured in the drain, sent with the job's results.
 
 Times pass by the clock; core seconds, which are charged, by CPU time where the CPU does the work.
 

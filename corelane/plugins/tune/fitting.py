@@ -32,7 +32,7 @@ class Observation:
 
 
 class Fit(NamedTuple):
-    """What a calibration has of its questions, by the names that it has there."""
+    """The fitted fields of a calibration, under the names that they have there."""
 
     answerable: Curve
     right: Curve

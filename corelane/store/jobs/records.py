@@ -205,17 +205,17 @@ class JobRecord:
 
     @property
     def lasting(self) -> int:
-        """How many of its items failed as they would again, however often they are asked."""
+        """Return how many of its items failed as they would again, however often they are asked."""
         return sum(count for code, count in self.failures.items() if fails_again(code))
 
     @property
     def is_unread(self) -> bool:
-        """Whether its input is not read to its end yet, so that the number of its items is not known."""
+        """Return whether its input is not read to its end yet, so that the number of its items is not known."""
         return self.input_url is not None and self.file is None and not self.status.is_final
 
     @property
     def used(self) -> Used | None:
-        """What it took so far."""
+        """Return what it took up to now."""
         return None if self.stored_usage is None else parse_used(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:

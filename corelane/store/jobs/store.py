@@ -148,7 +148,7 @@ class JobStore:
         return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
-        """Return jobs as they stand, in order, as far as they are there."""
+        """Return the jobs that exist, as they stand, in order."""
         return await read_records(self._link, jobs)
 
     async def tallies(self, owner: str) -> dict[str, int] | None:

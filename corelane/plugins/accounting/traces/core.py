@@ -26,7 +26,7 @@ SYSTEM = "corelane"
 
 
 class Times(NamedTuple):
-    """When something began and ended, in nanoseconds since the epoch."""
+    """The beginning and the end of something, in nanoseconds since the epoch."""
 
     began: int
     ended: int

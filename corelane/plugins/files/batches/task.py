@@ -50,7 +50,7 @@ TIDY_S = STRAY_AGE_S = 24 * 3600
 def run_batches(
     settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "", tracer: Tracer | None = None
 ) -> int:
-    """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is away.
+    """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is unreachable.
 
     ``name`` is unique among the holders of the lease (made up if not given): a holder that comes back after an error
     still has its lease.

@@ -44,7 +44,7 @@ class Carrier:
         return self._store.has_work(self._name)
 
     def go_round(self, should_stop: Callable[[], bool]) -> int:
-        """Carry until nothing waits; return how many were carried. Raise Unavailable if Redis is away."""
+        """Read and write until nothing waits; return how many. Raise Unavailable if Redis cannot be reached."""
         if not self.has_work():
             return 0
         over, carried = threading.Event(), 0

@@ -1,6 +1,6 @@
 """The items of an input: its bytes unpacked and cut into lines, each once. Pure.
 
-A document (JSON) is read whole, so it is bounded as a request's body is. Lines are never held but one by one.
+A document (JSON) is read whole, so it is bounded as a request's body is. Lines are held one at a time.
 """
 
 import zlib

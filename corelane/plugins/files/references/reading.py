@@ -103,7 +103,10 @@ class InputReader:
         part.finish()
 
     def _find_context(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored context that an item names, and have the job keep it; raise ReferenceFailed for now."""
+        """Find a stored context that an item names, and have the job keep it.
+
+        Raise ReferenceFailed, to be tried again later, while a core lives that cannot read stored contexts.
+        """
         if not self._store.are_contexts_read():
             raise ReferenceFailed("a core of an earlier release lives, which cannot read stored contexts")
         return self._store.pin_context(record, name)
@@ -201,7 +204,7 @@ class _Parts:
             reach("input.part_noted", self._settings.armed_faults)
 
     def pass_over(self, end: int, lines: int) -> None:
-        """Leave out a line that is no item."""
+        """Leave out an invalid line."""
         self.done = replace(self.done, bytes=end, lines=lines)
 
     def finish(self) -> None:

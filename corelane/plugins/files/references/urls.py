@@ -41,7 +41,7 @@ def parse_s3(url: str) -> S3Object | None:
 
 
 def is_reference(url: str) -> bool:
-    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written."""
+    """Return whether a URL names an object: no user, no fragment, no step upwards in its path, in any spelling."""
     if len(url) > MAX_URL_CHARS:
         return False
     s3, http = S3_URL.fullmatch(url), HTTP_URL.fullmatch(url)
@@ -54,14 +54,14 @@ def is_reference(url: str) -> bool:
 
 
 def _unquoted(path: str) -> str:
-    """Return a path without quoting, though it is quoted several times: servers behind servers may unquote it again."""
+    """Return a path with all percent-encoding undone, also where it is applied several times, as proxies may do."""
     while (read := unquote(path)) != path:
         path = read
     return path
 
 
 def is_allowed(url: str, prefixes: Sequence[str], owner: str) -> bool:
-    """Whether an owner may name this URL: it begins with one of these."""
+    """Return whether an owner may name this URL: it begins with one of these."""
     return is_reference(url) and any(_begins(url, prefix.replace(OWNER, quote(owner, safe=""))) for prefix in prefixes)
 
 
@@ -76,7 +76,7 @@ def _begins(url: str, prefix: str) -> bool:
 
 
 def is_packed(url: str) -> bool:
-    """Whether an input is compressed by gzip, as its name says."""
+    """Return whether an input is compressed by gzip, as its name says."""
     return without_query(url).endswith(".gz")
 
 

@@ -53,7 +53,7 @@ class Group:
     stored: list[str] = field(default_factory=list)
 
     def fields(self) -> dict[str, Any]:
-        """Return it as it is stored; what is empty is left out, as keepers of earlier releases do not know it."""
+        """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
         return {name: value for name, value in asdict(self).items() if name != "stored" or value}
 
 
@@ -131,7 +131,7 @@ class BatchRecord:
 
     @property
     def is_final(self) -> bool:
-        """Tell whether nothing can change any more."""
+        """Return whether nothing can change any more."""
         return self.status in FINAL
 
     def describe(self) -> Batch:
@@ -178,7 +178,7 @@ class BatchStore:
         once: Once | None = None,
         origin: RequestContext = NO_CONTEXT,
     ) -> None:
-        """Keep a new batch, for a keeper to carry on. Idempotent by its id; raise Held if another has its ``once``."""
+        """Keep a new batch, for a keeper to work on. Idempotent by its id; raise Held if another has its ``once``."""
         expiry = request.output_expires_after
         fields = {
             "input_file": request.input_file_id,
@@ -220,7 +220,7 @@ class BatchStore:
         return found[0]
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
-        """Read batches with their counts, as far as they are there."""
+        """Read batches with their counts; missing ones are left out."""
         raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
@@ -243,12 +243,12 @@ class BatchStore:
         return await self.get_all([each.decode() for each in ids])
 
     async def take_turn(self, name: str) -> bool:
-        """Take or extend the lease; return whether this process carries batches on."""
+        """Take or extend the lease; return whether this process works on batches."""
         self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
         return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
-        """Let another keeper carry batches on."""
+        """Let another keeper work on batches."""
         await self._link(*BATCHER.release(name))
 
     async def step(

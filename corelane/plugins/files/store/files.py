@@ -131,7 +131,7 @@ class FileStore:
             await self._link("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))
 
     async def known(self, files: list[str]) -> list[bool]:
-        """Tell of each file whether it is registered."""
+        """Return for each file whether it is registered."""
         return [bool(each) for each in await self._link.many([("EXISTS", keys.file(file)) for file in files])]
 
 

@@ -24,7 +24,7 @@ DUE_JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an input was read: up to the end of its last part, or to its end.
+    """The part of an input that was read: up to the end of its last part, or to its end.
 
     ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
     """
@@ -79,7 +79,7 @@ class ReferenceStore:
         return bool(fence)
 
     def end_turn(self, name: str) -> None:
-        """Let another keeper carry on."""
+        """Let another keeper go on."""
         self._link(*CARRIER.release(name))
 
     def due(self) -> list[tuple[str, bool]]:
@@ -90,7 +90,7 @@ class ReferenceStore:
         return [(job.decode(), True) for job in writing] + [(job.decode(), False) for job in reading]
 
     def owners(self, jobs: list[str]) -> list[str]:
-        """Return the owner of each job; nobody if it is gone."""
+        """Return the owner of each job; empty if it is gone."""
         found = self._link.many([("HGET", keys.job(job), "owner") for job in jobs])
         return [owner.decode() if owner is not None else "" for owner in found]
 
@@ -138,7 +138,7 @@ class ReferenceStore:
         return bool(found)
 
     def begin_items(self, job: str, before: str, done: Progress, file: str) -> bool:
-        """Let the items be fed; return as ``note_input``."""
+        """Let the items be fed; return the same as ``note_input``."""
         done = replace(done, state="read", error=None)
         return bool(
             self._link.run(

@@ -111,7 +111,7 @@ def _make_buckets(
         compared = _compare_all(plan, method, aside, files, probes[first:])
         for each, one in zip(files, compared, strict=True):
             judge(one, method.toolchain.dtype, f"bucket {each.rows}x{each.length}")
-            made.append(with_measures(each, one, one.batch_s))
+            made.append(with_measures(each, one))
         comparisons += compared
     return made, comparisons
 

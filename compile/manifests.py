@@ -80,9 +80,9 @@ def make_bucket(bucket: Bucket, file: str, size: int, compile_s: float, neffs: S
     )
 
 
-def with_measures(bucket: BucketFile, compared: Comparison, batch_s: float) -> BucketFile:
+def with_measures(bucket: BucketFile, compared: Comparison) -> BucketFile:
     """Return the bucket with its time and its error."""
-    measured = {"batch_ms": round(batch_s * 1000, 3), "max_logit_error": compared.logit_error}
+    measured = {"batch_ms": round(compared.batch_s * 1000, 3), "max_logit_error": compared.logit_error}
     return bucket.model_copy(update=measured)
 
 

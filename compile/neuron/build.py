@@ -18,9 +18,8 @@ from compile.neuron.cache import Cache
 from compile.neuron.children import Children
 from compile.neuron.coverage import WHOLE, read_analysis
 from compile.neuron.expected import EXPECTED_NAME, keep_expected
-from compile.neuron.on_device import verify_buckets
+from compile.neuron.on_device import open_session, verify_buckets
 from compile.neuron.options import NeuronOptions, Recipe, make_recipes
-from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, BuildPlan, Report, Step
 from compile.publish import building, publish_artifact
 from compile.verify import Comparison, first_in_agreement

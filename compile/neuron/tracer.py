@@ -1,18 +1,16 @@
-"""Trace for Neuron, and run traced files: a script for a process of its own.
+"""Trace for Neuron: a script for a process of its own.
 
 It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's
 last packages are for torch 1.13. ``children`` starts it and reads its results.
 
     tracer.py probe PACKAGE                    print the installed versions as JSON
     tracer.py trace|analyze SPEC               do what the JSON file says and write the result to another file
-    tracer.py run PACKAGE REQUESTS REPLIES     load and run files on requests over two pipes, until the first closes
 
 Standard input is a pipe that closes when the parent is gone. The script then ends, with the compiler it started.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -26,7 +24,6 @@ import threading
 import time
 import traceback
 import warnings
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,8 +57,6 @@ def main(argv: list[str]) -> int:
     if argv[0] == "probe":
         return _write(sys.stdout, _caught(lambda: probe(argv[1])))
     end_with_parent()
-    if argv[0] == "run":
-        return run(argv[1], int(argv[2]), int(argv[3]))
     spec = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     work = {"trace": trace, "analyze": analyze}[argv[0]]
     with Path(spec["result"]).open("w", encoding="utf-8") as stream:
@@ -199,60 +194,6 @@ def keep_neffs(workdir: Path, output: Path) -> list[str]:
         shutil.copyfile(str(path), str(output.with_suffix(suffix)))
         names.append(output.with_suffix(suffix).name)
     return names
-
-
-def run(package: str, requests_fd: int, replies_fd: int) -> int:
-    """Answer requests, each a JSON header, and arrays for ``run``, until the pipe closes."""
-    from multiprocessing.connection import Connection
-
-    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
-    warnings.simplefilter("always")
-    state: dict[str, Any] = {}
-    try:
-        state["torch"] = import_module("torch")
-        import_package(package)
-        replies.send_bytes(b"{}")
-        while True:
-            header = json.loads(requests.recv_bytes())
-            if header["do"] == "load":
-                reply, arrays = _caught(partial(_load, state, header)), None
-            else:
-                content = requests.recv_bytes()
-                reply, arrays = _caught_run(state, content)
-            replies.send_bytes(json.dumps(reply).encode())
-            if arrays is not None:
-                replies.send_bytes(arrays)
-    except EOFError:
-        return 0
-    except TracerRefused as error:
-        replies.send_bytes(json.dumps({"error": error.kind, "text": str(error)}).encode())
-        return 1
-
-
-def _load(state: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
-    state.pop("module", None)
-    state["module"] = state["torch"].jit.load(header["file"])
-    return {}
-
-
-def _caught_run(state: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes | None]:
-    import numpy as np
-
-    torch = state["torch"]
-
-    def forward() -> dict[str, Any]:
-        with np.load(io.BytesIO(content)) as arrays:
-            inputs = [torch.from_numpy(arrays[name]) for name in ("input_ids", "attention_mask", "token_type_ids")]
-        started = time.perf_counter()
-        with torch.no_grad():
-            start, end = state["module"](*inputs)
-        taken = time.perf_counter() - started
-        packed = io.BytesIO()
-        np.savez(packed, start=start.float().numpy(), end=end.float().numpy())
-        return {"seconds": taken, "packed": packed.getvalue()}
-
-    reply = _caught(forward)
-    return reply, reply.pop("packed", None)
 
 
 def end_with_parent() -> None:

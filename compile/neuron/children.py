@@ -19,7 +19,7 @@ import numpy as np
 
 from compile.neuron import tracer
 from compile.neuron.explain import TracerEnd, count_oom_kills, explain, explain_missing
-from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed, SetupError
 
@@ -44,7 +44,7 @@ class Children:
         self._lock = threading.Lock()
         self._closed = False
 
-    def probe(self, chip: Chip) -> dict[str, str]:
+    def probe(self, chip: NeuronChip) -> dict[str, str]:
         """Return the installed versions; raises SetupError if the Neuron package is missing."""
         try:
             done = subprocess.run(  # noqa: S603
@@ -72,7 +72,13 @@ class Children:
         return dict(found["versions"])
 
     def work(
-        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = {}
+        self,
+        mode: str,
+        spec: Mapping[str, Any],
+        chip: NeuronChip,
+        what: str,
+        log: Path,
+        variables: Mapping[str, str] = {},
     ) -> Any:
         """Run ``trace`` or ``analyze`` and return its result; raises CompileFailed or SetupError. Thread-safe."""
         request, result = Path(spec["workdir"]) / "request.json", Path(spec["result"])

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compile.model.reasons import last_line
-from corelane.engine.backends.neuron.chips import PACKAGE_INDEX, Chip
+from corelane.engine.backends.neuron.chips import PACKAGE_INDEX, NeuronChip
 from corelane.errors import CompileFailed, SetupError
+from corelane.errors.reasons import last_line
 
 #: The kernel's counters of processes killed for lack of memory: in this container, and on the whole machine.
 OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
@@ -66,7 +66,7 @@ def count_oom_kills() -> int:
     return total
 
 
-def explain(outcome: TracerEnd, chip: Chip, what: str, log: Path) -> CompileFailed | SetupError:
+def explain(outcome: TracerEnd, chip: NeuronChip, what: str, log: Path) -> CompileFailed | SetupError:
     """Return the error to raise; ``what`` names the bucket, ``log`` the file with the whole output."""
     result = outcome.result or {}
     kind, text = str(result.get("error", "")), str(result.get("text", ""))
@@ -88,7 +88,7 @@ def explain(outcome: TracerEnd, chip: Chip, what: str, log: Path) -> CompileFail
     return _explain_text(what, chip, outcome, text, log)
 
 
-def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
+def explain_missing(chip: NeuronChip, kind: str, text: str) -> SetupError:
     """Return the error for a missing Neuron package, or for PyPI's stub in its place."""
     inf1 = chip.package == "torch_neuron"
     package = chip.package.replace("_", "-")
@@ -124,7 +124,7 @@ def _explain_killed(what: str, who: str, out_of_memory: bool, log: Path) -> Comp
     )
 
 
-def _explain_text(what: str, chip: Chip, outcome: TracerEnd, text: str, log: Path) -> CompileFailed | SetupError:
+def _explain_text(what: str, chip: NeuronChip, outcome: TracerEnd, text: str, log: Path) -> CompileFailed | SetupError:
     seen = f"its output: {log}"
     if "is not installed" in text and chip.compiler in text:
         return SetupError(

@@ -14,12 +14,11 @@ from typing import Any
 
 from compile.manifests import with_measures
 from compile.model.probes import Probe
-from compile.model.reasons import last_line
 from compile.neuron.children import Children
 from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.explain import TracerEnd, explain
 from compile.plan import FIRST_STEPS, Report, Step
-from compile.verify import TOLERANCES, Comparison, compare, judge, judge_answers, share_equal
+from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     Artifact,
@@ -29,12 +28,13 @@ from corelane.artifacts.manifest import (
     find_artifact,
     read_artifact,
 )
-from corelane.engine.backends.neuron.chips import CHIPS, Chip
+from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
 from corelane.engine.backends.neuron.devices import show_cores
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.remote import RemoteModules
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import CompileFailed, EngineError, RunFailed
+from corelane.errors.reasons import last_line
 from corelane.settings import Settings
 
 #: torch_neuron says so where it runs a model without a device: its output has the right shape and no content.
@@ -44,7 +44,7 @@ NOT_CALCULATED = "NOT CALCULATED"
 class DeviceSession:
     """Loads one file at a time in a device process, and runs batches through it."""
 
-    def __init__(self, chip: Chip, modules: RemoteModules, log: Path) -> None:
+    def __init__(self, chip: NeuronChip, modules: RemoteModules, log: Path) -> None:
         self._chip, self._modules, self._log = chip, modules, log
         self._loaded: dict[str, Any] = {}
 
@@ -74,7 +74,7 @@ class DeviceSession:
 
 
 @contextmanager
-def open_session(children: Children, chip: Chip, log: Path, cores: int = 1) -> Iterator[DeviceSession]:
+def open_session(children: Children, chip: NeuronChip, log: Path, cores: int = 1) -> Iterator[DeviceSession]:
     """Start a session for the block, on the first cores of this machine unless the environment names some."""
     environment = {"NEURON_RT_VISIBLE_CORES": show_cores(range(cores)), **children.environment}
     with log.open("wb") as stream:
@@ -136,7 +136,7 @@ def verify_buckets(
     probes: Sequence[Probe],
     dtype: NumberFormat,
     step: Step,
-) -> tuple[list[BucketFile], list[Comparison]]:
+) -> tuple[list[BucketFile], list[BucketComparison]]:
     """Load each bucket, compare it with the eager network, and time it; raises CompileFailed or Disagreement."""
     verified, comparisons = [], []
     for position, (bucket, probe) in enumerate(zip(buckets, probes, strict=True)):
@@ -150,7 +150,7 @@ def verify_buckets(
 
 def _verify_bucket(
     session: DeviceSession, folder: Path, bucket: BucketFile, probe: Probe, dtype: NumberFormat
-) -> tuple[BucketFile, Comparison]:
+) -> tuple[BucketFile, BucketComparison]:
     session.load(folder / bucket.file)
     try:
         compared = compare(probe, session.run, dtype, fewer_rows=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
-from compile.model.source import Source, find_source
+from compile.model.source import ModelSource, find_source
 from corelane.errors import ModelRefused
 from corelane.tune.checkpoints import read_tensors, write_tensors
 from corelane.tune.loop import Objective
@@ -102,7 +102,7 @@ def consult(
     return Table(rows, means[0], means[1])
 
 
-def _kept(path: Path, source: Source, size: int) -> Tensor | None:
+def _kept(path: Path, source: ModelSource, size: int) -> Tensor | None:
     """Return a teacher's logits from an earlier start of the run."""
     try:
         tensors, record = read_tensors(path)
@@ -113,7 +113,7 @@ def _kept(path: Path, source: Source, size: int) -> Tensor | None:
 
 
 def _ask(
-    source: Source, trainee: Trainee, material: Material, rows: Sequence[Row], stopped: Callable[[], bool]
+    source: ModelSource, trainee: Trainee, material: Material, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
     """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
     with quiet_transformers():

@@ -38,7 +38,7 @@ class FetchFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchedObject:
     """A server's answer: its status, its headers in lower case, and its body."""
 
     status: int
@@ -74,7 +74,7 @@ def get(
     *,
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[FetchedObject]:
     """Get an object; yield the answer, whatever its status. Raise UrlRefused or FetchFailed."""
     for _ in range(MOST_REDIRECTS + 1):
         with _ask(settings, "GET", url, headers, None, resolver, tls) as answer:
@@ -112,7 +112,7 @@ def _ask(
     content: Iterator[bytes] | None,
     resolver: Resolver | None,
     tls: ssl.SSLContext | None,
-) -> Iterator[Answer]:
+) -> Iterator[FetchedObject]:
     began = time.monotonic()
     try:
         route = find_reference_route(settings, url, resolver)
@@ -126,7 +126,9 @@ def _ask(
             pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
         ):
             found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            yield Answer(response.status, found, _in_time(response.iter_stream(), began, settings.input_timeout_s))
+            yield FetchedObject(
+                response.status, found, _in_time(response.iter_stream(), began, settings.input_timeout_s)
+            )
     except FAILURES as failure:
         raise FetchFailed(text_of(failure)) from None
 

@@ -24,7 +24,6 @@ from corelane.metrics.recorder import Recorder
 from corelane.store.plans import Plans
 from workers.models.desired import Wish
 from workers.models.life import ModelEvent
-from workers.models.memory import keeps_memory
 from workers.models.table import ModelTable, Retired
 
 log = get_logger(__name__)
@@ -37,6 +36,12 @@ MOST_DEATHS = 2
 
 #: A load that takes longer than this gives its turn to others, in seconds: it may never end.
 LONGEST_TURN_S = 600
+
+#: Less than this is not worth a restart, in bytes: it is within what an allocator keeps for itself.
+WORTHWHILE_BYTES = 64 << 20
+
+#: A runtime that gives back less than this share of a model's weight keeps it.
+GIVEN_BACK_SHARE = 0.5
 
 
 class ModelLoader:
@@ -266,3 +271,15 @@ def be_nice() -> None:
     with suppress(OSError):
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)
+
+
+def keeps_memory(before_bytes: int | None, after_bytes: int | None, model_bytes: int) -> bool:
+    """Whether a process still holds what a model took, after it was unloaded: only its end gives that back.
+
+    Where nobody can tell (None) it does.
+    """
+    if model_bytes < WORTHWHILE_BYTES:
+        return False
+    if before_bytes is None or after_bytes is None:
+        return True
+    return before_bytes - after_bytes < GIVEN_BACK_SHARE * model_bytes

@@ -16,7 +16,7 @@ from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
 from corelane.errors.extras import install_command
 from corelane.settings import Settings
 from corelane.store.file_storage import reach
-from corelane.webhooks.fetch import Answer, FetchFailed, get, put
+from corelane.webhooks.fetch import FetchedObject, FetchFailed, get, put
 
 #: S3 is read in requests of this size, in bytes.
 READ_BYTES = 1024 * 1024
@@ -87,7 +87,7 @@ def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) 
         raise ReferenceFailed(str(error)) from None
 
 
-def version_of(answer: Answer) -> str:
+def version_of(answer: FetchedObject) -> str:
     """Return what tells two versions of an object apart, as far as the server says it."""
     return answer.headers.get("etag") or answer.headers.get("last-modified", "")
 

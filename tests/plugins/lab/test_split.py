@@ -5,7 +5,7 @@ from pytest_httpserver import HTTPServer
 
 from corelane.errors import ServiceError, ServiceUnreachable
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample, render
+from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.series import Histogram, Series
 from corelane.plugins.lab.split import Snapshot, SplitWatch, histogram_of, parse_metrics, snapshot, split, spread_of
 from tests.conftest import free_port
@@ -35,11 +35,11 @@ def reading(
         {m.COMPUTE_S: {(version,): histogram(m.COMPUTE_S, *each) for version, each in (compute or {}).items()}},
     )
     samples = [
-        Sample(m.CORE_S if name == "core_s" else m.CORE_WORK[name], value, (core,))
+        MetricSample(m.CORE_S if name == "core_s" else m.CORE_WORK[name], value, (core,))
         for core, values in (cores or {}).items()
         for name, value in values.items()
     ]
-    samples += [Sample(m.CORE_BUSY, share, (core,)) for core, share in (busy or {}).items()]
+    samples += [MetricSample(m.CORE_BUSY, share, (core,)) for core, share in (busy or {}).items()]
     return parse_metrics(render(series, samples).decode(), at_s)
 
 

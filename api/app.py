@@ -15,7 +15,7 @@ from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
-from api.middleware.short_ways import ShortWays, ways_of
+from api.middleware.fast_path import FastPath, fast_routes
 from api.middleware.traces import TraceLayer
 from api.routes import (
     answers,
@@ -124,8 +124,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
-    app.add_middleware(ShortWays, ways=dict(ways))
+    fast = [route for each in (jobs, answers, health) for route in fast_routes(each.router, each.FAST_HANDLERS).items()]
+    app.add_middleware(FastPath, routes=dict(fast))
     sections = [each for plugin in installed() for each in plugin.sections(state)]
     app.add_middleware(InnerLayer, guards=state, sections=sections)
     if settings.cors_origins:

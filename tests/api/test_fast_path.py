@@ -1,4 +1,4 @@
-"""A short way answers as FastAPI does, and declines what FastAPI has to look at."""
+"""The fast path answers as FastAPI does, and declines what FastAPI has to look at."""
 
 import asyncio
 import tracemalloc
@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from api import app as api_app
 from api.middleware.edge import HEADERS
-from api.middleware.short_ways import Asked
+from api.middleware.fast_path import FastRequest
 from corelane.settings import Settings
 from tests.api.conftest import Service
 from tests.api.office import BOB, ONE, READER, open_office
@@ -83,16 +83,16 @@ CALLS = {
 
 
 def ways_and_none(monkeypatch: pytest.MonkeyPatch, settings: Settings, stack: ExitStack) -> list[TestClient]:
-    """Return a client of the app as it is, and of one without short ways."""
-    with_ways = api_app.create_app(settings)
-    monkeypatch.setattr(api_app, "ways_of", lambda *_: {})
+    """Return a client of the app as it is, and of one without the fast path."""
+    with_it = api_app.create_app(settings)
+    monkeypatch.setattr(api_app, "fast_routes", lambda *_: {})
     without = api_app.create_app(settings)
-    return [stack.enter_context(TestClient(each, raise_server_exceptions=False)) for each in (with_ways, without)]
+    return [stack.enter_context(TestClient(each, raise_server_exceptions=False)) for each in (with_it, without)]
 
 
 @pytest.fixture
 def both(settings: Settings, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[TestClient]]:
-    """Yield a client of the app as it is, and of one without short ways, beside a core that holds a model."""
+    """Yield a client of the app as it is, and of one without the fast path, beside a core that holds a model."""
     assert service.http.get("/livez").status_code == 200
     with ExitStack() as stack:
         yield ways_and_none(monkeypatch, settings, stack)
@@ -113,7 +113,7 @@ def told(response: httpx2.Response) -> tuple[int, dict[str, str], Any]:
     return response.status_code, headers, sorted(body) if is_job else body | {"request_id": ""}
 
 
-def test_a_request_is_answered_alike_with_and_without_its_short_way(both: list[TestClient]) -> None:
+def test_a_request_is_answered_alike_with_and_without_the_fast_path(both: list[TestClient]) -> None:
     for name, call in CALLS.items():
         ours, theirs = (
             told(client.request(call.method, call.path, content=call.content, headers=headers_of(call, number)))
@@ -123,7 +123,7 @@ def test_a_request_is_answered_alike_with_and_without_its_short_way(both: list[T
         assert (name, ours[0]) == (name, call.status)
 
 
-def test_a_question_is_answered_alike_with_and_without_its_short_way(both: list[TestClient], service: Service) -> None:
+def test_a_question_is_answered_alike_with_and_without_the_fast_path(both: list[TestClient], service: Service) -> None:
     alone, answers = BODY[:-1] + b', "reuse": false}', []
     with ThreadPoolExecutor(1) as pool:
         for client in both:
@@ -136,7 +136,7 @@ def test_a_question_is_answered_alike_with_and_without_its_short_way(both: list[
     assert (ours[0], ours[2]["status"]) == (200, "succeeded")
 
 
-def test_requests_are_counted_by_the_route_that_a_short_way_stands_for(service: Service) -> None:
+def test_requests_are_counted_by_the_route_that_the_fast_path_stands_for(service: Service) -> None:
     job = service.http.post("/v1/jobs", json=ONE).json()
     service.http.get(job["urls"]["self"])
     service.http.get("/livez")
@@ -180,7 +180,7 @@ def test_body_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> N
     app = FastAPI()
     app.state.app_state = None
     scope = {HEADERS: ([], {}), "path": "/v1/jobs", "query_string": b"", "app": app}
-    asked = Asked(scope, receive)
+    asked = FastRequest(scope, receive)
     tracemalloc.start()
     try:
         assert asyncio.run(asked.read_body())

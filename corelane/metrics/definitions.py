@@ -248,10 +248,6 @@ CORE_RESTARTS = _counter("core_restarts", READ, "Processes of the core that its 
 #: Heartbeat fields that only grow, with what they count.
 CORE_COUNTERS = {
     "items": "Items answered",
-    "batches": "Forward passes run",
-    "windows": "Windows read",
-    "tokens": "Tokens read, padding left out",
-    "padding": "Padding tokens read",
     "contexts_read": "Contexts tokenized",
     "contexts_hit": "Contexts that were tokenized before, and kept",
 }

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from compile.neuron import tracer
-from compile.neuron.explain import TracerEnd, count_oom_kills, explain, explain_missing
+from compile.neuron.explain import TracerEnd, count_oom_kills, explain
 from corelane.engine.backends.neuron.chips import NeuronChip
+from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed, SetupError
 
@@ -68,7 +69,7 @@ class Children:
         if "error" in found:
             if found["error"] == "failed":
                 raise SetupError(f"{self.python} cannot import {chip.package}: {found['text']}")
-            raise explain_missing(chip, found["error"], found["text"])
+            raise explain_import(chip.target, found["text"], found["missing"], f"{self.python} -m pip")
         return dict(found["versions"])
 
     def work(

@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -47,9 +46,9 @@ UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=
 class TracerRefused(Exception):
     """A foreseen failure; the parent explains it by ``kind``."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, missing: Any = None) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.result = {"error": kind, "text": text, "missing": missing}
 
 
 def main(argv: list[str]) -> int:
@@ -97,11 +96,8 @@ def trace(spec: dict[str, Any]) -> dict[str, Any]:
     seconds = time.monotonic() - started
     check_warnings(caught, () if spec["passes_token_types"] else (2,))
     torch.jit.save(traced, spec["output"])
-    return {
-        "seconds": seconds,
-        "neffs": keep_neffs(Path(spec["workdir"]), Path(spec["output"])),
-        "compiler_peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-    }
+    keep_neffs(Path(spec["workdir"]), Path(spec["output"]))
+    return {"seconds": seconds}
 
 
 def analyze(spec: dict[str, Any]) -> dict[str, Any]:
@@ -118,12 +114,12 @@ def analyze(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_package(name: str) -> Any:
-    """Import the Neuron package; the one of that name on PyPI is a stub whose import fails."""
+    """Import the Neuron package; raise TracerRefused, with the module that was not found if that was why."""
     try:
         return import_module(name)
     except ImportError as error:
-        stub = "WRONG PACKAGE" in str(error)
-        raise TracerRefused("stub" if stub else "missing", str(error)) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        raise TracerRefused("import", str(error), missing) from error
 
 
 def load(spec: dict[str, Any]) -> Any:
@@ -185,15 +181,12 @@ def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ..
             raise TracerRefused("unused", str(index))
 
 
-def keep_neffs(workdir: Path, output: Path) -> list[str]:
-    """Copy every NEFF of the compiler beside the traced file, the largest first; return the names of the copies."""
+def keep_neffs(workdir: Path, output: Path) -> None:
+    """Copy every NEFF of the compiler beside the traced file, the largest first."""
     found = sorted(workdir.rglob("*.neff"), key=lambda path: (-path.stat().st_size, str(path)))
-    names = []
     for number, path in enumerate(found):
         suffix = ".neff" if number == 0 else ".%d.neff" % number  # noqa: UP031
         shutil.copyfile(str(path), str(output.with_suffix(suffix)))
-        names.append(output.with_suffix(suffix).name)
-    return names
 
 
 def end_with_parent() -> None:
@@ -211,7 +204,7 @@ def _caught(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
     except TracerRefused as error:
-        return {"error": error.kind, "text": str(error)}
+        return error.result
     except Exception as error:
         traceback.print_exc()
         return {

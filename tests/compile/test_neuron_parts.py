@@ -101,8 +101,7 @@ def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
         ("neuronx-cc is not installed. Please", "failed", "its compiler neuronx-cc is not"),
         ("PJRT_Client_Create: error condition !(num_devices > 0)", "failed", "no inf2 device: add --cpu-backend"),
         ("The PyTorch Neuron Runtime could not be initialized.", "failed", "no device, or its cores are taken"),
-        ("No module named 'torch_neuronx'", "missing", "needs torch-neuronx .* pip install --extra-index-url"),
-        ("WRONG PACKAGE. Please install", "stub", "the stub from PyPI, not the package: pip uninstall torch-neuronx"),
+        ("WRONG PACKAGE. Please install", "import", "PyPI's stub of that name.* pip uninstall torch-neuronx"),
     ],
 )
 def test_missing_setup_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:

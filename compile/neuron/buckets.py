@@ -15,7 +15,7 @@ from compile.neuron.children import TRACER, Children, save_inputs
 from compile.neuron.coverage import WHOLE, read_log
 from compile.neuron.options import NeuronOptions, NeuronRecipe
 from compile.plan import FIRST_STEPS, BuildPlan, Step
-from corelane.artifacts.kept import key_of
+from corelane.artifacts.cache import key_of
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket

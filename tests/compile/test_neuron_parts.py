@@ -16,7 +16,7 @@ from compile.neuron.cache import KEEP_S, Cache
 from compile.neuron.children import TRACER
 from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import TracerEnd, explain
-from corelane.artifacts.kept import key_of
+from corelane.artifacts.cache import key_of
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket

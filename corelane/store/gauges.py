@@ -178,7 +178,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]
     yield MetricSample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     failed = [model for model in orjson.loads(beat.get("models", "[]")) if model["state"] == "failed"]
     yield MetricSample(m.CORE_FAILED_MODELS, len(failed), (core,))
-    yield MetricSample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
+    if "core_s" in beat:
+        yield MetricSample(m.CORE_S, float(beat["core_s"]), (core,))
     yield MetricSample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
         if name in beat:

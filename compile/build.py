@@ -18,7 +18,7 @@ import torch
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.adapt import describe
-from compile.model.evaluation import EvalSet, F1Loss, prepare, score
+from compile.model.evaluation import EvalSet, F1Loss, measure_loss
 from compile.model.loading import quiet_transformers
 from compile.model.probes import Probe, fill_probe, make_probe
 from compile.model.reference import QuestionAnswering, Run, runner_of
@@ -269,7 +269,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
 
 def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if int8, chosen by ``auto``, loses too much."""
-    loss = score(prepare(plan.model, plan.ladder, plan.expected, choice.eval_set), run)
+    loss = measure_loss(plan.model, plan.ladder, plan.expected, run, choice.eval_set)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss

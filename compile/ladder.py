@@ -21,7 +21,7 @@ from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
-from compile.verify import Comparison, compare, judge, judge_answers, share_equal
+from compile.verify import BucketComparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.backends.registry import open_backend
@@ -91,10 +91,10 @@ def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
 
 def _make_buckets(
     plan: BuildPlan, method: Method, aside: Path, report: Report
-) -> tuple[list[BucketFile], list[Comparison]]:
+) -> tuple[list[BucketFile], list[BucketComparison]]:
     """Write a file for each stretch of buckets that one result holds for, and verify it for those."""
     made: list[BucketFile] = []
-    comparisons: list[Comparison] = []
+    comparisons: list[BucketComparison] = []
     probes = [make_probe(plan.model, bucket, plan.expected) for bucket in plan.ladder]
 
     def say(number: int) -> None:
@@ -111,7 +111,7 @@ def _make_buckets(
         compared = _compare_all(plan, method, aside, files, probes[first:])
         for each, one in zip(files, compared, strict=True):
             judge(one, method.toolchain.dtype, f"bucket {each.rows}x{each.length}")
-            made.append(with_measures(each, one, one.batch_s))
+            made.append(with_measures(each, one))
         comparisons += compared
     return made, comparisons
 
@@ -145,10 +145,10 @@ def _all(method: Method, calls: Sequence[Callable[[], Found]]) -> list[Found]:
 
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
-) -> list[Comparison]:
+) -> list[BucketComparison]:
     """Compare buckets of one file, loaded from it, with the eager network: on a CPU loaded once, and side by side."""
     at_once = len(files) if method.toolchain.target == "cpu" else 1
-    compared: list[Comparison] = []
+    compared: list[BucketComparison] = []
     while len(compared) < len(files):
         part = files[len(compared) :][:at_once]
         with opened(make_manifest(plan, method.toolchain, aside, part), aside) as run:

@@ -14,7 +14,7 @@ import transformers
 
 from compile.model.evaluation import F1Loss
 from compile.plan import BuildPlan
-from compile.verify import TOLERANCES, Comparison, share_equal
+from compile.verify import TOLERANCES, BucketComparison, share_equal
 from corelane import __version__
 from corelane.artifacts.manifest import (
     TOKENIZER_NAME,
@@ -80,9 +80,9 @@ def make_bucket(bucket: Bucket, file: str, size: int, compile_s: float, neffs: S
     )
 
 
-def with_measures(bucket: BucketFile, compared: Comparison, batch_s: float) -> BucketFile:
+def with_measures(bucket: BucketFile, compared: BucketComparison) -> BucketFile:
     """Return the bucket with its time and its error."""
-    measured = {"batch_ms": round(batch_s * 1000, 3), "max_logit_error": compared.logit_error}
+    measured = {"batch_ms": round(compared.batch_s * 1000, 3), "max_logit_error": compared.logit_error}
     return bucket.model_copy(update=measured)
 
 
@@ -91,7 +91,7 @@ def make_manifest(
     made_by: Toolchain,
     folder: Path,
     buckets: Sequence[BucketFile],
-    compared: Sequence[Comparison] = (),
+    compared: Sequence[BucketComparison] = (),
     loss: F1Loss = NO_LOSS,
 ) -> Manifest:
     """Return the manifest of these buckets in ``folder``; without comparisons it is a draft to load them by."""

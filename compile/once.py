@@ -14,8 +14,8 @@ from pathlib import Path
 
 from compile.model.source import find_source
 from compile.publish import building, publish_artifact
+from corelane.artifacts.cache import ArtifactCache, copy_files, cpu_name, key_of
 from corelane.artifacts.instructions import instruction_sets
-from corelane.artifacts.kept import KeptArtifacts, copy_files, cpu_name, key_of
 from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.settings import Settings
@@ -41,7 +41,7 @@ def compile_once(
     """
     if (root := settings.artifact_cache_root) is None:
         return build()
-    key, kept = _key(source, name, settings, options), KeptArtifacts(root)
+    key, kept = _key(source, name, settings, options), ArtifactCache(root)
     with kept.turn(key):
         if (artifact := take_kept(source, name, settings, options)) is None:
             artifact = build()
@@ -54,7 +54,7 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
     if (root := settings.artifact_cache_root) is None:
         return None
     found = find_source(source, settings.models_dir)
-    kept = KeptArtifacts(root).fetch(_key(source, name, settings, options), f"{name}@{found.version}", "cpu")
+    kept = ArtifactCache(root).fetch(_key(source, name, settings, options), f"{name}@{found.version}", "cpu")
     if kept is None:
         return None
     with building(settings.artifact_root, kept.manifest.bytes) as aside:

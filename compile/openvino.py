@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from compile.model.evaluation import EvalSet
 from compile.model.loading import SourceModel
 from compile.model.probes import read_rows
-from compile.model.reasons import last_line
 from compile.model.reference import QuestionAnswering, Run, runner_of, tensors
 from compile.model.samples import sample_queries
 from compile.torch.cpu import trace
@@ -30,6 +29,7 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed
+from corelane.errors.reasons import last_line
 
 GRAPH_COMPILER = "openvino.convert_model"
 

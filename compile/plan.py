@@ -6,9 +6,9 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
+from compile.model.logit_cache import LogitCache
 from compile.model.probes import check_runs
 from compile.model.reference import QuestionAnswering, Run, official_run, wrap
-from compile.model.remembered import Remembered
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -40,9 +40,9 @@ class BuildPlan:
         return official_run(self.model, self.reference)
 
     @cached_property
-    def expected(self) -> Remembered:
+    def expected(self) -> LogitCache:
         """The eager network, as a function that computes each row of tokens once."""
-        return Remembered(self.run_eager, self.model.spec.pad_id)
+        return LogitCache(self.run_eager, self.model.spec.pad_id)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""

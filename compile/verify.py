@@ -64,7 +64,7 @@ Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BucketComparison:
     """Measurements of one compiled bucket; errors are in logits, and NaN if a logit was NaN.
 
     ``batch_s`` is the warm median time of the first batch.
@@ -80,7 +80,7 @@ class Comparison:
     batch_s: float = 0.0
 
 
-def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Comparison:
+def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> BucketComparison:
     """Run a compiled bucket on the samples; raises RunFailed if a run fails.
 
     ``fewer_rows`` says whether to try batches that do not fill the bucket. The first batch fills it. The others are cut
@@ -108,19 +108,19 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
     )
 
 
-def compare_logits(probe: Probe, run: Run) -> Comparison:
+def compare_logits(probe: Probe, run: Run) -> BucketComparison:
     """Run a candidate on the samples once, for its logits and answers alone; raises RunFailed if a run fails."""
     return _compare_answers(probe, [run(batch) for batch in probe.batches])
 
 
-def _compare_answers(probe: Probe, got: Sequence[Logits]) -> Comparison:
+def _compare_answers(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
     errors = [
         _largest_difference(ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
     equal = sum(found.get(item) == answer for item, answer in expected.items())
-    return Comparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
+    return BucketComparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
 
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
@@ -134,7 +134,7 @@ def holds(probe: Probe, traced: Run, network: Run) -> bool:
         return False
 
 
-def judge(compared: Comparison, dtype: NumberFormat, what: str) -> None:
+def judge(compared: BucketComparison, dtype: NumberFormat, what: str) -> None:
     """Raise Disagreement if one bucket's logits differ from the eager network's; ``what`` names the bucket."""
     tolerance = TOLERANCES[dtype]
     if not compared.logit_error <= tolerance.logit:
@@ -169,7 +169,7 @@ def judge_f1(points: float, most: float, dtype: NumberFormat) -> None:
         raise Disagreement(f"{dtype} loses {points:.2f} points of F1, and {most:g} are allowed{_advice(dtype)}")
 
 
-def share_equal(compared: Sequence[Comparison]) -> float:
+def share_equal(compared: Sequence[BucketComparison]) -> float:
     """Return the share of sample answers, over several buckets, that equal the eager network's."""
     asked = sum(one.answers for one in compared)
     return sum(one.answers_equal for one in compared) / asked if asked else 1.0

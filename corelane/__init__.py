@@ -1,8 +1,7 @@
 """Corelane: queue-driven, asynchronous batch inference for extractive question answering.
 
-This package holds what the API, the workers and the compiler share. Floors, from the ground up: errors,
-settings, log, metrics; then jobs, lanes, artifacts; then store, broker, webhooks, client; then engine; the roof
-is cli. Imports point down only.
+This package holds what the API, the workers and the compiler share, and the plugins. Imports point down only:
+``CONTRIBUTING.md`` has the map, ``pyproject.toml`` the contracts.
 
 Plugins add names to it: ``from corelane import pipeline``. Their modules are imported when a name is asked for.
 """

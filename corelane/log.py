@@ -86,7 +86,6 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     root.setLevel(level.upper())
     if level != "debug":
         broker_lines()
-    if level != "debug":
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
-    from corelane.metrics.exposition import Sample
+    from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
     from corelane.store.link.link import CommonLink
@@ -99,7 +99,7 @@ class Plugin:
         """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
         return ()
 
-    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+    async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return its samples for ``/metrics``, read from Redis at each scrape."""
         return ()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from corelane.cli.redis_users import with_user
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample
+from corelane.metrics.exposition import MetricSample
 from corelane.metrics.series import Series
 from corelane.store.gauges import read_all
 from corelane.store.link.blocking import Link
@@ -53,7 +53,7 @@ def problems_of_counters(raw: Any, series: Series) -> Iterator[Finding]:
         yield f"{metric.name} is not negative", min(found.values()) >= 0, True
 
 
-def problems_of_gauges(raw: Any, samples: list[Sample]) -> Iterator[Finding]:
+def problems_of_gauges(raw: Any, samples: list[MetricSample]) -> Iterator[Finding]:
     """Compare gauges with jobs, refs and claims."""
     shown: dict[m.Metric, dict[tuple[str, ...], float]] = {}
     for sample in samples:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from corelane.webhooks import post
-from corelane.webhooks.protocol import Reply
+from corelane.webhooks.protocol import WebhookReply
 
 #: What to answer to the request of a number, from 0: status, headers, body.
 Answers = Callable[[int], tuple[int, dict[str, str], bytes]]
@@ -121,10 +121,10 @@ def dripping(text: bytes, pause_s: float = 0.05) -> Callable[[], Iterator[bytes]
     return pieces
 
 
-def post_event(*request: Any, **options: Any) -> Reply:
+def post_event(*request: Any, **options: Any) -> WebhookReply:
     """Make one attempt, in an event loop of its own."""
 
-    async def attempt() -> Reply:
+    async def attempt() -> WebhookReply:
         reply = await post.post_event(*request, **options)
         await asyncio.sleep(0.01)  # closed sockets go with the next turns of the loop
         return reply

@@ -27,8 +27,8 @@ from corelane.store.link.replicas import open_gate
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks.post import post_event
 from corelane.webhooks.protocol import (
-    Reply,
-    Verdict,
+    DeliveryVerdict,
+    WebhookReply,
     event_payload,
     job_data,
     judge,
@@ -175,7 +175,7 @@ async def deliver(
     except Exception as error:
         # An unforeseen error may come again: counted as an attempt, the delivery leaves its place to others and ends.
         log.exception("delivery_broke", delivery=delivery_id)
-        reply, is_ours = Reply(0, 0, error=f"internal error, not the receiver's: {type(error).__name__}"), True
+        reply, is_ours = WebhookReply(0, 0, error=f"internal error, not the receiver's: {type(error).__name__}"), True
     verdict = judge(reply, tries, settings.webhook_retries_s, random.random(), datetime.now(UTC))
     if is_ours:
         verdict = replace(verdict, is_host_well=True)
@@ -202,7 +202,9 @@ async def deliver(
     )
 
 
-async def _report(store: DeliveryStore, settings: Settings, delivery: str, verdict: Verdict, attempt: Attempt) -> str:
+async def _report(
+    store: DeliveryStore, settings: Settings, delivery: str, verdict: DeliveryVerdict, attempt: Attempt
+) -> str:
     """Report an attempt; return the delivery's state. A final outcome is reported until Redis takes it."""
     end = time.monotonic() + (0 if verdict.outcome == "failed" else REPORT_S)
     while True:
@@ -250,11 +252,11 @@ def trace_ids(delivery: Delivery) -> dict[str, str]:
 
 async def _attempt(
     settings: Settings, own: Sequence[OwnedSecret], delivery: Delivery, payload: bytes, tracer: Tracer | None
-) -> Reply:
+) -> WebhookReply:
     try:
         secrets = signing_secrets(settings, own)
     except SetupError as error:
-        return Reply(0, 0, error=error.detail)
+        return WebhookReply(0, 0, error=error.detail)
     headers = {**delivery.headers, **sign_payload(secrets, delivery.id, datetime.now(UTC), payload)}
     if tracer is None or "traceparent" not in headers:
         return await post_event(settings, delivery.url, headers, payload)
@@ -263,7 +265,7 @@ async def _attempt(
 
 async def _traced_post(
     settings: Settings, delivery: Delivery, headers: Mapping[str, str], payload: bytes, tracer: Tracer
-) -> Reply:
+) -> WebhookReply:
     """Make the attempt as a span of the job's trace, whose next step is the receiver."""
     facts: Attributes = {
         "http.request.method": "POST",

@@ -14,7 +14,7 @@ from api.middleware.fast_path import FastRequest
 from api.state import AppState
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
-from corelane.metrics.exposition import Sample, render
+from corelane.metrics.exposition import MetricSample, render
 from corelane.store.gauges import read_all
 from corelane.store.overdue import CARRIERS, only_overdue
 from corelane.store.replication import read_replication
@@ -89,7 +89,7 @@ async def metrics(state: StateDep) -> Response:
         shown = render(*await read_all(state.link))
     except Unavailable:
         # No counter is shown: to begin again at 0 would look like a new service.
-        shown = render(None, [Sample(STORE_UP, 0)])
+        shown = render(None, [MetricSample(STORE_UP, 0)])
     return Response(shown, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -14,7 +14,7 @@ from compile.model.reference import Run
 from compile.model.samples import sample_queries
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 
@@ -40,54 +40,39 @@ class F1Loss(NamedTuple):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A prepared eval set, or the samples: its batches, and the eager model's answers."""
-
-    eval_set: EvalSet | None
-    probe: Probe
-    answers: dict[int, Answer]
-
-
-def prepare(model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, eval_set: EvalSet | None) -> Evaluation:
-    """Cut the questions for a ladder and have the eager model answer them; CompileFailed if no question fits."""
+def measure_loss(
+    model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, run: Run, eval_set: EvalSet | None
+) -> F1Loss:
+    """Have both models answer questions cut for a ladder, and compare; CompileFailed if no question fits."""
+    label = "the samples" if eval_set is None else eval_set.label
     task = QuestionAnsweringTask(model.tokenizer, model.spec, ladder[-1].length)
     by_bucket: dict[Bucket, list[Row]] = {}
     for row in read_rows(task, sample_queries() if eval_set is None else eval_set.queries):
         by_bucket.setdefault(smallest_fit(row[2].length, ladder), []).append(row)
     if not by_bucket:
-        raise CompileFailed(f"no question of {eval_set.label if eval_set else 'the samples'} fits the longest bucket")
+        raise CompileFailed(f"no question of {label} fits the longest bucket")
     filled = [fill_batches(task, bucket, rows) for bucket, rows in by_bucket.items()]
     parts = [part for some, _ in filled for part in some]
     batches = [batch for _, some in filled for batch in some]
     probe = Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
-    return Evaluation(eval_set, probe, find_answers(probe, probe.expected))
-
-
-def score(evaluation: Evaluation, run: Run) -> F1Loss:
-    """Have a compiled model answer the same questions, and compare."""
-    given = find_answers(evaluation.probe, [run(batch) for batch in evaluation.probe.batches])
-    expected, eval_set = evaluation.answers, evaluation.eval_set
+    expected, given = find_answers(probe, probe.expected), find_answers(probe, [run(batch) for batch in batches])
     if eval_set is None:
         lost = sum(1 - overlap(given.get(item), answer) for item, answer in expected.items())
     else:
-        lost = _score_texts(evaluation, eval_set, expected) - _score_texts(evaluation, eval_set, given)
-    label = "samples" if eval_set is None else eval_set.label
-    return F1Loss(round(100 * lost / len(expected), 3), len(expected), label)
+        texts = {item: reading for rows in parts for item, reading, _ in rows}
+        lost = sum(
+            _text_f1(eval_set, item, texts[item], answer) - _text_f1(eval_set, item, texts[item], given.get(item))
+            for item, answer in expected.items()
+        )
+    return F1Loss(round(100 * lost / len(expected), 3), len(expected), "samples" if eval_set is None else label)
 
 
-def _score_texts(evaluation: Evaluation, eval_set: EvalSet, answers: dict[int, Answer]) -> float:
-    """Return the sum of the F1 of a model's answers; a missing answer is an empty text."""
-    read = {item: reading for rows in evaluation.probe.rows for item, reading, _ in rows}
-
-    def text(item: int) -> str:
-        if item not in answers:
-            return ""
-        first, last = answers[item]
-        context, places = read[item].query.context, read[item].context.places
-        return context[places[first][0] : places[last][1]]
-
-    return sum(eval_set.text_f1(text(item), eval_set.references[item]) for item in evaluation.answers)
+def _text_f1(eval_set: EvalSet, item: int, reading: TokenizedQuery, answer: Answer | None) -> float:
+    """Return the F1 of one answer's text; a missing answer is an empty text."""
+    if answer is None:
+        return eval_set.text_f1("", eval_set.references[item])
+    (first, last), places = answer, reading.context.places
+    return eval_set.text_f1(reading.query.context[places[first][0] : places[last][1]], eval_set.references[item])
 
 
 def overlap(found: Answer | None, expected: Answer) -> float:

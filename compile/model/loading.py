@@ -19,12 +19,12 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenize
 from transformers.utils import logging
 
 from compile.model.families import attend_in_full, check_family
-from compile.model.reasons import first_line
-from compile.model.source import CONFIG_NAME, Source
+from compile.model.source import CONFIG_NAME, ModelSource
 from compile.model.template import read_template
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
+from corelane.errors.reasons import first_line
 
 #: One of the config's ``architectures`` must end with the first, or with both: XLNet has a head of beams too.
 HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
@@ -37,7 +37,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 class SourceModel:
     """An eager fp32 network and its tokenizer; ``max_positions`` is None where the network sets no limit."""
 
-    source: Source
+    source: ModelSource
     network: Any
     tokenizer: Tokenizer
     spec: TokenizerSpec
@@ -66,7 +66,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_model(source: Source) -> SourceModel:
+def load_model(source: ModelSource) -> SourceModel:
     """Load and check a model; raises ModelRefused with the reason."""
     config = _read_config(source)
     longest = attend_in_full(config)
@@ -92,7 +92,7 @@ def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
             )
 
 
-def _read_config(source: Source) -> Any:
+def _read_config(source: ModelSource) -> Any:
     path = source.folder / CONFIG_NAME
     try:
         raw = json.loads(path.read_bytes())
@@ -110,7 +110,7 @@ def _read_config(source: Source) -> Any:
     return config
 
 
-def _load_tokenizer(source: Source) -> Any:
+def _load_tokenizer(source: ModelSource) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in VOCABULARIES):
         raise ModelRefused(f"{source.folder} holds no tokenizer: none of {', '.join(VOCABULARIES)}")
     try:
@@ -122,7 +122,7 @@ def _load_tokenizer(source: Source) -> Any:
     return tokenizer
 
 
-def _load_network(source: Source, config: Any) -> Any:
+def _load_network(source: ModelSource, config: Any) -> Any:
     try:
         network, loading = AutoModelForQuestionAnswering.from_pretrained(
             source.folder,
@@ -140,7 +140,7 @@ def _load_network(source: Source, config: Any) -> Any:
     return network.eval()
 
 
-def _check_vocabulary(source: Source, fast: Any, network: Any) -> None:
+def _check_vocabulary(source: ModelSource, fast: Any, network: Any) -> None:
     known, embedded = max(fast.get_vocab().values()) + 1, int(network.get_input_embeddings().weight.shape[0])
     if known > embedded:
         raise ModelRefused(

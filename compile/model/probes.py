@@ -8,7 +8,6 @@ from tokenizers import Tokenizer
 
 from compile.model.families import FAMILIES
 from compile.model.loading import SourceModel
-from compile.model.reasons import first_line
 from compile.model.reference import Run
 from compile.model.samples import sample_queries
 from corelane.artifacts.manifest import TokenizerSpec
@@ -19,6 +18,7 @@ from corelane.engine.question_answering.task import QuestionAnsweringTask, Token
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed, ModelRefused
+from corelane.errors.reasons import first_line
 
 #: First and last context token of an answer, counted within its item.
 Answer = tuple[int, int]

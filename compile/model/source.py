@@ -43,7 +43,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model's files on this disk; ``label`` is their hub id or folder name."""
 
     label: str
@@ -57,7 +57,7 @@ class Source:
         return self.digest[:FINGERPRINT_CHARS]
 
 
-def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> Source:
+def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> ModelSource:
     """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not answer.
 
     ``endpoint`` is the hub's address, None for the default.
@@ -65,7 +65,7 @@ def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> So
     label, folder = _find_folder(model, models_dir, endpoint)
     if not (folder / CONFIG_NAME).is_file():
         raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
-    source = Source(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
+    source = ModelSource(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
     _check_calibration(folder / SHIPPED_NAME, source.version)
     return source
 

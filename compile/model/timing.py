@@ -14,8 +14,8 @@ import torch
 
 from corelane.engine.cores import keep_memory
 
-#: Passes before a network runs at full speed, and timed passes after them.
-WARM_UP_PASSES, TIMED_PASSES = 3, 5
+#: Passes that are timed.
+TIMED_PASSES = 5
 
 Key = TypeVar("Key", bound=Hashable)
 

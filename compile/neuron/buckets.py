@@ -10,11 +10,12 @@ from typing import Any
 
 from compile.manifests import bucket_name, make_bucket
 from compile.model.probes import Probe
-from compile.neuron.cache import Cache, cache_key, files_of
+from compile.neuron.cache import Cache, files_of
 from compile.neuron.children import TRACER, Children, save_inputs
 from compile.neuron.coverage import WHOLE, read_log
-from compile.neuron.options import NeuronOptions, Recipe
+from compile.neuron.options import NeuronOptions, NeuronRecipe
 from compile.plan import FIRST_STEPS, BuildPlan, Step
+from corelane.artifacts.cache import key_of
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -32,7 +33,7 @@ class BucketJob:
     """What the buckets of one build share; compiled files go to ``aside``, the compilers' inputs to ``scratch``."""
 
     plan: BuildPlan
-    recipe: Recipe
+    recipe: NeuronRecipe
     options: NeuronOptions
     versions: dict[str, str]
     aside: Path
@@ -64,7 +65,7 @@ class BucketJob:
 
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
         """Return a bucket's cache key: the model, the shape, the tools, their arguments, and our own tracing code."""
-        return cache_key(
+        return key_of(
             {
                 "source": self.plan.model.source.digest,
                 "bucket": str(bucket),

@@ -18,14 +18,13 @@ from compile.neuron.cache import Cache
 from compile.neuron.children import Children
 from compile.neuron.coverage import WHOLE, read_analysis
 from compile.neuron.expected import EXPECTED_NAME, keep_expected
-from compile.neuron.on_device import verify_buckets
-from compile.neuron.options import NeuronOptions, Recipe, make_recipes
-from compile.neuron.session import open_session
+from compile.neuron.on_device import open_session, verify_buckets
+from compile.neuron.options import NeuronOptions, NeuronRecipe, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, Step
 from compile.publish import building, publish_artifact
-from compile.verify import Comparison, first_in_agreement
+from compile.verify import BucketComparison, first_in_agreement
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, Coverage
-from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
@@ -34,7 +33,7 @@ BYTES_PER_WEIGHT = 2 * 4
 
 
 def build_for_neuron(
-    plan: BuildPlan, chip: Chip, dtype: str, options: NeuronOptions, settings: Settings, report: Report
+    plan: BuildPlan, chip: NeuronChip, dtype: str, options: NeuronOptions, settings: Settings, report: Report
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or SetupError if this machine lacks something."""
     if is_adapted(plan.model.network):
@@ -50,7 +49,7 @@ def build_for_neuron(
 
 def _build(
     plan: BuildPlan,
-    recipe: Recipe,
+    recipe: NeuronRecipe,
     options: NeuronOptions,
     settings: Settings,
     children: Children,
@@ -74,7 +73,7 @@ def _build(
         analysis = analyze(job, probes[0], children, step) if options.report else None
         cache = Cache(data / "compile-cache") if options.cache else None
         buckets, coverages = compile_buckets(job, probes, children, cache, step)
-        compared: list[Comparison] = []
+        compared: list[BucketComparison] = []
         if options.cpu_backend:
             keep_expected(probes, aside)
         else:

@@ -5,7 +5,6 @@ bucket. An entry is a folder with the traced file, its NEFFs and a record with t
 and renamed, so that several builds can share the cache, and dropped after a month without use.
 """
 
-import hashlib
 import json
 import os
 import secrets
@@ -22,11 +21,6 @@ RECORD_NAME = "record.json"
 
 #: Entries unused for longer are dropped, in seconds.
 KEEP_S = 30 * 24 * 3600
-
-
-def cache_key(facts: Mapping[str, Any]) -> str:
-    """Return the name of an entry: a digest over all facts, in any order."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def files_of(folder: Path, stem: str) -> list[Path]:

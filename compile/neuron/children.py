@@ -1,4 +1,4 @@
-"""Start the processes that trace and run for Neuron, each in a session of its own, and leave none behind.
+"""Start the processes that trace for Neuron, each in a session of its own, and leave none behind.
 
 Each watches a pipe to this process. When the pipe closes, because this process ended or gave up, it ends itself and the
 compiler it started.
@@ -12,15 +12,15 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from compile.neuron import tracer
-from compile.neuron.explain import TracerEnd, count_oom_kills, explain, explain_missing
-from corelane.engine.backends.neuron.chips import Chip
+from compile.neuron.explain import TracerEnd, count_oom_kills, explain
+from corelane.engine.backends.neuron.chips import NeuronChip
+from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed, SetupError
 
@@ -37,19 +37,19 @@ class Children:
     """Starts tracing processes in one interpreter, with one environment; ``close`` ends all of them."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        self._python = shutil.which(python) or python
+        self.python = shutil.which(python) or python
         # The package starts the compiler by its name. It lies beside the interpreter.
-        path = os.pathsep.join([str(Path(self._python).parent.absolute()), environment.get("PATH", "")])
+        path = os.pathsep.join([str(Path(self.python).parent.absolute()), environment.get("PATH", "")])
         self.environment = {**environment, "PATH": path}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
 
-    def probe(self, chip: Chip) -> dict[str, str]:
+    def probe(self, chip: NeuronChip) -> dict[str, str]:
         """Return the installed versions; raises SetupError if the Neuron package is missing."""
         try:
             done = subprocess.run(  # noqa: S603
-                [self._python, str(TRACER), "probe", chip.package],
+                [self.python, str(TRACER), "probe", chip.package],
                 env=self.environment,
                 capture_output=True,
                 timeout=PROBE_TIMEOUT_S,
@@ -58,29 +58,35 @@ class Children:
             found = json.loads(done.stdout.splitlines()[-1])
         except OSError as error:
             raise SetupError(
-                f"{self._python} cannot be run: {error.strerror}; --neuron-python, or for inf1 CORELANE_NEURON_PYTHON, "
+                f"{self.python} cannot be run: {error.strerror}; --neuron-python, or for inf1 CORELANE_NEURON_PYTHON, "
                 "names the Python that has the Neuron packages"
             ) from None
         except subprocess.TimeoutExpired:
-            raise SetupError(f"{self._python} needs more than {PROBE_TIMEOUT_S} s to import {chip.package}") from None
+            raise SetupError(f"{self.python} needs more than {PROBE_TIMEOUT_S} s to import {chip.package}") from None
         except (ValueError, IndexError):
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {done.returncode}"]
-            raise SetupError(f"{self._python} cannot import {chip.package}: {last[0]}") from None
+            raise SetupError(f"{self.python} cannot import {chip.package}: {last[0]}") from None
         if "error" in found:
             if found["error"] == "failed":
-                raise SetupError(f"{self._python} cannot import {chip.package}: {found['text']}")
-            raise explain_missing(chip, found["error"], found["text"])
+                raise SetupError(f"{self.python} cannot import {chip.package}: {found['text']}")
+            raise explain_import(chip.target, found["text"], found["missing"], f"{self.python} -m pip")
         return dict(found["versions"])
 
     def work(
-        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = {}
+        self,
+        mode: str,
+        spec: Mapping[str, Any],
+        chip: NeuronChip,
+        what: str,
+        log: Path,
+        variables: Mapping[str, str] = {},
     ) -> Any:
         """Run ``trace`` or ``analyze`` and return its result; raises CompileFailed or SetupError. Thread-safe."""
         request, result = Path(spec["workdir"]) / "request.json", Path(spec["result"])
         request.write_text(json.dumps(dict(spec)), encoding="utf-8")
         before = count_oom_kills()
         with log.open("wb") as stream:
-            child = self.start([mode, str(request)], stream, variables=variables)
+            child = self.start([mode, str(request)], stream, variables)
             try:
                 status = child.wait()
             finally:
@@ -90,20 +96,17 @@ class Children:
             raise explain(outcome, chip, what, log)
         return outcome.result
 
-    def start(
-        self, argv: Sequence[str], log: Any, fds: Sequence[int] = (), variables: Mapping[str, str] = {}
-    ) -> subprocess.Popen[bytes]:
-        """Start the script, which writes its output to ``log`` and inherits ``fds``."""
+    def start(self, argv: Sequence[str], log: Any, variables: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
+        """Start the script, which writes its output to ``log``."""
         with self._lock:
             if self._closed:
                 raise CompileFailed("interrupted")
             child = subprocess.Popen(  # noqa: S603
-                [self._python, str(TRACER), *argv],
+                [self.python, str(TRACER), *argv],
                 env=self.environment | dict(variables),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=tuple(fds),
                 start_new_session=True,
             )
             self._running.add(child)
@@ -129,7 +132,7 @@ class Children:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def save_inputs(file: Path | BytesIO, batch: Batch) -> None:
+def save_inputs(file: Path, batch: Batch) -> None:
     """Write a batch as the script reads it."""
     ids, mask, types = batch.input_ids, batch.attention_mask, batch.token_type_ids
     np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)

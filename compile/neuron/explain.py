@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compile.model.reasons import last_line
-from corelane.engine.backends.neuron.chips import PACKAGE_INDEX, Chip
+from corelane.engine.backends.neuron.chips import NeuronChip
+from corelane.engine.backends.neuron.packages import explain_import
 from corelane.errors import CompileFailed, SetupError
+from corelane.errors.reasons import last_line
 
 #: The kernel's counters of processes killed for lack of memory: in this container, and on the whole machine.
 OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
@@ -32,12 +33,6 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 #: The largest need of memory on record: BERT-base, 16 rows of 1,024 tokens.
 MOST_MEMORY = "BERT-base at 16x1024 takes up to 15 GB"
-
-INSTALL = (
-    f"pip install --extra-index-url {PACKAGE_INDEX} -c "
-    "constraints/{constraints} {package}, or "
-    "use the image of deploy/{image}; --neuron-python names another interpreter that has it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +61,13 @@ def count_oom_kills() -> int:
     return total
 
 
-def explain(outcome: TracerEnd, chip: Chip, what: str, log: Path) -> CompileFailed | SetupError:
+def explain(outcome: TracerEnd, chip: NeuronChip, what: str, log: Path) -> CompileFailed | SetupError:
     """Return the error to raise; ``what`` names the bucket, ``log`` the file with the whole output."""
     result = outcome.result or {}
     kind, text = str(result.get("error", "")), str(result.get("text", ""))
     failed = COMPILER_FAILED.search(text)
-    if kind in ("stub", "missing"):
-        return explain_missing(chip, kind, text)
+    if kind == "import":
+        return explain_import(chip.target, text, result.get("missing"))
     if kind == "unused":
         return _explain_unused(what, int(text))
     if failed and int(failed[1]) in KILLED:
@@ -86,22 +81,6 @@ def explain(outcome: TracerEnd, chip: Chip, what: str, log: Path) -> CompileFail
             f"--report, which tries the operators one by one. Its output: {log}"
         )
     return _explain_text(what, chip, outcome, text, log)
-
-
-def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
-    """Return the error for a missing Neuron package, or for PyPI's stub in its place."""
-    inf1 = chip.package == "torch_neuron"
-    package = chip.package.replace("_", "-")
-    install = INSTALL.format(
-        package=package,
-        constraints="inf1.txt" if inf1 else "neuron.txt",
-        image="inf1.Dockerfile" if inf1 else "neuron.Dockerfile",
-    )
-    if kind == "stub":
-        return SetupError(
-            f"the installed {package} is the stub from PyPI, not the package: pip uninstall {package}, then {install}"
-        )
-    return SetupError(f"compiling for {chip.target} needs {package} ({text.strip() or 'not installed'}): {install}")
 
 
 def _explain_unused(what: str, index: int) -> CompileFailed:
@@ -124,7 +103,7 @@ def _explain_killed(what: str, who: str, out_of_memory: bool, log: Path) -> Comp
     )
 
 
-def _explain_text(what: str, chip: Chip, outcome: TracerEnd, text: str, log: Path) -> CompileFailed | SetupError:
+def _explain_text(what: str, chip: NeuronChip, outcome: TracerEnd, text: str, log: Path) -> CompileFailed | SetupError:
     seen = f"its output: {log}"
     if "is not installed" in text and chip.compiler in text:
         return SetupError(

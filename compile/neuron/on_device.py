@@ -1,23 +1,24 @@
 """Verify compiled buckets on a core of this machine, from their files, by the same rules as on the CPU.
 
 A build does so at its end. ``corelane verify`` does so later, for an artifact compiled on a machine without a device.
+The files run in a device process, as those of inf1 do when they serve: a core that was taken is free again only when
+the process that took it ends.
 """
 
 import os
-import statistics
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from compile.manifests import with_measures
 from compile.model.probes import Probe
-from compile.model.timing import TIMED_PASSES, WARM_UP_PASSES
 from compile.neuron.children import Children
 from compile.neuron.expected import EXPECTED_NAME, read_expected
-from compile.neuron.session import Session, open_session
+from compile.neuron.explain import TracerEnd, explain
 from compile.plan import FIRST_STEPS, Report, Step
-from compile.verify import TOLERANCES, Comparison, compare, judge, judge_answers, share_equal
+from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     Artifact,
@@ -27,9 +28,61 @@ from corelane.artifacts.manifest import (
     find_artifact,
     read_artifact,
 )
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.errors import CompileFailed, EngineError
+from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
+from corelane.engine.backends.neuron.devices import show_cores
+from corelane.engine.backends.neuron.errors import DeviceGone
+from corelane.engine.backends.neuron.remote import RemoteModules
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.errors import CompileFailed, EngineError, RunFailed
+from corelane.errors.reasons import last_line
 from corelane.settings import Settings
+
+#: torch_neuron says so where it runs a model without a device: its output has the right shape and no content.
+NOT_CALCULATED = "NOT CALCULATED"
+
+
+class DeviceSession:
+    """Loads one file at a time in a device process, and runs batches through it."""
+
+    def __init__(self, chip: NeuronChip, modules: RemoteModules, log: Path) -> None:
+        self._chip, self._modules, self._log = chip, modules, log
+        self._loaded: dict[str, Any] = {}
+
+    def load(self, path: Path) -> None:
+        """Load a file in place of the one before; raises CompileFailed or SetupError."""
+        try:
+            self._modules.drop(self._loaded)
+            self._loaded["file"] = self._modules.load(path, None)
+        except RuntimeError as error:
+            failed = TracerEnd(0, {"error": "failed", "text": str(error)})
+            raise explain(failed, self._chip, f"{path.name}, when it was loaded", self._log) from None
+
+    def run(self, batch: Batch) -> Logits:
+        """Run one forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing."""
+        try:
+            return self._modules.run(self._loaded["file"], batch)
+        except DeviceGone as error:
+            # Some files compiled on another machine ran once and never again.
+            raise CompileFailed(f"a pass of {batch.bucket}: {error}; its output: {self._log}") from None
+        except RuntimeError as error:
+            if NOT_CALCULATED in str(error):
+                raise CompileFailed(
+                    f"this machine has no {self._chip.target} device: a pass gives shapes and no logits. Add "
+                    "--cpu-backend to compile without one, and run `corelane verify` where it will serve"
+                ) from None
+            raise RunFailed(f"a pass of {batch.bucket} failed: {last_line(error)}") from None
+
+
+@contextmanager
+def open_session(children: Children, chip: NeuronChip, log: Path, cores: int = 1) -> Iterator[DeviceSession]:
+    """Start a session for the block, on the first cores of this machine unless the environment names some."""
+    environment = {"NEURON_RT_VISIBLE_CORES": show_cores(range(cores)), **children.environment}
+    with log.open("wb") as stream:
+        modules = RemoteModules(chip.target, children.python, environment, inherits=False, output=stream)
+    try:
+        yield DeviceSession(chip, modules, log)
+    finally:
+        modules.close()
 
 
 def verify_on_device(
@@ -77,13 +130,13 @@ def verify_on_device(
 
 
 def verify_buckets(
-    session: Session,
+    session: DeviceSession,
     folder: Path,
     buckets: Sequence[BucketFile],
     probes: Sequence[Probe],
     dtype: NumberFormat,
     step: Step,
-) -> tuple[list[BucketFile], list[Comparison]]:
+) -> tuple[list[BucketFile], list[BucketComparison]]:
     """Load each bucket, compare it with the eager network, and time it; raises CompileFailed or Disagreement."""
     verified, comparisons = [], []
     for position, (bucket, probe) in enumerate(zip(buckets, probes, strict=True)):
@@ -96,19 +149,15 @@ def verify_buckets(
 
 
 def _verify_bucket(
-    session: Session, folder: Path, bucket: BucketFile, probe: Probe, dtype: NumberFormat
-) -> tuple[BucketFile, Comparison]:
+    session: DeviceSession, folder: Path, bucket: BucketFile, probe: Probe, dtype: NumberFormat
+) -> tuple[BucketFile, BucketComparison]:
     session.load(folder / bucket.file)
     try:
         compared = compare(probe, session.run, dtype, fewer_rows=False)
         judge(compared, dtype, f"bucket {bucket.rows}x{bucket.length}")
-        seconds = []
-        for _ in range(WARM_UP_PASSES + TIMED_PASSES):
-            session.run(probe.batches[0])
-            seconds.append(session.last_seconds)
     except EngineError as error:
         raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
-    return with_measures(bucket, compared, statistics.median(seconds[WARM_UP_PASSES:])), compared
+    return with_measures(bucket, compared), compared
 
 
 def _replace_manifest(artifact: Artifact, text: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from corelane.artifacts.manifest import NumberFormat
-from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.errors import CompileFailed
 
 AutoCast = Literal["none", "matmult", "all"]
@@ -92,21 +92,21 @@ class NeuronOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class NeuronRecipe:
     """How to compile for a chip.
 
     The network is cast to ``weights`` before it is traced and computes products in ``dtype``; one copy of the model
     takes ``cores`` cores.
     """
 
-    chip: Chip
+    chip: NeuronChip
     dtype: NumberFormat
     weights: Weights
     compiler_args: tuple[str, ...]
     cores: int = 1
 
 
-def make_recipes(chip: Chip, dtype: str, options: NeuronOptions, parameters: int) -> tuple[Recipe, ...]:
+def make_recipes(chip: NeuronChip, dtype: str, options: NeuronOptions, parameters: int) -> tuple[NeuronRecipe, ...]:
     """Return the recipes to try, best first; raises CompileFailed. ``parameters`` is the number of weights."""
     if dtype not in ("auto", "fp32", "bf16", "fp16"):
         raise CompileFailed(f"{chip.target} computes in fp32, bf16 or fp16, not in {dtype}; choose one, or auto")
@@ -136,7 +136,9 @@ def _read_extra(text: str) -> tuple[str, ...]:
     return extra
 
 
-def _make_neuronx(chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...]) -> tuple[Recipe, ...]:
+def _make_neuronx(
+    chip: NeuronChip, dtype: str, options: NeuronOptions, extra: tuple[str, ...]
+) -> tuple[NeuronRecipe, ...]:
     if options.pipeline_cores is not None:
         raise CompileFailed(
             f"--pipeline-cores is for inf1: {chip.compiler} lays no model over several cores of {chip.target}. Leave "
@@ -151,7 +153,7 @@ def _make_neuronx(chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[s
 
 
 def _neuronx_casts(
-    chip: Chip, dtype: str, options: NeuronOptions
+    chip: NeuronChip, dtype: str, options: NeuronOptions
 ) -> list[tuple[Weights, AutoCast, AutoCastType | None]]:
     """Return the choices of weights, cast and cast type, best first.
 
@@ -176,13 +178,13 @@ def _weights(dtype: str) -> Weights:
 
 
 def _neuronx_recipe(
-    chip: Chip,
+    chip: NeuronChip,
     weights: Weights,
     cast: AutoCast,
     cast_type: AutoCastType | None,
     options: NeuronOptions,
     extra: tuple[str, ...],
-) -> Recipe:
+) -> NeuronRecipe:
     arguments = ["--target", chip.target]
     arguments += ["--model-type", options.model_type or DEFAULT_MODEL_TYPE]
     arguments += ["--optlevel", str(options.optlevel or DEFAULT_OPTLEVEL)]
@@ -192,21 +194,21 @@ def _neuronx_recipe(
     if chip.target == "trn2" and "--logical-nc-config" not in names_in(extra):
         arguments += ["--logical-nc-config", "2"]
     dtype: NumberFormat = cast_type if weights == "fp32" and cast_type is not None else weights
-    return Recipe(chip, dtype, weights, (*arguments, *extra))
+    return NeuronRecipe(chip, dtype, weights, (*arguments, *extra))
 
 
 def _make_inf1(
-    chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...], parameters: int
-) -> tuple[Recipe, ...]:
+    chip: NeuronChip, dtype: str, options: NeuronOptions, extra: tuple[str, ...], parameters: int
+) -> tuple[NeuronRecipe, ...]:
     for name, value in {"--optlevel": options.optlevel, "--model-type": options.model_type}.items():
         if value is not None:
             raise CompileFailed(f"{name} is neuronx-cc's; neuron-cc, which compiles for inf1, has none: leave it out")
     cores = _pipeline_cores(chip, options, parameters)
     pipeline = ("--neuroncore-pipeline-cores", str(cores))
     if "--fast-math" in names_in(extra):
-        return (Recipe(chip, _inf1_dtype(" ".join(extra)), "fp32", (*pipeline, *extra), cores),)
+        return (NeuronRecipe(chip, _inf1_dtype(" ".join(extra)), "fp32", (*pipeline, *extra), cores),)
     return tuple(
-        Recipe(chip, _inf1_dtype(fast_math), "fp32", ("--fast-math", fast_math, *pipeline, *extra), cores)
+        NeuronRecipe(chip, _inf1_dtype(fast_math), "fp32", ("--fast-math", fast_math, *pipeline, *extra), cores)
         for fast_math in _fast_maths(dtype, options)
     )
 
@@ -234,7 +236,7 @@ def _inf1_dtype(fast_math: str) -> NumberFormat:
     return "fp32" if "none" in fast_math.split() else "bf16"
 
 
-def _pipeline_cores(chip: Chip, options: NeuronOptions, parameters: int) -> int:
+def _pipeline_cores(chip: NeuronChip, options: NeuronOptions, parameters: int) -> int:
     bound = options.cores or chip.logical_cores
     if options.pipeline_cores is None:
         return 1

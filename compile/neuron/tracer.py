@@ -1,24 +1,21 @@
-"""Trace for Neuron, and run traced files: a script for a process of its own.
+"""Trace for Neuron: a script for a process of its own.
 
 It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's
 last packages are for torch 1.13. ``children`` starts it and reads its results.
 
     tracer.py probe PACKAGE                    print the installed versions as JSON
     tracer.py trace|analyze SPEC               do what the JSON file says and write the result to another file
-    tracer.py run PACKAGE REQUESTS REPLIES     load and run files on requests over two pipes, until the first closes
 
 Standard input is a pipe that closes when the parent is gone. The script then ends, with the compiler it started.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
 import platform
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -26,7 +23,6 @@ import threading
 import time
 import traceback
 import warnings
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,9 +46,9 @@ UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=
 class TracerRefused(Exception):
     """A foreseen failure; the parent explains it by ``kind``."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, missing: Any = None) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.result = {"error": kind, "text": text, "missing": missing}
 
 
 def main(argv: list[str]) -> int:
@@ -60,8 +56,6 @@ def main(argv: list[str]) -> int:
     if argv[0] == "probe":
         return _write(sys.stdout, _caught(lambda: probe(argv[1])))
     end_with_parent()
-    if argv[0] == "run":
-        return run(argv[1], int(argv[2]), int(argv[3]))
     spec = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     work = {"trace": trace, "analyze": analyze}[argv[0]]
     with Path(spec["result"]).open("w", encoding="utf-8") as stream:
@@ -102,11 +96,8 @@ def trace(spec: dict[str, Any]) -> dict[str, Any]:
     seconds = time.monotonic() - started
     check_warnings(caught, () if spec["passes_token_types"] else (2,))
     torch.jit.save(traced, spec["output"])
-    return {
-        "seconds": seconds,
-        "neffs": keep_neffs(Path(spec["workdir"]), Path(spec["output"])),
-        "compiler_peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-    }
+    keep_neffs(Path(spec["workdir"]), Path(spec["output"]))
+    return {"seconds": seconds}
 
 
 def analyze(spec: dict[str, Any]) -> dict[str, Any]:
@@ -123,12 +114,12 @@ def analyze(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_package(name: str) -> Any:
-    """Import the Neuron package; the one of that name on PyPI is a stub whose import fails."""
+    """Import the Neuron package; raise TracerRefused, with the module that was not found if that was why."""
     try:
         return import_module(name)
     except ImportError as error:
-        stub = "WRONG PACKAGE" in str(error)
-        raise TracerRefused("stub" if stub else "missing", str(error)) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        raise TracerRefused("import", str(error), missing) from error
 
 
 def load(spec: dict[str, Any]) -> Any:
@@ -190,69 +181,12 @@ def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ..
             raise TracerRefused("unused", str(index))
 
 
-def keep_neffs(workdir: Path, output: Path) -> list[str]:
-    """Copy every NEFF of the compiler beside the traced file, the largest first; return the names of the copies."""
+def keep_neffs(workdir: Path, output: Path) -> None:
+    """Copy every NEFF of the compiler beside the traced file, the largest first."""
     found = sorted(workdir.rglob("*.neff"), key=lambda path: (-path.stat().st_size, str(path)))
-    names = []
     for number, path in enumerate(found):
         suffix = ".neff" if number == 0 else ".%d.neff" % number  # noqa: UP031
         shutil.copyfile(str(path), str(output.with_suffix(suffix)))
-        names.append(output.with_suffix(suffix).name)
-    return names
-
-
-def run(package: str, requests_fd: int, replies_fd: int) -> int:
-    """Answer requests, each a JSON header, and arrays for ``run``, until the pipe closes."""
-    from multiprocessing.connection import Connection
-
-    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
-    warnings.simplefilter("always")
-    state: dict[str, Any] = {}
-    try:
-        state["torch"] = import_module("torch")
-        import_package(package)
-        replies.send_bytes(b"{}")
-        while True:
-            header = json.loads(requests.recv_bytes())
-            if header["do"] == "load":
-                reply, arrays = _caught(partial(_load, state, header)), None
-            else:
-                content = requests.recv_bytes()
-                reply, arrays = _caught_run(state, content)
-            replies.send_bytes(json.dumps(reply).encode())
-            if arrays is not None:
-                replies.send_bytes(arrays)
-    except EOFError:
-        return 0
-    except TracerRefused as error:
-        replies.send_bytes(json.dumps({"error": error.kind, "text": str(error)}).encode())
-        return 1
-
-
-def _load(state: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
-    state.pop("module", None)
-    state["module"] = state["torch"].jit.load(header["file"])
-    return {}
-
-
-def _caught_run(state: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes | None]:
-    import numpy as np
-
-    torch = state["torch"]
-
-    def forward() -> dict[str, Any]:
-        with np.load(io.BytesIO(content)) as arrays:
-            inputs = [torch.from_numpy(arrays[name]) for name in ("input_ids", "attention_mask", "token_type_ids")]
-        started = time.perf_counter()
-        with torch.no_grad():
-            start, end = state["module"](*inputs)
-        taken = time.perf_counter() - started
-        packed = io.BytesIO()
-        np.savez(packed, start=start.float().numpy(), end=end.float().numpy())
-        return {"seconds": taken, "packed": packed.getvalue()}
-
-    reply = _caught(forward)
-    return reply, reply.pop("packed", None)
 
 
 def end_with_parent() -> None:
@@ -270,7 +204,7 @@ def _caught(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
     except TracerRefused as error:
-        return {"error": error.kind, "text": str(error)}
+        return error.result
     except Exception as error:
         traceback.print_exc()
         return {

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from compile.model.adapt import describe
-from compile.model.reasons import first_line, last_line
 from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
 from compile.torch.head import cast_body, unpack_head
@@ -23,6 +22,7 @@ from compile.torch.reshaping import change_layers, rows_of
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed
+from corelane.errors.reasons import first_line, last_line
 
 CpuDtype = Literal["fp32", "bf16", "int8"]
 

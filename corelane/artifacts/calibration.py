@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
-from corelane.artifacts.template import Record
+from corelane.artifacts.template import FrozenRecord
 from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"
@@ -28,7 +28,7 @@ SHIPPED_NAME = "corelane-calibration.json"
 ADVICE = "calibrate the model again, or remove the file"
 
 
-class Curve(Record):
+class Curve(FrozenRecord):
     """A logistic curve: 1 / (1 + exp(-(intercept + slope · x)))."""
 
     intercept: float
@@ -40,7 +40,7 @@ class Curve(Record):
         return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
 
 
-class Calibration(Record):
+class Calibration(FrozenRecord):
     """Two curves, whose they are, and what they were fitted on; ``digest`` covers all of it."""
 
     schema_version: Literal[1] = 1

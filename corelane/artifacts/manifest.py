@@ -25,7 +25,7 @@ from corelane.artifacts.instructions import (
     lacking,
     rank_of,
 )
-from corelane.artifacts.template import Record, Template
+from corelane.artifacts.template import FrozenRecord, Template
 from corelane.errors import ArtifactRefused
 
 #: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
@@ -61,7 +61,7 @@ COMPILE_HERE = (
 )
 
 
-class BucketFile(Record):
+class BucketFile(FrozenRecord):
     """One compiled shape and what was measured of it."""
 
     rows: int = Field(ge=1)
@@ -76,7 +76,7 @@ class BucketFile(Record):
     neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
 
 
-class TokenizerSpec(Record):
+class TokenizerSpec(FrozenRecord):
     """The rules for putting a question and a stretch of context together for this model.
 
     Most do it as BERT or RoBERTa: ``[CLS] question [SEP] context [SEP]``. Any other way is a template.
@@ -105,7 +105,7 @@ class TokenizerSpec(Record):
         )
 
 
-class Coverage(Record):
+class Coverage(FrozenRecord):
     """The operators of a model that the accelerator's compiler took. Those that it did not take run on the CPU."""
 
     percent: float = Field(ge=0, le=100, description="Share of arithmetic operators that were compiled.")
@@ -117,7 +117,7 @@ class Coverage(Record):
     reasons: dict[str, str] = Field(default_factory=dict, description="Why not, by operator, where it was said.")
 
 
-class Manifest(Record):
+class Manifest(FrozenRecord):
     """The description of an artifact: its parts, its origin, and how well it agrees with the model it was made from."""
 
     schema_version: Literal[1, 2, 3] = Field(
@@ -194,7 +194,7 @@ class Manifest(Record):
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
 
 
-class Artifact(Record):
+class Artifact(FrozenRecord):
     """A manifest, the folder it was read from, and the SHA-256 of what was read; none for one that is being made."""
 
     path: Path

@@ -5,13 +5,13 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class Record(BaseModel):
+class FrozenRecord(BaseModel):
     """A frozen part of a manifest or a calibration."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
 
-class Template(Record):
+class Template(FrozenRecord):
     """The special tokens around a question and a stretch of context, and the token type of each part."""
 
     before: tuple[int, ...] = Field((), description="Tokens before the question.")

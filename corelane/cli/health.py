@@ -10,7 +10,7 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.metrics.liveness import Question, judge, read_liveness
+from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
 from corelane.settings import Settings, read_settings
 
 #: What was found, and what is wrong with it, if anything.
@@ -28,14 +28,14 @@ def health(
     With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis; where there are
     none and no core is set, the API.
     """
-    asked = [question for question, given in zip(Question, (startup, ready, live), strict=True) if given]
+    asked = [question for question, given in zip(HealthQuestion, (startup, ready, live), strict=True) if given]
     if len(asked) > 1:
         raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
     if asked:
         report, fault = _answer(asked[0], settings)
     elif settings.core is None:
-        report, fault = _ask_api(Question.READY, settings)
+        report, fault = _ask_api(HealthQuestion.READY, settings)
     else:
         report, fault = _ask_redis(Core(settings.core_host, settings.core), settings)
     if as_json:
@@ -44,7 +44,7 @@ def health(
         raise NotReady(fault)
 
 
-def _answer(question: Question, settings: Settings) -> Finding:
+def _answer(question: HealthQuestion, settings: Settings) -> Finding:
     """Answer by the liveness files; a container without any may be an API's, which answers for itself."""
     signs = [] if settings.health_dir is None else read_liveness(settings.health_dir)
     if not signs and settings.core is None:
@@ -54,8 +54,8 @@ def _answer(question: Question, settings: Settings) -> Finding:
     return {"parts": {sign.part: sign.state for sign in signs}}, judge(question, signs, time.monotonic())
 
 
-def _ask_api(question: Question, settings: Settings) -> Finding:
-    if question is Question.READY:
+def _ask_api(question: HealthQuestion, settings: Settings) -> Finding:
+    if question is HealthQuestion.READY:
         from corelane.client import Client
 
         with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:

@@ -5,7 +5,7 @@ chaos runs that are not bound by a model. It is a task like any other, for the s
 """
 
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
-from corelane.engine.task import Grown, Query, Ready, Result, Work
+from corelane.engine.task import Query, Ready, Result, RunnerWork, Task
 from corelane.engine.windows import Window
 
 #: The result of every item; shared, never changed.
@@ -67,13 +67,11 @@ class NullItem:
     windows: Sequence[Window]
 
 
-class NullTask:
+class NullTask(Task[NullItem]):
     """Answers at once, or with the next batch where batches take time."""
 
     def __init__(self, *, needs_batches: bool) -> None:
-        self.work = Work()
-        self.makes_fragments = False
-        self.read_for: Collection[Hashable] = ()
+        self.work = RunnerWork()
         self._needs_batches = needs_batches
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[NullItem]]:
@@ -85,21 +83,6 @@ class NullTask:
             (key, NullItem(query, [Window(0, length, length)]))
             for (key, query), length in zip(queries, lengths, strict=True)
         ]
-
-    def read_so_far(self) -> list[Grown[NullItem]]:
-        """Return nothing: no context is read in chunks."""
-        return []
-
-    def read_on(self) -> list[Ready[NullItem]]:
-        """Return nothing: no context is long here."""
-        return []
-
-    def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # the signature is the protocol's
-        """Return 0: no context is long here."""
-        return 0
-
-    def forget(self, keys: Collection[Hashable] | None = None) -> None:
-        """Do nothing: no context is long here."""
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[NullItem, Window]], height: int) -> Batch:  # noqa: ARG002
         """Return a batch without padding, at the cost of its shape alone."""
@@ -113,22 +96,6 @@ class NullTask:
     def compose(self, item: NullItem, decoded: Sequence[Any]) -> Result:  # noqa: ARG002
         """Return the empty answer."""
         return NULL_RESULT
-
-    def pack(self, item: NullItem, windows: Sequence[Window]) -> bytes:  # noqa: ARG002
-        """Return nothing: no item is long here."""
-        return b""
-
-    def unpack(self, fragment: bytes, about: Query) -> NullItem:
-        """Refuse: no item is long here."""
-        raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: the null engine has none")
-
-    def pack_found(self, decoded: Sequence[None]) -> bytes:  # noqa: ARG002
-        """Return nothing."""
-        return b""
-
-    def unpack_found(self, item: NullItem, windows: Sequence[Window], found: bytes) -> list[None]:  # noqa: ARG002
-        """Return nothing for each window."""
-        return [None] * len(windows)
 
 
 class NullRunner(Runner):

@@ -1,7 +1,8 @@
 """The task seam: a task knows the way from an item's text to its result, around a model's forward pass.
 
 Question answering is one folder (``question_answering``), the null engine one file (``null``). Another task, such as
-classification, implements ``Task`` and is chosen in ``Runner.open``.
+classification, implements ``Task`` and is chosen in ``Runner.open``; what it leaves out is that of a task without long
+items, which reads contexts at once and hands no windows to other cores.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -40,7 +41,7 @@ class Query:
 
 
 @dataclass(slots=True)
-class Work:
+class RunnerWork:
     """Counters of a runner's work; they only grow."""
 
     items: int = 0
@@ -83,13 +84,13 @@ class Task(Protocol[Item]):
     """
 
     #: The counters of its runner; the task counts the contexts in it.
-    work: Work
+    work: RunnerWork
 
     #: Whether windows of its items may be read on other cores.
-    makes_fragments: bool
+    makes_fragments: bool = False
 
     #: The queries whose context the last ``read_on`` read on in.
-    read_for: Collection[Hashable]
+    read_for: Collection[Hashable] = ()
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Item]]:
         """Tokenize queries, each under a key of its own; ``read_on`` returns those with long contexts later."""
@@ -97,21 +98,21 @@ class Task(Protocol[Item]):
 
     def read_on(self) -> list[Ready[Item]]:
         """Tokenize one chunk of one long context; return the queries that are ready with it."""
-        ...
+        return []
 
     def read_so_far(self) -> list[Grown[Item]]:
         """Return the items whose context the last ``read_on`` read on in and that are not ready, as far as they are
         known, each with the windows that are new.
         """
-        ...
+        return []
 
-    def unread_tokens(self, most_per_item: int) -> int:
+    def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # for tasks that read in chunks
         """Estimate the tokens that ``read_on`` has yet to read, counting at most ``most_per_item`` for an item."""
-        ...
+        return 0
 
-    def forget(self, keys: Collection[Hashable] | None = None) -> None:
+    def forget(self, keys: Collection[Hashable] | None = None) -> None:  # noqa: ARG002
         """Stop reading for these queries, or for all; other keys are ignored."""
-        ...
+        return
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> Batch:
         """Return the arrays of a batch of ``height`` rows; those beyond ``rows`` are padding."""
@@ -125,23 +126,23 @@ class Task(Protocol[Item]):
         """Return an item's result from the evidence of its windows, in any order."""
         ...
 
-    def pack(self, item: Item, windows: Sequence[Window]) -> bytes:
+    def pack(self, item: Item, windows: Sequence[Window]) -> bytes:  # noqa: ARG002  # for tasks that make fragments
         """Return neighbouring windows of an item for another core to read."""
-        ...
+        return b""
 
     def unpack(self, fragment: bytes, about: Query) -> Item:
         """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if that
         fails.
         """
-        ...
+        raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: this task has none")
 
-    def pack_found(self, decoded: Sequence[Any]) -> bytes:
-        """Return the evidence of an unpacked item's windows, in their order."""
-        ...
+    def pack_found(self, decoded: Sequence[Any]) -> bytes:  # noqa: ARG002
+        """Return the evidence of such an item's windows, in their order."""
+        return b""
 
-    def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:
+    def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:  # noqa: ARG002
         """Return the evidence that another core found in windows; raise ValueError if it is none."""
-        ...
+        raise ValueError(f"{len(found)} bytes are no evidence of {len(windows)} windows: this task makes no fragments")
 
 
 def failure(error: CorelaneError) -> Result:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How Prometheus sees a metric."""
 
     COUNTER = "counter"
@@ -17,12 +17,15 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Source(StrEnum):
+class MetricSource(StrEnum):
     """Where its numbers come from."""
 
     COUNTED = "counted"
     MEASURED = "measured"
     READ = "read"
+
+
+COUNTED, MEASURED, READ = MetricSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +37,8 @@ class Metric:
     """
 
     name: str
-    kind: Kind
-    source: Source
+    kind: MetricKind
+    source: MetricSource
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -44,7 +47,7 @@ class Metric:
     @property
     def family(self) -> str:
         """Its name as Prometheus' families have it: without ``_total``."""
-        return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
+        return self.name.removesuffix("_total") if self.kind is MetricKind.COUNTER else self.name
 
 
 #: How an item, and a job, ends.
@@ -52,33 +55,12 @@ ENDS = ("succeeded", "failed", "canceled", "expired")
 
 #: Seconds that a caller feels, from a lone question to a job of hours. Dense where lone questions lie.
 LATENCY_S = (
-    *(
-        0.005,
-        0.01,
-        0.015,
-        0.02,
-        0.025,
-        0.03,
-        0.04,
-        0.05,
-        0.075,
-        0.1,
-        0.15,
-        0.2,
-        0.3,
-        0.5,
-        0.75,
-        1.0,
-        1.5,
-        2.0,
-        3.0,
-        5.0,
-    ),
-    *(7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0),
+    *(0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0),
 )
 
 #: Seconds of one step inside a process.
-STEP_S = (*(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),)
+STEP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 #: Seconds of an HTTP request, of which there is a histogram for each route.
 REQUEST_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -94,16 +76,16 @@ RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 ALL: dict[str, Metric] = {}
 
 
-def _counter(name: str, source: Source, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
-    return _define(Metric(f"corelane_{name}_total", Kind.COUNTER, source, text, labels, known=known))
+def _counter(name: str, source: MetricSource, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
+    return _define(Metric(f"corelane_{name}_total", MetricKind.COUNTER, source, text, labels, known=known))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return _define(Metric(f"corelane_{name}", Kind.GAUGE, Source.READ, text, labels))
+    return _define(Metric(f"corelane_{name}", MetricKind.GAUGE, READ, text, labels))
 
 
-def _histogram(name: str, source: Source, buckets: tuple[float, ...], text: str, *labels: str) -> Metric:
-    return _define(Metric(f"corelane_{name}", Kind.HISTOGRAM, source, text, labels, buckets))
+def _histogram(name: str, source: MetricSource, buckets: tuple[float, ...], text: str, *labels: str) -> Metric:
+    return _define(Metric(f"corelane_{name}", MetricKind.HISTOGRAM, source, text, labels, buckets))
 
 
 def _define(metric: Metric) -> Metric:
@@ -112,27 +94,27 @@ def _define(metric: Metric) -> Metric:
 
 
 # Jobs and items, from submission to end.
-JOBS_SUBMITTED = _counter("jobs_submitted", Source.COUNTED, "Jobs accepted", "version")
-ITEMS_SUBMITTED = _counter("items_submitted", Source.COUNTED, "Items of accepted jobs", "version")
+JOBS_SUBMITTED = _counter("jobs_submitted", COUNTED, "Jobs accepted", "version")
+ITEMS_SUBMITTED = _counter("items_submitted", COUNTED, "Items of accepted jobs", "version")
 ITEMS = _counter(
     "items",
-    Source.COUNTED,
+    COUNTED,
     "Items that are final, by outcome: succeeded, failed, canceled, expired",
     *("version", "outcome"),
     known=ENDS,
 )
-JOBS_ENDED = _counter("jobs_ended", Source.COUNTED, "Jobs that became final, by status", "status", known=ENDS)
+JOBS_ENDED = _counter("jobs_ended", COUNTED, "Jobs that became final, by status", "status", known=ENDS)
 ATTEMPTS = _counter(
     "attempts",
-    Source.COUNTED,
+    COUNTED,
     "Items that a core answered, or lost, by the attempt at them; 9 and more are one",
     "attempt",
     known=(*"12345678", "9+"),
 )
-LEASES_LAPSED = _counter("leases_lapsed", Source.COUNTED, "Claims that were lost with their core, and taken back")
+LEASES_LAPSED = _counter("leases_lapsed", COUNTED, "Claims that were lost with their core, and taken back")
 WASTED_TOKENS = _counter(
     "wasted_tokens",
-    Source.COUNTED,
+    COUNTED,
     "Tokens read in vain, by reason: core_lost (estimated: all that a lost core had claimed), handed_back (a core was "
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
@@ -140,64 +122,60 @@ WASTED_TOKENS = _counter(
 )
 REUSE = _counter(
     "reuse",
-    Source.COUNTED,
+    COUNTED,
     "Items that took the answer of an equal one, by where it was: joined (at work), hit (kept)",
     "outcome",
     known=("joined", "hit"),
 )
 PROMISES = _counter(
     "promises",
-    Source.COUNTED,
+    COUNTED,
     "Answered jobs by when they ended: before, within or after the interval promised",
     "outcome",
     known=("early", "kept", "late"),
 )
 DELIVERIES = _counter(
     "deliveries",
-    Source.COUNTED,
+    COUNTED,
     "Webhooks by outcome: delivered, gone, dead; failed for each attempt that is made again",
     "outcome",
     known=("delivered", "gone", "dead", "failed"),
 )
 MARKS = _counter(
     "marks",
-    Source.COUNTED,
+    COUNTED,
     "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale, pause",
     "kind",
     known=("deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"),
 )
-WAIT_S = _histogram(
-    "wait_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority"
-)
-JOB_S = _histogram("job_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its end", "priority")
-DELIVERY_S = _histogram(
-    "delivery_seconds", Source.COUNTED, LATENCY_S, "Time from an event to the delivery of its webhook"
-)
+WAIT_S = _histogram("wait_seconds", COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority")
+JOB_S = _histogram("job_seconds", COUNTED, LATENCY_S, "Time from a job's submission to its end", "priority")
+DELIVERY_S = _histogram("delivery_seconds", COUNTED, LATENCY_S, "Time from an event to the delivery of its webhook")
 
 # What processes measure.
-SUBMIT_S = _histogram("submit_seconds", Source.MEASURED, STEP_S, "Time to admit a job, keep it and ring for it")
-TOKENIZE_S = _histogram("tokenize_seconds", Source.MEASURED, STEP_S, "Time to make tokens of what one batch holds")
-COMPUTE_S = _histogram("compute_seconds", Source.MEASURED, STEP_S, "Time of one forward pass", "version")
-MERGE_S = _histogram("merge_seconds", Source.MEASURED, STEP_S, "Time to make answers of what one batch found")
-COMMIT_S = _histogram("commit_seconds", Source.MEASURED, STEP_S, "Time to store the answers of one batch")
-BATCH_ROWS = _histogram("batch_rows", Source.MEASURED, ROWS, "Windows in one forward pass, padding left out")
-BATCHES = _counter("batches", Source.MEASURED, "Forward passes, by shape: rows x length", "version", "shape")
-BATCH_WINDOWS = _counter("batch_windows", Source.MEASURED, "Windows read in them, by shape", "version", "shape")
-BATCH_SECONDS = _counter("batch_seconds", Source.MEASURED, "Time that they took, by shape", "version", "shape")
-TOKENS = _counter("tokens", Source.MEASURED, "Tokens read, padding left out", "version")
-PADDING_TOKENS = _counter("padding_tokens", Source.MEASURED, "Padding tokens read, by shape", "version", "shape")
+SUBMIT_S = _histogram("submit_seconds", MEASURED, STEP_S, "Time to admit a job, keep it and ring for it")
+TOKENIZE_S = _histogram("tokenize_seconds", MEASURED, STEP_S, "Time to make tokens of what one batch holds")
+COMPUTE_S = _histogram("compute_seconds", MEASURED, STEP_S, "Time of one forward pass", "version")
+MERGE_S = _histogram("merge_seconds", MEASURED, STEP_S, "Time to make answers of what one batch found")
+COMMIT_S = _histogram("commit_seconds", MEASURED, STEP_S, "Time to store the answers of one batch")
+BATCH_ROWS = _histogram("batch_rows", MEASURED, ROWS, "Windows in one forward pass, padding left out")
+BATCHES = _counter("batches", MEASURED, "Forward passes, by shape: rows x length", "version", "shape")
+BATCH_WINDOWS = _counter("batch_windows", MEASURED, "Windows read in them, by shape", "version", "shape")
+BATCH_SECONDS = _counter("batch_seconds", MEASURED, "Time that they took, by shape", "version", "shape")
+TOKENS = _counter("tokens", MEASURED, "Tokens read, padding left out", "version")
+PADDING_TOKENS = _counter("padding_tokens", MEASURED, "Padding tokens read, by shape", "version", "shape")
 MODEL_LOADS = _counter(
     "model_loads",
-    Source.MEASURED,
+    MEASURED,
     "Loads of models on cores, by outcome: loaded, failed",
     *("version", "outcome"),
     known=("loaded", "failed"),
 )
-MODEL_LOAD_S = _histogram("model_load_seconds", Source.MEASURED, LOAD_S, "Time to load, check and warm up a model")
-PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code")
+MODEL_LOAD_S = _histogram("model_load_seconds", MEASURED, LOAD_S, "Time to load, check and warm up a model")
+PROBLEMS = _counter("problems", MEASURED, "Problem documents sent, by code", "code")
 HTTP_REQUESTS = _counter(
     "http_requests",
-    Source.MEASURED,
+    MEASURED,
     "Requests, by route and status; 499: no response began, as the caller had left",
     "route",
     "method",
@@ -205,7 +183,7 @@ HTTP_REQUESTS = _counter(
 )
 HTTP_REQUEST_S = _histogram(
     "http_request_seconds",
-    Source.MEASURED,
+    MEASURED,
     REQUEST_S,
     "Time from a request to the start of its response",
     "route",
@@ -213,7 +191,7 @@ HTTP_REQUEST_S = _histogram(
 )
 RETRY_AFTER_ERROR = _histogram(
     "retry_after_error_ratio",
-    Source.MEASURED,
+    MEASURED,
     RATIOS,
     "How wrong Retry-After was, as a share of the time after which the refused job would have been taken",
 )
@@ -258,26 +236,22 @@ CORE_WAITING = _gauge("core_waiting", "1 while the core waits: another process h
 CORE_FAILED_MODELS = _gauge("core_failed_models", "Versions that the core could not load", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
-CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")
+CORE_DEVICE_ERRORS = _counter("core_device_errors", READ, "Errors its device counted", "core", "kind")
 CORE_S = _counter(
     "core_seconds",
-    Source.READ,
+    READ,
     "Core seconds that its process spent on reading texts, running models and making answers",
     "core",
 )
-CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors or a kill ended", "core")
+CORE_RESTARTS = _counter("core_restarts", READ, "Processes of the core that its errors or a kill ended", "core")
 
 #: Heartbeat fields that only grow, with what they count.
 CORE_COUNTERS = {
     "items": "Items answered",
-    "batches": "Forward passes run",
-    "windows": "Windows read",
-    "tokens": "Tokens read, padding left out",
-    "padding": "Padding tokens read",
     "contexts_read": "Contexts tokenized",
     "contexts_hit": "Contexts that were tokenized before, and kept",
 }
-CORE_WORK = {name: _counter(f"core_{name}", Source.READ, text, "core") for name, text in CORE_COUNTERS.items()}
+CORE_WORK = {name: _counter(f"core_{name}", READ, text, "core") for name, text in CORE_COUNTERS.items()}
 
 # Redis and the loops.
 STORE_UP = _gauge("store_up", "1 if Redis answered this scrape; 0 shows nothing else of the service")
@@ -286,7 +260,5 @@ REDIS_MEMORY = _gauge("redis_memory_bytes", "Memory that Redis uses")
 REDIS_MEMORY_LIMIT = _gauge("redis_memory_limit_bytes", "Memory that Redis may use; 0: as much as there is")
 REDIS_REPLICAS = _gauge("redis_replicas", "Replicas of Redis that are in step")
 REDIS_LAG = _gauge("redis_replica_lag_bytes", "What the replica of Redis that is furthest behind has not got yet")
-REDIS_SCRIPT_S = _counter(
-    "redis_script_seconds", Source.READ, "Time Redis has spent in functions, since it was started"
-)
+REDIS_SCRIPT_S = _counter("redis_script_seconds", READ, "Time Redis has spent in functions, since it was started")
 LOOP_AGE_S = _gauge("loop_age_seconds", "Time since a loop last went round", "loop")

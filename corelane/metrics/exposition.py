@@ -9,12 +9,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from corelane.metrics.definitions import ALL, BACKLOG_S, JOBS_SUBMITTED, Kind, Metric, Source
+from corelane.metrics.definitions import ALL, BACKLOG_S, JOBS_SUBMITTED, Metric, MetricKind, MetricSource
 from corelane.metrics.series import Histogram, Labels, Series
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One value of a metric that is read from the store."""
 
     metric: Metric
@@ -22,7 +22,7 @@ class Sample:
     labels: Labels = ()
 
 
-def render(series: Series | None, samples: Iterable[Sample]) -> bytes:
+def render(series: Series | None, samples: Iterable[MetricSample]) -> bytes:
     """Return every metric as Prometheus' text: the sums, and the values that were read with them.
 
     Without sums only those values are shown.
@@ -35,10 +35,10 @@ def render(series: Series | None, samples: Iterable[Sample]) -> bytes:
 class _Shown(Collector):
     """Yields every metric in the order of their definitions; one without values still shows what it is."""
 
-    def __init__(self, series: Series | None, samples: Iterable[Sample]) -> None:
+    def __init__(self, series: Series | None, samples: Iterable[MetricSample]) -> None:
         self._is_partial = series is None
         self._series = series = series or Series({}, {})
-        self._samples: dict[Metric, list[Sample]] = {}
+        self._samples: dict[Metric, list[MetricSample]] = {}
         for sample in samples:
             self._samples.setdefault(sample.metric, []).append(sample)
         self._versions = {labels[0] for labels in series.counters.get(JOBS_SUBMITTED, ())}
@@ -49,12 +49,12 @@ class _Shown(Collector):
         for metric in ALL.values():
             if self._is_partial and metric not in self._samples:
                 continue
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 yield self._histograms(metric)
                 continue
             values = self._zeros(metric) | dict(self._series.counters.get(metric, {}))
             values |= {sample.labels: sample.value for sample in self._samples.get(metric, ())}
-            made = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            made = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
             family = made(metric.family, metric.help, labels=metric.labels)
             for labels, value in sorted(values.items()):
                 family.add_metric(labels, value)
@@ -62,7 +62,7 @@ class _Shown(Collector):
 
     def _zeros(self, metric: Metric) -> dict[Labels, float]:
         """Return the series of a counter that are there from the start, each at 0."""
-        if metric.source is Source.READ:
+        if metric.source is MetricSource.READ:
             return {}
         if not metric.labels:
             return {(): 0.0}

@@ -26,7 +26,7 @@ OUT_OF_SERVICE = "out_of_service"
 MOST_REASON_CHARS = 400
 
 
-class Question(StrEnum):
+class HealthQuestion(StrEnum):
     """What a health check asks."""
 
     STARTUP = "startup"
@@ -78,7 +78,7 @@ def read_liveness(folder: Path) -> list[Liveness]:
     return found
 
 
-def judge(question: Question, found: Sequence[Liveness], now_s: float) -> str | None:
+def judge(question: HealthQuestion, found: Sequence[Liveness], now_s: float) -> str | None:
     """Return what is wrong, or None. ``now_s`` is the monotonic clock.
 
     A part that waits for its core, or loads, has not started and is not ready, and lives. A core that is out of service
@@ -92,8 +92,8 @@ def judge(question: Question, found: Sequence[Liveness], now_s: float) -> str | 
         if not 0 <= age_s <= FRESH_S:
             return f"{each.part} has given no sign of life for a minute"
         has_started = each.state in SERVING or each.state == OUT_OF_SERVICE
-        if (question is Question.STARTUP and not has_started) or (
-            question is Question.READY and each.state not in SERVING
+        if (question is HealthQuestion.STARTUP and not has_started) or (
+            question is HealthQuestion.READY and each.state not in SERVING
         ):
             return f"{each.part} is {each.state}" + (f": {each.reason}" if each.reason else "")
     return None

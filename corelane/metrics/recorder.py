@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from corelane.metrics.definitions import Kind, Metric
+from corelane.metrics.definitions import Metric, MetricKind
 
 #: Parts of a field's name: the metric, its labels, and the bucket of a histogram, which begins with BUCKET.
 SEPARATOR, BUCKET = "|", "#"
@@ -100,7 +100,7 @@ class Recorder:
         for _ in range(len(self._added)):
             metric, amount, labels = self._added.popleft()
             fields = series.get((metric, labels)) or self._name(metric, labels)
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 sums[fields[-1]] = sums.get(fields[-1], 0.0) + amount
                 field, amount = fields[bisect_left(metric.buckets, amount)], 1
             else:
@@ -120,7 +120,7 @@ class Recorder:
 def fields_of(metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
     """Return the fields of the store's hash for these labels: of a histogram its buckets in order, then its sum."""
     name = SEPARATOR.join((metric.name, *(str(label).replace(SEPARATOR, "_") for label in labels)))
-    if metric.kind is not Kind.HISTOGRAM:
+    if metric.kind is not MetricKind.HISTOGRAM:
         return (name,)
     parts = (*map(bucket_name, metric.buckets), ABOVE, SUM)
     return [f"{name}{SEPARATOR}{part}" for part in parts]

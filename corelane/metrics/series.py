@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from corelane.metrics.definitions import ALL, Kind, Metric
+from corelane.metrics.definitions import ALL, Metric, MetricKind
 from corelane.metrics.recorder import ABOVE, BUCKET, SEPARATOR, SUM
 
 #: The sum of a histogram whose values were counted in milliseconds.
@@ -90,7 +90,7 @@ def parse(sums: Mapping[str, float]) -> Series:
         metric = ALL.get(name)
         if metric is None:
             continue
-        if metric.kind is not Kind.HISTOGRAM:
+        if metric.kind is not MetricKind.HISTOGRAM:
             if len(labels) == len(metric.labels):
                 counters.setdefault(metric, {})[tuple(labels)] = amount
         elif len(labels) == len(metric.labels) + 1:

@@ -1,24 +1,118 @@
-"""The groups of settings that stand in modules of their own, and those of plugins, in one class."""
+"""The settings of cores, Redis, scaling and kept answers, and the groups of others and of plugins, in one class."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from corelane.plugin import installed
-from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
-from corelane.settings.cache import CacheFields
-from corelane.settings.cores import CoreFields
-from corelane.settings.redis import RedisFields
-from corelane.settings.scaling import ScalingFields
+from corelane.settings.prices import PriceFields
+
+#: The name of a service: one character of the alphabet of ids.
+CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
 
 #: What plugins add.
 PLUGIN_FIELDS = tuple(fields for plugin in installed() if (fields := plugin.settings()) is not None)
 
 
 class GroupedFields(
-    CoreFields,
-    RedisFields,
-    ScalingFields,
+    PriceFields,
     ArtifactFields,
-    CacheFields,
-    ApiFields,
     *PLUGIN_FIELDS,  # type: ignore[misc]
 ):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""
+
+    # Processes of the API
+    api_processes: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Processes that `corelane api` runs on its address; one for every four CPUs if unset, from 1 to 4.",
+    )
+
+    # How wide a core is on a host without accelerators, and where processes note that they live
+    cpus_per_core: int = Field(
+        1,
+        ge=1,
+        description="CPUs that make one core where the target is `cpu`: its model runs in as many threads. Wider cores "
+        "answer one question sooner, narrow ones more questions; CPUs that fill no core are not used.",
+    )
+    cpu_kind: Literal["auto", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] = Field(
+        "auto",
+        description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
+        "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
+    )
+    compile_per_cpu: bool = Field(
+        False,
+        description="Whether `serve` compiles the default model for this host's kind of CPU too, where its artifact "
+        "was chosen on another kind; the new artifact lies beside that one.",
+    )
+    health_dir: Path | None = Field(
+        None,
+        description="Folder where workers, keepers and webhook senders note every second that they live, for "
+        "`corelane health` and the probes of containers; none if unset.",
+    )
+
+    # Which service a Redis belongs to, and what is accepted as stored
+    cell: str = Field(
+        "0",
+        pattern=f"^{CELL_NAME}$",
+        description="The service that this process belongs to, of several behind a gateway: one character, in every id "
+        "made.",
+    )
+    replicas_ack: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="A job is accepted, and an end told, once this many replicas of Redis hold it; 0 does not ask.",
+    )
+    replicas_ack_ms: int = Field(
+        1000, ge=10, le=30_000, description="Longest wait for them, in milliseconds; then the answer is 503."
+    )
+
+    # How many cores there may be, and how many the work asks for
+    min_cores: int | None = Field(
+        None,
+        ge=0,
+        description="Least cores: what `serve` keeps of its host, and `corelane_desired_cores` never falls below; one "
+        "if unset. With 0 the service is ready without any core, and the first question starts one.",
+    )
+    max_cores: int | None = Field(
+        None,
+        ge=1,
+        description="Most cores `serve` starts on its host by load; all of `cores` if only `min_cores` is set. If "
+        "neither is set, it starts all of them and stops none.",
+    )
+    scale_backlog_s: float = Field(
+        30,
+        gt=0,
+        description="Time in which the cores should be able to do all open work, in seconds; more are wanted while "
+        "they would need longer.",
+    )
+    scale_in_s: float = Field(
+        300,
+        ge=0,
+        description="Time for which fewer cores must suffice before any is stopped, in seconds; longer than a model "
+        "takes to load.",
+    )
+
+    # Whether equal questions share an answer, and for how long answers are kept for that
+    reuse: bool = Field(
+        True, description="Whether a question takes the answer of an equal one of its owner that is at work, or kept."
+    )
+    cache_bytes: int = Field(
+        0,
+        ge=0,
+        description="Memory of Redis in which answers are kept for equal questions that come later, in bytes; none "
+        "are if 0, or without `reuse`.",
+    )
+    cache_ttl_s: int = Field(3600, ge=1, description="Time for which an answer is kept there, in seconds.")
+    context_text_bytes: int = Field(
+        32 * 1024 * 1024, ge=0, description="Bytes of stored contexts' texts a core keeps for later questions on them."
+    )
+
+    @property
+    def cache(self) -> tuple[int, int] | None:
+        """Bytes and seconds of the cache; None where it is off."""
+        return (self.cache_bytes, self.cache_ttl_s) if self.cache_bytes else None

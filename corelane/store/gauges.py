@@ -16,7 +16,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample
+from corelane.metrics.exposition import MetricSample
 from corelane.metrics.series import Series, parse
 from corelane.plugin import installed
 from corelane.store import keys
@@ -110,26 +110,26 @@ def _ages(oldest: Iterable[Sequence[Any]]) -> dict[tuple[str, str], float]:
     return {(version.decode(), PRIORITIES[int(rank)]): int(age_ms) / 1000 for version, rank, age_ms, _ in oldest}
 
 
-async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
+async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     """Read the sums of all processes, and every gauge."""
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
     stopped = await read_stopped(link)
     listed = [core for core in cores if "state" in core or core["core"] not in stopped]
     samples = [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
     outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
-    samples += [Sample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
+    samples += [MetricSample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
     samples += [
-        Sample(m.DELIVERIES_PENDING, pending),
-        Sample(m.DELIVERIES_DEAD, dead),
-        Sample(m.CIRCUITS_OPEN, circuits),
+        MetricSample(m.DELIVERIES_PENDING, pending),
+        MetricSample(m.DELIVERIES_DEAD, dead),
+        MetricSample(m.CIRCUITS_OPEN, circuits),
     ]
-    samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
-    samples += [Sample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
+    samples.append(MetricSample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
+    samples += [MetricSample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
-    samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
+    samples += [MetricSample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     for plugin in installed():
         samples += await plugin.gauges(link)
-    samples += [*await _read_processes(link), *await _read_redis(link), Sample(m.STORE_UP, 1)]
+    samples += [*await _read_processes(link), *await _read_redis(link), MetricSample(m.STORE_UP, 1)]
     return series, samples
 
 
@@ -140,17 +140,17 @@ def count_open_items(work: Work, series: Series) -> int:
     return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
 
 
-def _work_samples(work: Work, series: Series) -> Iterator[Sample]:
+def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:
     for version, tokens in work.waiting.items():
-        yield Sample(m.WAITING_TOKENS, tokens, (version,))
-        yield Sample(m.PAUSED_TOKENS, work.paused[version], (version,))
+        yield MetricSample(m.WAITING_TOKENS, tokens, (version,))
+        yield MetricSample(m.PAUSED_TOKENS, work.paused[version], (version,))
     for version, seconds in work.backlog_s.items():
-        yield Sample(m.BACKLOG_S, seconds, (version,))
+        yield MetricSample(m.BACKLOG_S, seconds, (version,))
     for lane, seconds in work.oldest_s.items():
-        yield Sample(m.OLDEST_WAIT_S, seconds, lane)
+        yield MetricSample(m.OLDEST_WAIT_S, seconds, lane)
     for priority, count in work.open_jobs.items():
-        yield Sample(m.OPEN_JOBS, count, (priority,))
-    yield Sample(m.OPEN_ITEMS, count_open_items(work, series))
+        yield MetricSample(m.OPEN_JOBS, count, (priority,))
+    yield MetricSample(m.OPEN_ITEMS, count_open_items(work, series))
 
 
 async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
@@ -162,35 +162,35 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
     return [(kind.value, max(0.0, lasting.get(kind, 0.0))) for kind in PauseKind]
 
 
-def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
+def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]:
     """Yield the samples of a core's heartbeat; for a lost core only that it is lost, and the work it still holds."""
     core, is_up = beat["core"], "state" in beat
-    yield Sample(m.CORE_UP, float(is_up), (core,))
+    yield MetricSample(m.CORE_UP, float(is_up), (core,))
     held = work.claimed.get(core, 0)
     if is_up or held:
-        yield Sample(m.CLAIMED_TOKENS, held, (core,))
+        yield MetricSample(m.CLAIMED_TOKENS, held, (core,))
     if not is_up:
         return
-    yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
-    yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
-    yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
+    yield MetricSample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
+    yield MetricSample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
+    yield MetricSample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     failed = [model for model in orjson.loads(beat.get("models", "[]")) if model["state"] == "failed"]
-    yield Sample(m.CORE_FAILED_MODELS, len(failed), (core,))
+    yield MetricSample(m.CORE_FAILED_MODELS, len(failed), (core,))
     if "core_s" in beat:
-        yield Sample(m.CORE_S, float(beat["core_s"]), (core,))
-    yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
+        yield MetricSample(m.CORE_S, float(beat["core_s"]), (core,))
+    yield MetricSample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
         if name in beat:
-            yield Sample(metric, float(beat[name]), (core,))
+            yield MetricSample(metric, float(beat[name]), (core,))
     for kind, size in _memory(beat.get("memory", "")).items():
-        yield Sample(m.CORE_MEMORY, size, (core, kind))
+        yield MetricSample(m.CORE_MEMORY, size, (core, kind))
     device = _object(beat.get("device", ""))
     if isinstance(device.get("memory_bytes"), int | float):
-        yield Sample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
+        yield MetricSample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
     if isinstance(device.get("utilization"), int | float):
-        yield Sample(m.CORE_DEVICE, device["utilization"], (core,))
+        yield MetricSample(m.CORE_DEVICE, device["utilization"], (core,))
     for kind, count in _numbers(device.get("errors")).items():
-        yield Sample(m.CORE_DEVICE_ERRORS, count, (core, kind))
+        yield MetricSample(m.CORE_DEVICE_ERRORS, count, (core, kind))
 
 
 def _memory(text: str) -> dict[str, float]:
@@ -213,7 +213,7 @@ def _numbers(found: object) -> dict[str, float]:
     return {str(name): value for name, value in found.items() if isinstance(value, int | float)}
 
 
-async def _read_processes(link: CommonLink) -> list[Sample]:
+async def _read_processes(link: CommonLink) -> list[MetricSample]:
     """Read the gauges of the processes that live, and how long ago each loop went round."""
     now = await link.now_ms()
     living, rounds = await link.many(
@@ -223,15 +223,15 @@ async def _read_processes(link: CommonLink) -> list[Sample]:
         [("HMGET", keys.process(process.decode()), "event_streams", "open_files") for process in living]
     )
     streams, files = zip(*read, strict=True) if read else ((), ())
-    ages = [Sample(m.LOOP_AGE_S, max(0, now - int(at)) / 1000, (loop.decode(),)) for loop, at in pairs(rounds)]
+    ages = [MetricSample(m.LOOP_AGE_S, max(0, now - int(at)) / 1000, (loop.decode(),)) for loop, at in pairs(rounds)]
     return [
-        Sample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)),
-        Sample(m.OPEN_FILES, max((float(share or 0) for share in files), default=0.0)),
+        MetricSample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)),
+        MetricSample(m.OPEN_FILES, max((float(share or 0) for share in files), default=0.0)),
         *ages,
     ]
 
 
-async def _read_redis(link: CommonLink) -> list[Sample]:
+async def _read_redis(link: CommonLink) -> list[MetricSample]:
     """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
     try:
         commands, replicas = await link.many([("INFO", "commandstats"), ("INFO", "replication")])
@@ -245,12 +245,12 @@ async def _read_redis(link: CommonLink) -> list[Sample]:
     )
     replication = parse_replication(_info(replicas))
     return [
-        Sample(m.REDIS_REPLICAS, replication.replicas),
-        Sample(m.REDIS_LAG, replication.lag_bytes),
-        Sample(m.REDIS_MEMORY, state.used_bytes),
-        Sample(m.REDIS_MEMORY_LIMIT, state.limit_bytes),
-        Sample(m.REDIS_WRITES, float(state.can_write)),
-        Sample(m.REDIS_SCRIPT_S, usec / 1e6),
+        MetricSample(m.REDIS_REPLICAS, replication.replicas),
+        MetricSample(m.REDIS_LAG, replication.lag_bytes),
+        MetricSample(m.REDIS_MEMORY, state.used_bytes),
+        MetricSample(m.REDIS_MEMORY_LIMIT, state.limit_bytes),
+        MetricSample(m.REDIS_WRITES, float(state.can_write)),
+        MetricSample(m.REDIS_SCRIPT_S, usec / 1e6),
     ]
 
 

@@ -22,7 +22,7 @@ from ssrfguard import Resolver, SSRFGuardError, Target
 from corelane.errors import WebhookRefused
 from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route, find_route
-from corelane.webhooks.protocol import Reply
+from corelane.webhooks.protocol import WebhookReply
 
 #: What is kept of an answer's body, in bytes.
 SNIPPET_BYTES = 1024
@@ -76,7 +76,7 @@ async def post_event(
     *,
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
-) -> Reply:
+) -> WebhookReply:
     """Make the attempt. A failure of the receiver, its name or its network is in the reply, never raised."""
     began, timeout_s = time.monotonic(), settings.webhook_timeout_s
     status, duration_ms, body = 0, 0, b""
@@ -113,7 +113,7 @@ async def post_event(
         error = text_of(failure)
     if status:  # it stands, whatever became of the body
         error = "redirects are not followed" if 300 <= status < 400 else None
-    return Reply(
+    return WebhookReply(
         status,
         duration_ms or spent_ms(),
         body[:SNIPPET_BYTES].decode(errors="replace").encode()[:SNIPPET_BYTES].decode(errors="ignore"),

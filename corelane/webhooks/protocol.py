@@ -40,7 +40,7 @@ Outcome = Literal["delivered", "gone", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WebhookReply:
     """The end of an attempt. ``status`` is 0 without an answer, and ``error`` says why; ``snippet`` begins the body."""
 
     status: int
@@ -51,7 +51,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeliveryVerdict:
     """The consequence of an attempt. Pauses are in seconds; None means that the delivery is not tried again."""
 
     outcome: Outcome
@@ -108,19 +108,19 @@ def sign_payload(secrets: Sequence[str], delivery: str, at: datetime, payload: b
     }
 
 
-def judge(reply: Reply, tries: int, pauses_s: Sequence[float], roll: float, now: datetime) -> Verdict:
+def judge(reply: WebhookReply, tries: int, pauses_s: Sequence[float], roll: float, now: datetime) -> DeliveryVerdict:
     """Judge the attempt number ``tries``, counted from 1; ``roll`` is random, from 0 to 1."""
     is_well = 0 < reply.status < 500 and reply.status not in (TIMED_OUT, TOO_MANY)
     if 200 <= reply.status < 300:
-        return Verdict("delivered", True, None, 0)
+        return DeliveryVerdict("delivered", True, None, 0)
     if reply.status == GONE:
-        return Verdict("gone", True, None, 0)
+        return DeliveryVerdict("gone", True, None, 0)
     asked_s = retry_after_s(reply.retry_after, now)
     host_pause_s = min(asked_s, LONGEST_HOST_PAUSE_S) if reply.status in BUSY else 0.0
     if tries > len(pauses_s):
-        return Verdict("failed", is_well, None, host_pause_s)
+        return DeliveryVerdict("failed", is_well, None, host_pause_s)
     pause_s = max(pauses_s[tries - 1], min(asked_s, LONGEST_RETRY_AFTER_S)) * (1 + JITTER * roll)
-    return Verdict("failed", is_well, pause_s, host_pause_s)
+    return DeliveryVerdict("failed", is_well, pause_s, host_pause_s)
 
 
 def window_s(pauses_s: Sequence[float]) -> float:

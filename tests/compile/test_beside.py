@@ -7,9 +7,9 @@ import pytest
 
 from compile.model.beside import Child, run_beside
 from compile.model.loading import load_model, quiet_transformers
+from compile.model.logit_cache import LogitCache
 from compile.model.probes import make_probe
 from compile.model.reference import runner_of, wrap
-from compile.model.remembered import Remembered
 from compile.model.source import find_source
 from compile.model.timing import one_thread
 from corelane.engine.backends.protocol import Batch, Logits
@@ -59,7 +59,7 @@ def test_rows_are_computed_once_and_as_they_would_be(
     tiny_model: Path, begins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compile.model.beside.places", lambda: 2)
-    monkeypatch.setattr("compile.model.remembered.places", lambda: 2)
+    monkeypatch.setattr("compile.model.logit_cache.places", lambda: 2)
     with quiet_transformers(), one_thread():
         model = load_model(find_source(str(tiny_model), tiny_model))
         plain = runner_of(wrap(model))
@@ -70,7 +70,7 @@ def test_rows_are_computed_once_and_as_they_would_be(
             return plain(batch)
 
         expected = [make_probe(model, bucket, plain) for bucket in (SHORT, LONG)]
-        remembered = Remembered(count)
+        remembered = LogitCache(count)
         if begins:
             remembered.begin(batch for probe in expected for batch in probe.batches)
         found = [make_probe(model, bucket, remembered) for bucket in (SHORT, LONG)]

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from compile.build import MOST_LOST, build
-from compile.model.evaluation import EvalSet, overlap, prepare, score
+from compile.model.evaluation import EvalSet, measure_loss, overlap
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
@@ -38,7 +38,7 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
-    loss = score(prepare(model, LADDER, run, None), run)
+    loss = measure_loss(model, LADDER, run, run, None)
     assert loss.points == 0
     assert loss.questions > 0
     assert loss.label == "samples"
@@ -62,14 +62,14 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
         texts.append(given)
         return 0.0
 
-    score(prepare(model, LADDER, run, EvalSet("x", queries, [["-"], ["-"]], remember)), run)
+    measure_loss(model, LADDER, run, run, EvalSet("x", queries, [["-"], ["-"]], remember))
     assert texts
     assert all(text in TEXT for text in texts)
     known = EvalSet("known", queries, [[texts[0]], [texts[1]]], plain.text_f1)
-    evaluation = prepare(model, LADDER, run, known)
-    assert score(evaluation, run).points == 0
-    assert score(evaluation, turned).points > 0
-    assert score(evaluation, turned)[1:] == (2, "known")
+    assert measure_loss(model, LADDER, run, run, known).points == 0
+    loss = measure_loss(model, LADDER, run, turned, known)
+    assert loss.points > 0
+    assert loss[1:] == (2, "known")
 
 
 def test_int8_is_judged_by_f1_if_questions_are_given_and_else_by_every_sample() -> None:

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile.neuron.options import NeuronOptions, Recipe, auto_pipeline_cores, make_recipes
+from compile.neuron.options import NeuronOptions, NeuronRecipe, auto_pipeline_cores, make_recipes
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import CompileFailed
 
 BERT_BASE, BERT_LARGE, MINILM = 108_893_186, 334_094_338, 22_565_378
 
 
-def recipes(target: str, dtype: str = "auto", parameters: int = BERT_BASE, **options: Any) -> tuple[Recipe, ...]:
+def recipes(target: str, dtype: str = "auto", parameters: int = BERT_BASE, **options: Any) -> tuple[NeuronRecipe, ...]:
     return make_recipes(CHIPS[target], dtype, NeuronOptions(**options), parameters)
 
 

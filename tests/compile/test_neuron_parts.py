@@ -12,10 +12,11 @@ import pytest
 
 from compile.neuron import tracer
 from compile.neuron.buckets import padded
-from compile.neuron.cache import KEEP_S, Cache, cache_key
+from compile.neuron.cache import KEEP_S, Cache
 from compile.neuron.children import TRACER
 from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import TracerEnd, explain
+from corelane.artifacts.cache import key_of
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -100,8 +101,7 @@ def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
         ("neuronx-cc is not installed. Please", "failed", "its compiler neuronx-cc is not"),
         ("PJRT_Client_Create: error condition !(num_devices > 0)", "failed", "no inf2 device: add --cpu-backend"),
         ("The PyTorch Neuron Runtime could not be initialized.", "failed", "no device, or its cores are taken"),
-        ("No module named 'torch_neuronx'", "missing", "needs torch-neuronx .* pip install --extra-index-url"),
-        ("WRONG PACKAGE. Please install", "stub", "the stub from PyPI, not the package: pip uninstall torch-neuronx"),
+        ("WRONG PACKAGE. Please install", "import", "PyPI's stub of that name.* pip uninstall torch-neuronx"),
     ],
 )
 def test_missing_setup_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
@@ -154,9 +154,9 @@ def test_cache_that_cannot_be_written_is_no_failure(compiled: Path, tmp_path: Pa
 
 def test_key_depends_on_every_fact_and_not_on_their_order() -> None:
     facts = {"source": "a", "bucket": "4x32", "versions": {"torch": "2.9", "python": "3.12"}}
-    assert cache_key(facts) == cache_key(json.loads(json.dumps(dict(reversed(facts.items())))))
+    assert key_of(facts) == key_of(json.loads(json.dumps(dict(reversed(facts.items())))))
     changed = [{**facts, "bucket": "4x64"}, {**facts, "versions": {"torch": "2.8", "python": "3.12"}}]
-    assert len({cache_key(each) for each in (facts, *changed)}) == 3
+    assert len({key_of(each) for each in (facts, *changed)}) == 3
 
 
 def test_example_always_has_padding() -> None:

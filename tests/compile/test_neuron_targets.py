@@ -20,16 +20,15 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import make_probe
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.neuron import session as sessions
 from compile.neuron.buckets import BucketJob
 from compile.neuron.children import Children
-from compile.neuron.on_device import verify_buckets, verify_on_device
+from compile.neuron.on_device import open_session, verify_buckets, verify_on_device
 from compile.neuron.options import NeuronOptions, make_recipes
-from compile.neuron.session import open_session
 from compile.plan import BuildPlan
 from compile.verify import Disagreement
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact
 from corelane.cli.app import make_cli
+from corelane.engine.backends.neuron import remote
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -165,7 +164,6 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
         with pytest.raises(RunFailed, match="failed"):
             session.run(fewer)
         assert session.run(batch).start.shape == (4, 32)
-        assert session.last_seconds > 0
 
         def run_doubled(part: Batch) -> Any:
             logits = runner_of(doubled)(part)
@@ -191,16 +189,17 @@ class Once(nn.Module):
 
 
 def test_file_that_hangs_in_its_second_pass_is_caught(
-    model: SourceModel, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: SourceModel, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remote, "GRACE_S", 0.0)
+    children = Children(sys.executable, stand_in_environment(machine, NEURON_RT_EXEC_TIMEOUT="1"))
     with torch_warnings_ignored():
         torch.jit.script(Once()).save(tmp_path / "once.pt")
     batch = make_probe(model, LADDER[0], runner_of(wrap(model))).batches[0]
     with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
         session.load(tmp_path / "once.pt")
         session.run(batch)
-        monkeypatch.setattr(sessions, "PASS_TIMEOUT_S", 0.3)
-        with pytest.raises(CompileFailed, match=r"a pass of 4x32 takes more than 0.3 s: it hangs"):
+        with pytest.raises(CompileFailed, match=r"a pass of 4x32: the device process gave no answer in 2 s"):
             session.run(batch)
 
 
@@ -273,9 +272,9 @@ def test_stub_from_pypi_and_missing_package_are_told_apart(tmp_path: Path) -> No
     text = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
     (tmp_path / "torch_neuron.py").write_text(f"raise ImportError({text!r})")
     children = Children(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)})
-    with pytest.raises(SetupError, match="the stub from PyPI"):
+    with pytest.raises(SetupError, match="PyPI's stub of that name"):
         children.probe(CHIPS["inf1"])
-    with pytest.raises(SetupError, match=r"compiling for inf2 needs torch-neuronx"):
+    with pytest.raises(SetupError, match=r"inf2 need torch-neuronx, which is not installed: .*constraints/neuron.txt"):
         children.probe(CHIPS["inf2"])
     with pytest.raises(SetupError, match="cannot be run"):
         Children(str(tmp_path / "python"), {}).probe(CHIPS["inf2"])

@@ -13,7 +13,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority, Webhook
 from corelane.errors import StoreUnavailable
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample, render
+from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.recorder import MOST_SERIES, Recorder
 from corelane.metrics.series import Histogram, Series, parse
 from corelane.settings import Settings
@@ -131,17 +131,17 @@ def test_histogram_whose_sums_started_from_0_counts_from_there() -> None:
 
 def test_every_metric_that_the_functions_count_is_defined() -> None:
     named = {word.split("|")[0] for word in read_code().split("'") if word.startswith("corelane_")}
-    counted = {metric.name for metric in m.ALL.values() if metric.source is m.Source.COUNTED}
+    counted = {metric.name for metric in m.ALL.values() if metric.source is m.MetricSource.COUNTED}
     assert named == counted - {m.DELIVERIES.name}  # counted in a hash of its own since long
 
 
 def test_every_metric_says_what_it_is_even_without_values() -> None:
-    text = render(parse({}), [Sample(m.BACKLOG_S, math.inf, (VERSION,))]).decode()
+    text = render(parse({}), [MetricSample(m.BACKLOG_S, math.inf, (VERSION,))]).decode()
     assert 'corelane_backlog_seconds{version="tiny@1"} +Inf' in text
     for metric in m.ALL.values():
         assert f"# HELP {metric.name} " in text
         assert metric.name.startswith("corelane_")
-        assert (metric.kind is m.Kind.COUNTER) == metric.name.endswith("_total")
+        assert (metric.kind is m.MetricKind.COUNTER) == metric.name.endswith("_total")
 
 
 # The backlog.

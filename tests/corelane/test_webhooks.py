@@ -17,8 +17,8 @@ from corelane.store.jobs.records import JobRecord
 from corelane.webhooks.protocol import (
     JITTER,
     LONGEST_RETRY_AFTER_S,
-    Reply,
-    Verdict,
+    DeliveryVerdict,
+    WebhookReply,
     event_payload,
     job_data,
     judge,
@@ -37,8 +37,8 @@ def a_job() -> Job:
     return JobRecord("job_x", JobStatus.SUCCEEDED, "m@1", 1, 1000, 1001, 1002, succeeded=1).describe()
 
 
-def verdict(status: int, tries: int = 1, retry_after: str | None = None, roll: float = 0) -> Verdict:
-    return judge(Reply(status, 5, retry_after=retry_after), tries, RETRY_PAUSES_S, roll, NOW)
+def verdict(status: int, tries: int = 1, retry_after: str | None = None, roll: float = 0) -> DeliveryVerdict:
+    return judge(WebhookReply(status, 5, retry_after=retry_after), tries, RETRY_PAUSES_S, roll, NOW)
 
 
 def test_signature_verifies_with_the_stock_library() -> None:
@@ -78,8 +78,8 @@ def test_results_that_are_not_small_are_told_by_their_address_alone() -> None:
 
 
 def test_success_and_gone_end_a_delivery_and_all_else_is_tried_again() -> None:
-    assert verdict(204) == Verdict("delivered", True, None, 0)
-    assert verdict(410) == Verdict("gone", True, None, 0)
+    assert verdict(204) == DeliveryVerdict("delivered", True, None, 0)
+    assert verdict(410) == DeliveryVerdict("gone", True, None, 0)
     for status in (0, 302, 400, 404, 500):
         assert verdict(status).outcome == "failed"
         assert verdict(status).pause_s == 5

@@ -234,7 +234,7 @@ def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) ->
 
     def windows() -> float:
         lines = fleet.api.get("/metrics").text.splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith("corelane_core_windows_total"))
+        return sum(float(line.split()[1]) for line in lines if line.startswith("corelane_batch_windows_total"))
 
     fleet.wait_counted()
     before, last = windows(), newest().get("id")

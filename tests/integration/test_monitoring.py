@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import redis
 
-from corelane.metrics.definitions import ALL, Kind
+from corelane.metrics.definitions import ALL, MetricKind
 from tests.integration.conftest import Fleet
 from tests.integration.test_event_streams import Api
 from tests.monitoring.prometheus import Prometheus, prometheus, rules
@@ -138,7 +138,7 @@ def test_no_alert_fires_but_that_items_fail_and_every_mark_is_a_query(watched: P
 
 def test_every_metric_that_boards_and_rules_name_is_there_and_moves(watched: Prometheus) -> None:
     def moves(name: str) -> bool:
-        series = f"{name}_count" if ALL[name].kind is Kind.HISTOGRAM else name
+        series = f"{name}_count" if ALL[name].kind is MetricKind.HISTOGRAM else name
         return bool(watched.values(f"max_over_time({series}[10m]) > 0"))
 
     assert {name for name in named_metrics() if not moves(name)} <= STILL.keys()

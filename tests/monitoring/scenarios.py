@@ -19,7 +19,7 @@ HEALTHY = {
     'corelane_core_out_of_service{core="a/0"}': "0x80",
     'corelane_core_waiting{core="a/0"}': "0x80",
     'corelane_core_restarts_total{core="a/0"}': "0x80",
-    'corelane_core_batches_total{core="a/0"}': "0+60x80",
+    'corelane_core_items_total{core="a/0"}': "0+60x80",
     'corelane_core_device_errors_total{core="a/0",kind="hardware"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="mem_ecc_corrected"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="numerical"}': "0+10x80",
@@ -174,13 +174,13 @@ SCENARIOS = [
     ),
     Scenario(
         "a core's process is killed again and again",
-        {'corelane_core_batches_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40"},
+        {'corelane_core_items_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40"},
         fires("CoreCrashLoop"),
     ),
     Scenario(
         "an autoscaler stops and starts a core every few minutes",
         {
-            'corelane_core_batches_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40",
+            'corelane_core_items_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40",
             'corelane_marks_total{kind="scale"}': "0x50 1+1x7 8x40",
         },
     ),
@@ -190,7 +190,7 @@ SCENARIOS = [
         fires("CoreHeld"),
     ),
     Scenario("a core is held for a minute", {'corelane_core_waiting{core="a/0"}': "0x50 1 0x40"}),
-    Scenario("a core's process was replaced once", {'corelane_core_batches_total{core="a/0"}': "0+60x50 0+60x40"}),
+    Scenario("a core's process was replaced once", {'corelane_core_items_total{core="a/0"}': "0+60x50 0+60x40"}),
     Scenario(
         "a core is out of service",
         {'corelane_core_out_of_service{core="a/0"}': "0x50 1x50"},

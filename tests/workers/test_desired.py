@@ -2,7 +2,7 @@
 
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, PlacementScope, chosen, displace, place, reload
 from corelane.store.plans import Plan
-from workers.models.desired import Step, VersionStatus, Wish, decide, is_settled
+from workers.models.desired import DesiredModel, Step, VersionStatus, decide, is_settled
 from workers.models.life import ModelEvent, ModelState
 
 READY, FAILED, LAZY, DRAINING = (
@@ -13,14 +13,14 @@ EVERYWHERE = Placement(scope=PlacementScope.ALL, since_ms=5)
 NOWHERE = displace(UNPLACED, ALL_CORES, 9)
 
 
-def steps(event: ModelEvent, *wished: Wish | str) -> list[Step]:
+def steps(event: ModelEvent, *wished: DesiredModel | str) -> list[Step]:
     """Return the same step for versions; one that is not wanted goes by its name."""
-    return [(event, each if isinstance(each, Wish) else Wish(each)) for each in wished]
+    return [(event, each if isinstance(each, DesiredModel) else DesiredModel(each)) for each in wished]
 
 
 def test_what_the_settings_name_is_loaded_first_then_what_is_placed_here() -> None:
     plan = Plan({"a@2": EVERYWHERE, "a@3": place(UNPLACED, OTHER, 1)}, [ME, OTHER])
-    assert decide(plan, ME, ["b@1"], {}) == steps(ModelEvent.ASK, Wish("b@1"), Wish("a@2", 5))
+    assert decide(plan, ME, ["b@1"], {}) == steps(ModelEvent.ASK, DesiredModel("b@1"), DesiredModel("a@2", 5))
 
 
 def test_what_is_held_as_wanted_is_left_alone() -> None:
@@ -31,7 +31,7 @@ def test_failed_load_is_tried_again_only_when_asked_for_again() -> None:
     failed = VersionStatus(ModelState.FAILED, 5)
     assert decide(Plan({"a@2": EVERYWHERE}), ME, [], {"a@2": failed}) == []
     again = Plan({"a@2": EVERYWHERE.model_copy(update={"since_ms": 6})})
-    assert decide(again, ME, [], {"a@2": failed}) == steps(ModelEvent.ASK, Wish("a@2", 6))
+    assert decide(again, ME, [], {"a@2": failed}) == steps(ModelEvent.ASK, DesiredModel("a@2", 6))
 
 
 def test_unloaded_version_drains_until_its_last_job_is_final() -> None:
@@ -56,16 +56,18 @@ def test_version_that_moves_leaves_once_another_core_that_keeps_it_holds_it() ->
 
 
 def test_draining_version_that_is_wanted_again_goes_on() -> None:
-    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": DRAINING}) == steps(ModelEvent.KEEP, Wish("a@1", 5))
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": DRAINING}) == steps(
+        ModelEvent.KEEP, DesiredModel("a@1", 5)
+    )
 
 
 def test_lazy_version_is_loaded_when_work_waits_for_it() -> None:
     lazy = EVERYWHERE.model_copy(update={"lazy": True})
-    wish = Wish("a@1", 5, lazy=True)
-    assert decide(Plan({"a@1": lazy}), ME, [], {}) == steps(ModelEvent.OFFER, wish)
+    desired = DesiredModel("a@1", 5, lazy=True)
+    assert decide(Plan({"a@1": lazy}), ME, [], {}) == steps(ModelEvent.OFFER, desired)
     assert decide(Plan({"a@1": lazy}), ME, [], {"a@1": LAZY}) == []
-    assert decide(Plan({"a@1": lazy}, waiting={"a@1": 64}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, wish)
-    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, Wish("a@1", 5))
+    assert decide(Plan({"a@1": lazy}, waiting={"a@1": 64}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, desired)
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
 
 
 def test_failed_and_lazy_versions_that_are_not_wanted_are_forgotten() -> None:
@@ -81,29 +83,29 @@ def test_plan_is_looked_at_again_while_anything_depends_on_others() -> None:
 
 def test_version_is_loaded_anew_once_for_each_time_it_was_asked_for() -> None:
     placement = reload(UNPLACED, ALL_CORES, 7)
-    wish = Wish("a@1", 7, reload_ms=7)
-    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.RELOAD, wish)
-    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {}) == steps(ModelEvent.ASK, wish)
+    desired = DesiredModel("a@1", 7, reload_ms=7)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.RELOAD, desired)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {}) == steps(ModelEvent.ASK, desired)
     done = VersionStatus(ModelState.READY, 7, 7)
     assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": done}) == []
     other = reload(placement, OTHER, 8)
     assert decide(Plan({"a@1": other}), ME, ["a@1"], {"a@1": done}) == []
     assert decide(Plan({"a@1": other}), OTHER, ["a@1"], {"a@1": done}) == steps(
-        ModelEvent.RELOAD, Wish("a@1", 8, reload_ms=8)
+        ModelEvent.RELOAD, DesiredModel("a@1", 8, reload_ms=8)
     )
 
 
 def test_version_with_another_manifest_than_asked_for_is_loaded_anew_until_that_was_tried() -> None:
     plan = Plan({"a@1": place(UNPLACED, ALL_CORES, 9, manifest="new")})
     held = VersionStatus(ModelState.READY, 5, manifest="old")
-    assert decide(plan, ME, [], {"a@1": held}) == steps(ModelEvent.RELOAD, Wish("a@1", 9, manifest="new"))
+    assert decide(plan, ME, [], {"a@1": held}) == steps(ModelEvent.RELOAD, DesiredModel("a@1", 9, manifest="new"))
     assert decide(plan, ME, [], {"a@1": VersionStatus(ModelState.READY, 5, manifest="new")}) == []
     assert decide(plan, ME, [], {"a@1": VersionStatus(ModelState.READY, 9, manifest="old")}) == []
 
 
 def test_load_that_waits_for_its_turn_is_changed_and_taken_back_with_its_wish() -> None:
     waits = {"a@1": VersionStatus(ModelState.WAITING, 3)}
-    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], waits) == steps(ModelEvent.ASK, Wish("a@1", 5))
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], waits) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
     assert decide(Plan({"a@1": NOWHERE}), ME, [], waits) == steps(ModelEvent.FORGET, "a@1")
     reloads = {"a@1": VersionStatus(ModelState.RELOADING, 3)}
     assert decide(Plan({"a@1": NOWHERE}), ME, [], reloads) == steps(ModelEvent.KEEP, "a@1")
@@ -115,10 +117,10 @@ def test_core_where_a_version_failed_gives_its_place_to_another_until_asked_agai
     one = place(UNPLACED, ALL_CORES, 5, count=1)
     failed = {"a@1": VersionStatus(ModelState.FAILED, 5)}
     plan = Plan({"a@1": one}, cores, failed={"a@1": {first}})
-    assert decide(plan, second, [], {}) == steps(ModelEvent.ASK, Wish("a@1", 5))
+    assert decide(plan, second, [], {}) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
     assert decide(plan, first, [], failed) == []
     again = Plan({"a@1": one.model_copy(update={"since_ms": 6})}, cores, failed={"a@1": {first}})
-    assert decide(again, first, [], failed) == steps(ModelEvent.ASK, Wish("a@1", 6))
+    assert decide(again, first, [], failed) == steps(ModelEvent.ASK, DesiredModel("a@1", 6))
     assert decide(Plan({"a@1": NOWHERE}, cores), first, [], failed) == steps(ModelEvent.FORGET, "a@1")
 
 

@@ -9,7 +9,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.cores import keep_memory
 from corelane.engine.memory import resident_bytes
 from workers.models import runners
-from workers.models.memory import keeps_memory
+from workers.models.loader import keeps_memory
 from workers.models.runners import LOOSE_BYTES, Loader
 
 MB = 1 << 20

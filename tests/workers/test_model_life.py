@@ -5,12 +5,12 @@ import itertools
 import pytest
 
 from corelane.engine.null import NullRunner
-from workers.models.desired import Wish
+from workers.models.desired import DesiredModel
 from workers.models.life import CLAIMING, NEXT, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
 from workers.models.table import ModelTable
 
 S, E = ModelState, ModelEvent
-WISH = Wish("qa@1", 5)
+DESIRED = DesiredModel("qa@1", 5)
 
 #: Every allowed step, written down a second time: a change of the table is a change of this list.
 STEPS = {
@@ -42,12 +42,12 @@ def send(table: ModelTable, event: ModelEvent) -> bool:
     """Send an event as its thread does."""
     if event is E.TAKE_UP:
         return table.take_up(lambda _: False)[0]
-    runner = NullRunner(WISH.version) if event is E.LOAD else None
-    return table.handle(event, WISH, runner=runner)
+    runner = NullRunner(DESIRED.version) if event is E.LOAD else None
+    return table.handle(event, DESIRED, runner=runner)
 
 
 def state_of(table: ModelTable) -> ModelState:
-    status = table.statuses().get(WISH.version)
+    status = table.statuses().get(DESIRED.version)
     return S.ABSENT if status is None else status.state
 
 
@@ -79,11 +79,11 @@ def test_versions_are_claimed_for_exactly_where_a_runner_serves() -> None:
         table = ModelTable()
         for step in way:
             send(table, step)
-        assert (WISH.version in table.served()) == (state in SERVING)
-        assert (WISH.version in table.claimable()) == (state in CLAIMING)
+        assert (DESIRED.version in table.served()) == (state in SERVING)
+        assert (DESIRED.version in table.claimable()) == (state in CLAIMING)
         if state in SERVING:
-            assert WISH.version in table.runners
-        assert table.is_due(WISH) == (state in TO_LOAD)
+            assert DESIRED.version in table.runners
+        assert table.is_due(DESIRED) == (state in TO_LOAD)
         assert table.has_to_take_up() == (state in TO_TAKE_UP)
 
 
@@ -92,7 +92,7 @@ def test_load_of_a_wish_that_has_changed_is_refused(event: ModelEvent) -> None:
     table = ModelTable()
     for step in WAYS[S.RELOADING]:
         send(table, step)
-    assert not table.handle(event, Wish("qa@1", 4), runner=NullRunner("qa@1"))
+    assert not table.handle(event, DesiredModel("qa@1", 4), runner=NullRunner("qa@1"))
     assert state_of(table) == S.RELOADING
 
 
@@ -101,9 +101,9 @@ def test_busy_version_is_neither_replaced_nor_put_down() -> None:
         table = ModelTable()
         for step in WAYS[state]:
             send(table, step)
-        before = table.runners[WISH.version]
-        assert table.take_up(lambda version: version == WISH.version) == (False, [])
-        assert table.runners[WISH.version] is before
+        before = table.runners[DESIRED.version]
+        assert table.take_up(lambda version: version == DESIRED.version) == (False, [])
+        assert table.runners[DESIRED.version] is before
         changed, [retired] = table.take_up(lambda _: False)
         assert (changed, retired.runner) == (True, before)
         assert table.take_up(lambda _: False) == (False, [])

@@ -312,7 +312,7 @@ def test_core_where_a_version_does_not_load_is_replaced_by_another(world: World,
     cores = {"test/0": world, "test/1": World(settings, bell, "test/1")}
     first, second = (cores[name] for name in chosen("qa@2", cores, 2))
 
-    def wish(since_ms: int) -> None:
+    def want(since_ms: int) -> None:
         placement = place(UNPLACED, ALL_CORES, since_ms, count=1, manifest="first")
         world.link("HSET", "cl:placements", "qa@2", placement.model_dump_json())
         for core in cores.values():
@@ -329,10 +329,10 @@ def test_core_where_a_version_does_not_load_is_replaced_by_another(world: World,
 
     until(lambda: first.states() == second.states() == {"qa-minilm@1": "ready"})
     first.shelf.manifest = "damaged"
-    wish(1)
+    want(1)
     until(lambda: second.states().get("qa@2") == "ready")
     assert (first.states()["qa@2"], first.reason("qa@2")) == ("failed", "artifact_refused: not the one asked for")
     first.shelf.manifest = "first"
-    wish(2)
+    want(2)
     until(lambda: first.states().get("qa@2") == "ready" and "qa@2" not in second.states())
     cores["test/1"].close()

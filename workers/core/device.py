@@ -46,7 +46,7 @@ LAUNCH = (
 )
 
 
-class Device(Protocol):
+class CoreDevice(Protocol):
     """The device of one core."""
 
     def read(self) -> Mapping[str, Any]:
@@ -57,17 +57,17 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Stop reading the device."""
-        ...
+        return
 
 
-def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> Device:
+def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> CoreDevice:
     """Return the device of a target; ``held_bytes`` returns the memory of a GPU, ``cpus`` how many make a core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
     return GpuDevice(held_bytes) if target == "cuda" else CpuDevice(cpus)
 
 
-class CpuDevice:
+class CpuDevice(CoreDevice):
     """The CPUs that this process, with its children, uses: ``cpus`` of those it may use, or all of them."""
 
     def __init__(self, cpus: int | None = None) -> None:
@@ -88,11 +88,8 @@ class CpuDevice:
             shares |= {"host_vcpu": 1 - idle_s / all_s, "runtime_vcpu": used / all_s}
         return {name: round(min(1.0, max(0.0, share)), 4) for name, share in shares.items()}
 
-    def close(self) -> None:
-        """Do nothing."""
 
-
-class GpuDevice:
+class GpuDevice(CoreDevice):
     """A GPU."""
 
     def __init__(self, held_bytes: Callable[[], int | None]) -> None:
@@ -102,9 +99,6 @@ class GpuDevice:
         """Return the memory that this process holds there."""
         held = self._held_bytes()
         return {} if held is None else {"memory_bytes": held}
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class NeuronDevice:

@@ -192,7 +192,11 @@ class DrainLoop:
         """Start a batch, exchange while it runs if it is ``ahead`` of that, finish it."""
         batch = self._in_flight.start()
         if ahead:
-            self._exchange_ahead(overtime=overtime)
+            try:
+                self._exchange(None if overtime else self._room(), linger=True)
+            except Unavailable as error:
+                # It must not lose the results of the batch.
+                self._lose_store(error)
         self._in_flight.finish(batch)
         self.report.count(batch)
         self._useful = time.monotonic()
@@ -285,13 +289,6 @@ class DrainLoop:
         refs = [outcome.ref for outcomes in trip.request.commits.values() for outcome in outcomes]
         refs += [ref for ref, _ in trip.reply.claim.refs] if trip.reply.claim is not None else []
         return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
-
-    def _exchange_ahead(self, *, overtime: bool) -> None:
-        """Exchange while a batch runs on a device: a store error must not lose its results."""
-        try:
-            self._exchange(None if overtime else self._room(), linger=True)
-        except Unavailable as error:
-            self._lose_store(error)
 
     def _hand_over(self) -> None:
         """Commit outcomes, and put the rest back into the lanes as it was, for other cores."""

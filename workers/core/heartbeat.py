@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
 from corelane.engine.runner import Runner
-from corelane.engine.task import Work
+from corelane.engine.task import RunnerWork
 from corelane.metrics.definitions import CORE_COUNTERS
 from corelane.store.dispatch import ExchangeRequest
 from workers.core.device import tree_bytes
@@ -60,7 +60,7 @@ class Vitals(CoreObserver):
         #: Whether the last claim took all there was room for, and the same when the batch in progress began.
         self._is_full = self._was_full = False
         #: The work of all runners, those that left included: a core's counters only grow.
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, RunnerWork] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._counting = {True: SpeedSample(), False: SpeedSample()}
         self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}

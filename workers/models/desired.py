@@ -9,7 +9,7 @@ from workers.models.life import UNSETTLED, ModelEvent, ModelState
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredModel:
     """A version wanted here: since when, whether only on first use, the manifest it must have, and when it was last
     asked to be loaded again.
     """
@@ -23,7 +23,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The state of a version on a core: its model state, the times of the wish behind it, the manifest of what is loaded."""
+    """The state of a version on a core: its model state, the times at which it was desired, the manifest of what is loaded."""
 
     state: ModelState
     since_ms: int = 0
@@ -31,8 +31,8 @@ class VersionStatus:
     manifest: str = ""
 
 
-#: An event that brings a version nearer to its desired state, and the version as it is wished.
-Step = tuple[ModelEvent, Wish]
+#: An event that brings a version nearer to its desired state, and the version as it is desired.
+Step = tuple[ModelEvent, DesiredModel]
 
 
 def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> list[Step]:
@@ -41,30 +41,30 @@ def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, Version
     ``own`` are the versions that the core's settings name. A version that only this core can still answer stays, unless
     its removal was forced.
     """
-    wishes = wanted(plan, core, own, held)
-    steps = [(_approach(wish, held.get(version), plan), wish) for version, wish in wishes.items()]
+    desired_models = wanted(plan, core, own, held)
+    steps = [(_approach(desired, held.get(version), plan), desired) for version, desired in desired_models.items()]
     steps += [
-        (_part(plan, core, version, status), Wish(version))
+        (_part(plan, core, version, status), DesiredModel(version))
         for version, status in held.items()
-        if version not in wishes
+        if version not in desired_models
     ]
-    return [(event, wish) for event, wish in steps if event is not None]
+    return [(event, desired) for event, desired in steps if event is not None]
 
 
-def _approach(wish: Wish, status: VersionStatus | None, plan: Plan) -> ModelEvent | None:
+def _approach(desired: DesiredModel, status: VersionStatus | None, plan: Plan) -> ModelEvent | None:
     """Return the event that brings a wanted version nearer."""
-    has_work = plan.waiting.get(wish.version, 0) > 0
-    first = ModelEvent.OFFER if wish.lazy and not has_work else ModelEvent.ASK
+    has_work = plan.waiting.get(desired.version, 0) > 0
+    first = ModelEvent.OFFER if desired.lazy and not has_work else ModelEvent.ASK
     match status:
         case None:
             return first
-        case VersionStatus(ModelState.FAILED, since_ms) if wish.since_ms > since_ms:
+        case VersionStatus(ModelState.FAILED, since_ms) if desired.since_ms > since_ms:
             return first
         case VersionStatus(ModelState.LAZY) if first is ModelEvent.ASK:
             return ModelEvent.ASK
-        case VersionStatus(ModelState.WAITING, since_ms) if wish.since_ms > since_ms:
+        case VersionStatus(ModelState.WAITING, since_ms) if desired.since_ms > since_ms:
             return ModelEvent.ASK
-        case VersionStatus(ModelState.READY) if is_outdated(status, wish):
+        case VersionStatus(ModelState.READY) if is_outdated(status, desired):
             return ModelEvent.RELOAD
         case VersionStatus(ModelState.DRAINING):
             return ModelEvent.KEEP
@@ -87,10 +87,10 @@ def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEv
     return None
 
 
-def is_outdated(status: VersionStatus, wish: Wish) -> bool:
+def is_outdated(status: VersionStatus, desired: DesiredModel) -> bool:
     """Return whether a loaded version has to be loaded again: a reload was asked for since, or another manifest."""
-    other = bool(wish.manifest) and wish.manifest != status.manifest
-    return wish.reload_ms > status.reload_ms or (other and wish.since_ms > status.since_ms)
+    other = bool(desired.manifest) and desired.manifest != status.manifest
+    return desired.reload_ms > status.reload_ms or (other and desired.since_ms > status.since_ms)
 
 
 def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -> bool:
@@ -100,9 +100,9 @@ def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -
     return is_current and placement.scope is PlacementScope.COUNT and placement.allows(core)
 
 
-def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> dict[str, Wish]:
+def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> dict[str, DesiredModel]:
     """Return the versions wanted on a core, those of its settings first."""
-    wishes = {}
+    desired_models = {}
     for version in dict.fromkeys((*own, *sorted(plan.placements))):
         placement = plan.placements.get(version, UNPLACED)
         failed = set(plan.failed.get(version, ())) - {core}
@@ -110,8 +110,8 @@ def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, Version
             failed.add(core)
         if is_wanted(placement, version, core, plan.living, is_own=version in own, failed=failed):
             since, reload = placement.since_ms, placement.reload_ms(core)
-            wishes[version] = Wish(version, since, placement.lazy, placement.manifest, reload)
-    return wishes
+            desired_models[version] = DesiredModel(version, since, placement.lazy, placement.manifest, reload)
+    return desired_models
 
 
 def may_leave(plan: Plan, core: str, version: str) -> bool:

@@ -22,9 +22,8 @@ from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import MODEL_LOAD_S, MODEL_LOADS
 from corelane.metrics.recorder import Recorder
 from corelane.store.plans import Plans
-from workers.models.desired import Wish
+from workers.models.desired import DesiredModel
 from workers.models.life import ModelEvent
-from workers.models.memory import keeps_memory
 from workers.models.table import ModelTable, Retired
 
 log = get_logger(__name__)
@@ -37,6 +36,12 @@ MOST_DEATHS = 2
 
 #: A load that takes longer than this gives its turn to others, in seconds: it may never end.
 LONGEST_TURN_S = 600
+
+#: Less than this is not worth a restart, in bytes: it is within what an allocator keeps for itself.
+WORTHWHILE_BYTES = 64 << 20
+
+#: A runtime that gives back less than this share of a model's weight keeps it.
+GIVEN_BACK_SHARE = 0.5
 
 
 class ModelLoader:
@@ -69,11 +74,11 @@ class ModelLoader:
         self.must_restart = False
         #: How many of the host's cores may load at a time.
         self.places = 1
-        self._wishes: deque[Wish] = deque()
+        self._queue: deque[DesiredModel] = deque()
         self._retired: deque[Retired] = deque()
-        self._at_once: set[Wish] = set()
+        self._at_once: set[DesiredModel] = set()
         self._turn_since: float | None = None
-        self._now: Wish | None = None
+        self._now: DesiredModel | None = None
         self._work = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
@@ -82,11 +87,11 @@ class ModelLoader:
         """Start the thread."""
         self._thread.start()
 
-    def add(self, wish: Wish, *, at_once: bool = False) -> None:
+    def add(self, desired: DesiredModel, *, at_once: bool = False) -> None:
         """Load a version in its turn; with ``at_once`` no turn is needed."""
         if at_once:
-            self._at_once.add(wish)
-        self._wishes.append(wish)
+            self._at_once.add(desired)
+        self._queue.append(desired)
         self._work.set()
 
     def unload(self, retired: Iterable[Retired]) -> None:
@@ -109,9 +114,9 @@ class ModelLoader:
 
     def absolve(self) -> None:
         """Note that the load in progress does not end this process, so that it does not count against the model."""
-        if (wish := self._now) is not None:
+        if (desired := self._now) is not None:
             with suppress(Unavailable), closing(self._make_plans()) as plans:
-                plans.end_load(wish.version, wish.since_ms)
+                plans.end_load(desired.version, desired.since_ms)
 
     def _run(self) -> None:
         # Closed by the garbage collector, a connection may close in the wrong order, and Python warns.
@@ -123,7 +128,7 @@ class ModelLoader:
         while not self._closing:
             self._work.wait()
             self._work.clear()
-            while (self._retired or self._wishes) and not self._closing:
+            while (self._retired or self._queue) and not self._closing:
                 if not is_nice and self._table.served():
                     is_nice = True
                     be_nice()
@@ -142,21 +147,21 @@ class ModelLoader:
         """Unload or load one model, or wait for a turn to load."""
         if self._retired:
             self._unload(self._retired.popleft())
-        elif not self._table.is_due(self._wishes[0]):
-            self._at_once.discard(self._wishes.popleft())
-        elif self._may_load(self._wishes[0]):
-            wish = self._wishes.popleft()
-            self._at_once.discard(wish)
+        elif not self._table.is_due(self._queue[0]):
+            self._at_once.discard(self._queue.popleft())
+        elif self._may_load(self._queue[0]):
+            desired = self._queue.popleft()
+            self._at_once.discard(desired)
             try:
-                self._load(wish)
+                self._load(desired)
             finally:
                 self._end_turn()
         else:
             self._work.wait(self._pause_s)
             self._work.clear()
 
-    def _may_load(self, wish: Wish) -> bool:
-        if wish in self._at_once or not self._table.served():
+    def _may_load(self, desired: DesiredModel) -> bool:
+        if desired in self._at_once or not self._table.served():
             return True
         try:
             has_turn = self._plans.take_load_turn(self.places)
@@ -174,51 +179,51 @@ class ModelLoader:
             with suppress(Unavailable):
                 self._plans.end_load_turn()
 
-    def _load(self, wish: Wish) -> None:
-        if not self._table.handle(ModelEvent.BEGIN, wish):
+    def _load(self, desired: DesiredModel) -> None:
+        if not self._table.handle(ModelEvent.BEGIN, desired):
             return
-        self._now = wish
+        self._now = desired
         try:
-            self._guarded(wish)
+            self._guarded(desired)
         except (CoreLost, RuntimeLost) as error:
             if isinstance(error, CoreBusy):
                 self.absolve()
             raise
         except CorelaneError as error:
-            self._fail(wish, error)
+            self._fail(desired, error)
         except Exception as error:
-            log.exception("model_load_broke", version=wish.version)
-            self._fail(wish, LoadFailed(f"{wish.version} broke while it was loaded: {type(error).__name__}: {error}"))
-        self._surely(lambda: self._plans.end_load(wish.version, wish.since_ms))
+            log.exception("model_load_broke", version=desired.version)
+            self._fail(desired, LoadFailed(f"{desired.version} broke while it was loaded: {type(error).__name__}: {error}"))
+        self._surely(lambda: self._plans.end_load(desired.version, desired.since_ms))
         self._now = None
         self._surely(self._plans.ring)
 
-    def _guarded(self, wish: Wish) -> None:
+    def _guarded(self, desired: DesiredModel) -> None:
         """Load one model, unless its load keeps ending the process."""
         deaths = 0
 
         def begin() -> None:
             nonlocal deaths
-            deaths = self._plans.begin_load(wish.version, wish.since_ms)
+            deaths = self._plans.begin_load(desired.version, desired.since_ms)
 
-        if wish.since_ms:
+        if desired.since_ms:
             self._surely(begin)
         if deaths >= MOST_DEATHS:
             raise LoadFailed(
-                f"{wish.version} ended the process {deaths} times while it was loaded; load it again to retry"
+                f"{desired.version} ended the process {deaths} times while it was loaded; load it again to retry"
             )
         with self._recorder.timed(MODEL_LOAD_S):
-            runner = self._loader.load(wish.version, wish.manifest, renew=wish.reload_ms > 0)
-        self._recorder.add(MODEL_LOADS, 1, wish.version, "loaded")
-        names = self._names(wish.version)
-        self._surely(lambda: self._plans.announce(wish.version, runner.summary, names))
-        if not self._table.handle(ModelEvent.LOAD, wish, runner=runner):
+            runner = self._loader.load(desired.version, desired.manifest, renew=desired.reload_ms > 0)
+        self._recorder.add(MODEL_LOADS, 1, desired.version, "loaded")
+        names = self._names(desired.version)
+        self._surely(lambda: self._plans.announce(desired.version, runner.summary, names))
+        if not self._table.handle(ModelEvent.LOAD, desired, runner=runner):
             runner.close()
             self._loader.settle()
 
-    def _fail(self, wish: Wish, error: CorelaneError) -> None:
-        self._recorder.add(MODEL_LOADS, 1, wish.version, "failed")
-        self._table.handle(ModelEvent.FAIL, wish, reason=log_failure(wish.version, error))
+    def _fail(self, desired: DesiredModel, error: CorelaneError) -> None:
+        self._recorder.add(MODEL_LOADS, 1, desired.version, "failed")
+        self._table.handle(ModelEvent.FAIL, desired, reason=log_failure(desired.version, error))
 
     def _unload(self, retired: Retired) -> None:
         """Unload one model and check that its memory was freed."""
@@ -235,7 +240,7 @@ class ModelLoader:
                 self._surely(self._wait_for_restart)
                 self.must_restart = True
         finally:
-            self._table.handle(ModelEvent.UNLOAD, Wish(retired.version))
+            self._table.handle(ModelEvent.UNLOAD, DesiredModel(retired.version))
         if restart:
             self._surely(self._plans.ring)
 
@@ -266,3 +271,15 @@ def be_nice() -> None:
     with suppress(OSError):
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)
+
+
+def keeps_memory(before_bytes: int | None, after_bytes: int | None, model_bytes: int) -> bool:
+    """Whether a process still holds what a model took, after it was unloaded: only its end gives that back.
+
+    Where nobody can tell (None) it does.
+    """
+    if model_bytes < WORTHWHILE_BYTES:
+        return False
+    if before_bytes is None or after_bytes is None:
+        return True
+    return before_bytes - after_bytes < GIVEN_BACK_SHARE * model_bytes

@@ -19,7 +19,7 @@ from corelane.metrics.recorder import Recorder
 from corelane.domain.placement import load_places
 from corelane.settings import Settings
 from corelane.store.plans import Plan, Plans
-from workers.models.desired import Wish, decide, is_settled
+from workers.models.desired import DesiredModel, decide, is_settled
 from workers.models.life import ModelEvent, ModelState
 from workers.models.loader import ModelLoader, log_failure
 from workers.models.table import ModelEntry, ModelTable
@@ -86,34 +86,34 @@ class CoreModels:
         failed = [version for version, status in before.items() if status.state is ModelState.FAILED]
         plan = self._plans.read(sorted(before), failed)
         self.loads.places = load_places(self._core, plan.living, self._settings.load_share)
-        for event, wish in decide(plan, self._core, list(self._own.values()), before):
-            self._take_step(event, wish, plan, at_once=at_once)
+        for event, desired in decide(plan, self._core, list(self._own.values()), before):
+            self._take_step(event, desired, plan, at_once=at_once)
         # A load that ended since the decision was not decided about yet.
         self._revision = revision
         self._is_settled = is_settled(plan, before) and is_settled(plan, self.table.statuses())
         if self.table.has_to_take_up():
             self._plans.ring()
 
-    def _take_step(self, event: ModelEvent, wish: Wish, plan: Plan, *, at_once: bool) -> None:
+    def _take_step(self, event: ModelEvent, desired: DesiredModel, plan: Plan, *, at_once: bool) -> None:
         if event is ModelEvent.OFFER:
-            self._offer(wish)
-        elif self.table.handle(event, wish):
+            self._offer(desired)
+        elif self.table.handle(event, desired):
             if event in (ModelEvent.ASK, ModelEvent.RELOAD):
-                self.loads.add(wish, at_once=at_once)
+                self.loads.add(desired, at_once=at_once)
             elif event in (ModelEvent.DRAIN, ModelEvent.LEAVE):
-                log.info("model_leaves", version=wish.version, open_jobs=plan.open_jobs.get(wish.version, 0))
+                log.info("model_leaves", version=desired.version, open_jobs=plan.open_jobs.get(desired.version, 0))
         if event is ModelEvent.LEAVE:
-            self._plans.release(wish.version)
+            self._plans.release(desired.version)
 
-    def _offer(self, wish: Wish) -> None:
+    def _offer(self, desired: DesiredModel) -> None:
         """Announce a version that is loaded once a job asks for it."""
         try:
-            summary = self._loader.describe(wish.version)
+            summary = self._loader.describe(desired.version)
         except CorelaneError as error:
-            self.table.handle(ModelEvent.REJECT, wish, reason=log_failure(wish.version, error))
+            self.table.handle(ModelEvent.REJECT, desired, reason=log_failure(desired.version, error))
             return
-        self._plans.announce(wish.version, summary, [])
-        self.table.handle(ModelEvent.OFFER, wish, summary=summary)
+        self._plans.announce(desired.version, summary, [])
+        self.table.handle(ModelEvent.OFFER, desired, summary=summary)
 
     def announce_again(self, versions: Iterable[str]) -> None:
         """Announce versions that this core holds and Redis has lost, and ring the core; raises Unavailable."""
@@ -126,7 +126,7 @@ class CoreModels:
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each version with its state, for the heartbeat."""
-        unresolved = [ModelEntry(Wish(name), ModelState.FAILED, reason) for name, reason in self._unresolved.items()]
+        unresolved = [ModelEntry(DesiredModel(name), ModelState.FAILED, reason) for name, reason in self._unresolved.items()]
         return [*(entry.describe() for entry in unresolved), *self.table.describe()]
 
     def close(self) -> None:

@@ -11,23 +11,23 @@ from typing import Any
 
 from corelane.engine.runner import Runner
 from corelane.log import get_logger
-from workers.models.desired import VersionStatus, Wish
+from workers.models.desired import VersionStatus, DesiredModel
 from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
 
 log = get_logger(__name__)
 
-#: Events of a load: they count only for the wish that the entry has.
+#: Events of a load: they count only for the desired model of the entry.
 OF_A_LOAD = (ModelEvent.BEGIN, ModelEvent.LOAD, ModelEvent.FAIL)
 
-#: Events that put another wish behind an entry.
-OF_A_WISH = (ModelEvent.OFFER, ModelEvent.REJECT, ModelEvent.ASK, ModelEvent.RELOAD)
+#: Events that give an entry another desired model.
+OF_DESIRED = (ModelEvent.OFFER, ModelEvent.REJECT, ModelEvent.ASK, ModelEvent.RELOAD)
 
 
 @dataclass(slots=True)
 class ModelEntry:
     """A version on this core; ``loaded`` is a runner that the drain has not taken up yet."""
 
-    wish: Wish
+    desired: DesiredModel
     state: ModelState
     reason: str | None = None
     loaded: Runner | None = None
@@ -41,16 +41,16 @@ class ModelEntry:
     def status(self) -> VersionStatus:
         """Return what decisions are made of."""
         manifest = str((self.summary or {}).get("manifest_sha256", ""))
-        return VersionStatus(self.state, self.wish.since_ms, self.wish.reload_ms, manifest)
+        return VersionStatus(self.state, self.desired.since_ms, self.desired.reload_ms, manifest)
 
     def describe(self) -> dict[str, Any]:
         """Return what the heartbeat says of the version."""
         summary = self.summary or {}
         return {
-            "version": self.wish.version,
+            "version": self.desired.version,
             "state": str(self.state),
             "reason": self.reason,
-            "asked_ms": self.wish.since_ms,
+            "asked_ms": self.desired.since_ms,
             "buckets": summary.get("buckets", []),
             "bytes": summary.get("bytes", 0),
             "dtype": summary.get("dtype"),
@@ -80,7 +80,7 @@ class ModelTable:
     def handle(
         self,
         event: ModelEvent,
-        wish: Wish,
+        desired: DesiredModel,
         *,
         reason: str | None = None,
         runner: Runner | None = None,
@@ -91,14 +91,14 @@ class ModelTable:
         ``reason`` goes with ``FAIL`` and ``REJECT``, ``summary`` with ``OFFER``, ``runner`` with ``LOAD``.
         """
         with self._lock:
-            entry = self._entries.get(wish.version) or ModelEntry(wish, ModelState.ABSENT)
+            entry = self._entries.get(desired.version) or ModelEntry(desired, ModelState.ABSENT)
             state = next_state(entry.state, event)
-            if state is None or (event in OF_A_LOAD and entry.wish != wish):
-                log.debug("model_event_refused", version=wish.version, state=str(entry.state), event_type=str(event))
+            if state is None or (event in OF_A_LOAD and entry.desired != desired):
+                log.debug("model_event_refused", version=desired.version, state=str(entry.state), event_type=str(event))
                 return False
             entry.state = state
-            if event in OF_A_WISH:
-                entry.wish, entry.reason = wish, None
+            if event in OF_DESIRED:
+                entry.desired, entry.reason = desired, None
             entry.reason = reason or entry.reason
             if runner is not None:
                 entry.loaded = runner
@@ -106,9 +106,9 @@ class ModelTable:
                 summary = runner.summary
             entry.summary = summary or entry.summary
             if state is ModelState.ABSENT:
-                del self._entries[wish.version]
+                del self._entries[desired.version]
             else:
-                self._entries[wish.version] = entry
+                self._entries[desired.version] = entry
             return True
 
     def take_up(self, is_busy: Callable[[str], bool]) -> tuple[bool, list[Retired]]:
@@ -130,11 +130,11 @@ class ModelTable:
                 entry.state = next_state(entry.state, ModelEvent.TAKE_UP) or entry.state
         return changed, retired
 
-    def is_due(self, wish: Wish) -> bool:
-        """Return whether a wish is still to be loaded, unchanged."""
+    def is_due(self, desired: DesiredModel) -> bool:
+        """Return whether a desired model is still to be loaded, unchanged."""
         with self._lock:
-            entry = self._entries.get(wish.version)
-            return entry is not None and entry.wish == wish and entry.state in TO_LOAD
+            entry = self._entries.get(desired.version)
+            return entry is not None and entry.desired == desired and entry.state in TO_LOAD
 
     def statuses(self) -> dict[str, VersionStatus]:
         """Return the state of each version on this core."""

@@ -20,6 +20,7 @@ from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
+from corelane.errors.reasons import last_line
 
 # TorchScript's other executor profiles a graph, and what it calls, again at lengths that it has not met: 30 to 50 ms in
 # the first batches of each. It gains nothing here: no pass of torch 2.13 fuses for a CPU.
@@ -70,9 +71,7 @@ class CpuBackend:
                     loaded[bucket.file] = open_file(artifact.file(bucket.file))
                 passes[bucket.length] = loaded[bucket.file]
             except (RuntimeError, OSError, MemoryError) as error:
-                raise LoadFailed(
-                    f"{bucket.file} of {manifest.version_id} does not load: {_last_line(error)}"
-                ) from error
+                raise LoadFailed(f"{bucket.file} of {manifest.version_id} does not load: {last_line(error)}") from error
         return CpuModel(artifact, passes)
 
     def run(self, model: Model, batch: Batch) -> Logits:
@@ -85,7 +84,7 @@ class CpuBackend:
         try:
             return forward(batch)
         except RuntimeError as error:
-            raise RunFailed(f"forward pass of {batch.bucket} failed: {_last_line(error)}") from error
+            raise RunFailed(f"forward pass of {batch.bucket} failed: {last_line(error)}") from error
 
     def settle(self) -> None:
         """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
@@ -126,7 +125,3 @@ def open_trace(path: Path) -> Pass:
         return run_module(module, batch)
 
     return forward
-
-
-def _last_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

@@ -30,7 +30,7 @@ from corelane.engine.question_answering.spans import (
     scores,
 )
 from corelane.engine.question_answering.words import in_whole_words
-from corelane.engine.task import Grown, Query, Ready, Result, Work, failure
+from corelane.engine.task import Grown, Query, Ready, Result, RunnerWork, failure
 from corelane.engine.text.chunks import ChunkReader
 from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
@@ -101,7 +101,7 @@ class QuestionAnsweringTask:
 
         ``threshold`` is the one for giving no answer where a query names none.
         """
-        self.work = Work()
+        self.work = RunnerWork()
         self.makes_fragments = True
         self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer

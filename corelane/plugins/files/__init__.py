@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
     from api.state import AppState
-    from corelane.metrics.exposition import Sample
+    from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
     from corelane.store.link.link import CommonLink
@@ -97,7 +97,7 @@ class FilesPlugin(Plugin):
         """Return the steps of files and batches, of contexts, and of jobs with input or output by URL."""
         return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
 
-    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+    async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return the numbers of stored contexts."""
         from corelane.plugins.files.store.contexts import gauges
 

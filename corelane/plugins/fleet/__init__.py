@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from corelane.cli.supervisor import Supervisor
-    from corelane.metrics.exposition import Sample
+    from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
@@ -49,7 +49,7 @@ class FleetPlugin(Plugin):
 
         return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()
 
-    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+    async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return the desired cores and the backlog that they follow from."""
         from corelane.plugins.fleet.scaler import gauges
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 from corelane.domain.ids import iso_time
 from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample
+from corelane.metrics.exposition import MetricSample
 from corelane.plugins.fleet.rules import Load, ScalingRule, asked_cores, core_seconds
 from corelane.settings import Settings
 from corelane.store import keys
@@ -124,10 +124,10 @@ def scaling(context: "LoopContext") -> "Loop":
     return Loop("scaling", begin, pause_s=SCALE_S, outage=context.outage)
 
 
-async def gauges(link: CommonLink) -> list[Sample]:
+async def gauges(link: CommonLink) -> list[MetricSample]:
     """Return the desired cores and their backlog as a keeper worked them out a moment ago; empty if none did."""
     found = await read_scaling(link)
     if found is None:
         return []
-    samples = [Sample(m.DESIRED_CORES, found.desired)]
-    return samples if found.backlog_core_s is None else [*samples, Sample(m.BACKLOG_CORE_S, found.backlog_core_s)]
+    samples = [MetricSample(m.DESIRED_CORES, found.desired)]
+    return samples if found.backlog_core_s is None else [*samples, MetricSample(m.BACKLOG_CORE_S, found.backlog_core_s)]

@@ -133,8 +133,6 @@ class ServiceSplit(ReportPart):
     tokens_per_s: float | None = None
     core_busy: dict[str, float] = Field(default_factory=dict, description="Share of time at work, by core.")
     core_items: dict[str, int] = Field(default_factory=dict, description="Items answered, by core.")
-    core_windows: dict[str, int] = Field(default_factory=dict, description="Windows read, by core.")
-    core_padding: dict[str, float] = Field(default_factory=dict, description="Share of padding, by core.")
     seconds: float | None = Field(None, description="Time between the two readings.")
 
 

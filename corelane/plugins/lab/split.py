@@ -99,9 +99,6 @@ def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Se
     passed = max(seconds or after.at_s - before.at_s, 1e-9)
     tokens = sum(_added(before, after, m.TOKENS, "version").values())
     padding = sum(_added(before, after, m.PADDING_TOKENS, "version").values())
-    windows, core_tokens, core_padding = (
-        _added(before, after, m.CORE_WORK[name], "core") for name in ("windows", "tokens", "padding")
-    )
     parts = {name: histogram_of(after, each).since(histogram_of(before, each)) for name, each in PARTS.items()}
     return ServiceSplit(
         **{name: spread_of(histogram, whole=name == "batch_rows") for name, histogram in parts.items()},
@@ -109,12 +106,6 @@ def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Se
         tokens_per_s=round(tokens / passed, 1),
         core_busy=_busy(before, after, passed),
         core_items={core: round(count) for core, count in _added(before, after, m.CORE_WORK["items"], "core").items()},
-        core_windows={core: round(count) for core, count in windows.items()},
-        core_padding={
-            core: round(core_padding.get(core, 0.0) / read, 4)
-            for core, read in ((core, count + core_padding.get(core, 0.0)) for core, count in core_tokens.items())
-            if read
-        },
         seconds=round(passed, 3),
     )
 

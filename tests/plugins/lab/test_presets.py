@@ -83,9 +83,7 @@ def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) 
 
 def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     point = Queue().measure("1 caller a core", Load(kind="closed", concurrency=2, duration_s=1.0))
-    point.runs[0].server = ServiceSplit(
-        core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200}, core_windows={"h/0": 1300}
-    )
+    point.runs[0].server = ServiceSplit(core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200})
     rows = rows_of(point, stage(monkeypatch))
     assert [row["what"] for row in rows] == ["1 caller a core", "core h/0", "core h/1"]
     assert (rows[1]["items"], rows[1]["busy"], rows[2]["items"]) == ("1,200", "91%", "0")

@@ -5,7 +5,7 @@ from pytest_httpserver import HTTPServer
 
 from corelane.errors import ServiceError, ServiceUnreachable
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample, render
+from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.series import Histogram, Series
 from corelane.plugins.lab.split import Snapshot, SplitWatch, histogram_of, parse_metrics, snapshot, split, spread_of
 from tests.conftest import free_port
@@ -35,24 +35,24 @@ def reading(
         {m.COMPUTE_S: {(version,): histogram(m.COMPUTE_S, *each) for version, each in (compute or {}).items()}},
     )
     samples = [
-        Sample(m.CORE_S if name == "core_s" else m.CORE_WORK[name], value, (core,))
+        MetricSample(m.CORE_S if name == "core_s" else m.CORE_WORK[name], value, (core,))
         for core, values in (cores or {}).items()
         for name, value in values.items()
     ]
-    samples += [Sample(m.CORE_BUSY, share, (core,)) for core, share in (busy or {}).items()]
+    samples += [MetricSample(m.CORE_BUSY, share, (core,)) for core, share in (busy or {}).items()]
     return parse_metrics(render(series, samples).decode(), at_s)
 
 
 def test_split_is_what_lies_between_two_readings_of_all_versions_and_cores() -> None:
-    core = {"items": 10, "windows": 12, "tokens": 900, "padding": 100, "core_s": 5.0}
+    core = {"items": 10, "core_s": 5.0}
     before = reading(100.0, compute={"a@1": [0.02] * 5}, tokens=1000, padding=100, cores={"h/0": core})
-    later = {"items": 30, "windows": 52, "tokens": 1700, "padding": 300, "core_s": 12.5}
+    later = {"items": 30, "core_s": 12.5}
     after = reading(
         110.0,
         compute={"a@1": [0.02] * 5 + [0.004] * 6, "b@1": [0.2] * 4},
         tokens=4000,
         padding=1100,
-        cores={"h/0": later, "h/1": {"items": 7, "windows": 7, "tokens": 300, "padding": 0, "core_s": 1.0}},
+        cores={"h/0": later, "h/1": {"items": 7, "core_s": 1.0}},
     )
     found = split(before, after)
     assert found.compute is not None
@@ -63,8 +63,6 @@ def test_split_is_what_lies_between_two_readings_of_all_versions_and_cores() -> 
     assert found.tokens_per_s == 300
     assert found.padding_share == 0.25
     assert found.core_items == {"h/0": 20, "h/1": 7}
-    assert found.core_windows == {"h/0": 40, "h/1": 7}
-    assert found.core_padding == {"h/0": 0.2, "h/1": 0.0}
     assert found.core_busy == {"h/0": 0.75, "h/1": 0.1}
     assert found.wait is None
     assert found.seconds == 10

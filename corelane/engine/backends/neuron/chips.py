@@ -11,7 +11,7 @@ CORE_OVERHEAD_BYTES = 96 * 1000**2
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class NeuronChip:
     """One target: the package that traces for it, its compiler, and the cores and memory of one device.
 
     ``cores`` are physical, ``logical`` is how many of them by default make one logical core.
@@ -35,12 +35,12 @@ class Chip:
 
 
 #: Cores and memory are from AWS' architecture pages.
-CHIPS: dict[str, Chip] = {
+CHIPS: dict[str, NeuronChip] = {
     chip.target: chip
     for chip in (
-        Chip("inf1", "torch_neuron", "neuron-cc", 4, 8 * 1024**3),
-        Chip("inf2", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
-        Chip("trn1", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
-        Chip("trn2", "torch_neuronx", "neuronx-cc", 8, 96 * 1024**3, logical=2),
+        NeuronChip("inf1", "torch_neuron", "neuron-cc", 4, 8 * 1024**3),
+        NeuronChip("inf2", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
+        NeuronChip("trn1", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
+        NeuronChip("trn2", "torch_neuronx", "neuronx-cc", 8, 96 * 1024**3, logical=2),
     )
 }

@@ -35,7 +35,7 @@ TOKEN_BYTES, INPUT_BYTES = 32, 24
 NOT_CALCULATED = r"(?s).*NOT CALCULATED"
 
 
-class Modules:
+class LoadedModules:
     """Loads traced files on the cores of this process and runs them."""
 
     def __init__(self, package: Any, torch: Any, memory: int) -> None:
@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
     # The runtime polls with threads of its own; torch's would only be in their way.
     torch.set_num_threads(1)
     warnings.filterwarnings("error", message=NOT_CALCULATED)
-    modules = Modules(package, torch, memory)
+    modules = LoadedModules(package, torch, memory)
     connection.send_bytes(b"{}")
     while True:
         try:

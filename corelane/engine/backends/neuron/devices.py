@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, Chip
+from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, NeuronChip
 from corelane.errors import SetupError
 
 #: Where AWS installs the tools; on PATH only in login shells of its machine images.
@@ -90,7 +90,7 @@ def _run(tool: str) -> str:
     return done.stdout
 
 
-def parse_devices(text: str, chip: Chip, logical: int) -> list[Device]:
+def parse_devices(text: str, chip: NeuronChip, logical: int) -> list[Device]:
     """Read the JSON of ``neuron-ls``; keys that older tools lack are derived. Raises SetupError if it fails."""
     try:
         devices = sorted((_device(raw, chip, logical) for raw in json.loads(text)), key=lambda device: device.number)
@@ -101,7 +101,7 @@ def parse_devices(text: str, chip: Chip, logical: int) -> list[Device]:
     return devices
 
 
-def _device(raw: Mapping[str, Any], chip: Chip, logical: int) -> Device:
+def _device(raw: Mapping[str, Any], chip: NeuronChip, logical: int) -> Device:
     number, counted = int(raw["neuron_device"]), int(raw["nc_count"])
     reported = int(raw.get("logical_neuroncore_config") or 1)
     count = counted * reported // logical if "logical_neuroncore_config" in raw else counted
@@ -116,7 +116,7 @@ def _device(raw: Mapping[str, Any], chip: Chip, logical: int) -> Device:
     )
 
 
-def _from_files(chip: Chip, logical: int) -> Iterator[Device]:
+def _from_files(chip: NeuronChip, logical: int) -> Iterator[Device]:
     count = chip.cores // logical
     numbers = sorted(int(path.name[6:]) for path in DEVICE_FILES.glob("neuron*") if path.name[6:].isdigit())
     for number in numbers:

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from corelane.errors.reasons import last_line
+
 
 class DeviceGone(RuntimeError):
     """The device process has died, or gave no answer in time."""
@@ -131,8 +133,3 @@ def _of_status(loading: bool, code: int, message: str) -> Diagnosis:
     what = f"status {code} ({status.name}{f': {message}' if message else ''})"
     reason = f"{what}; {status.advice}" if status.advice else what
     return Diagnosis(status.load if loading else status.run, reason, dict(ENVIRONMENTS.get(code, {})))
-
-
-def last_line(text: str) -> str:
-    """Return the last line of a traceback that is not blank."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")

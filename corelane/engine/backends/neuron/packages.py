@@ -4,8 +4,8 @@ import importlib
 from typing import Any
 
 from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
-from corelane.engine.backends.neuron.errors import last_line
 from corelane.errors import SetupError
+from corelane.errors.reasons import last_line
 
 #: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"
@@ -26,8 +26,11 @@ def import_package(target: str) -> Any:
 def explain_import(target: str, text: str, missing: str | None, pip: str = "pip") -> SetupError:
     """Return the error for a failed import: its text, and the module that was not found if that was why."""
     name = CHIPS[target].package
-    package = name.replace("_", "-")
-    advice = f"{pip} install --extra-index-url {PACKAGE_INDEX} {package}"
+    package, made_for = name.replace("_", "-"), "inf1" if name == "torch_neuron" else "neuron"
+    advice = (
+        f"{pip} install --extra-index-url {PACKAGE_INDEX} -c constraints/{made_for}.txt {package}, or use the image of "
+        f"deploy/{made_for}.Dockerfile"
+    )
     if missing == name:
         return SetupError(f"artifacts for {target} need {package}, which is not installed: {advice}")
     if STUB in text:

@@ -10,11 +10,12 @@ import mmap
 import os
 import subprocess
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from corelane.engine.backends.neuron.device_process import INPUT_BYTES, TOKEN_BY
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Batch, Logits
-from corelane.engine.buckets import Bucket
 from corelane.errors import SetupError
 
 #: Starting and importing, and loading a file, take tens of seconds at most.
@@ -41,8 +41,19 @@ GOODBYE_S = 2
 class RemoteModules:
     """Loads and runs TorchScript modules in a device process; one caller at a time."""
 
-    def __init__(self, target: str, python: str, environment: dict[str, str]) -> None:
-        """Start the process in this interpreter, and wait until it has its packages; raises SetupError."""
+    def __init__(
+        self,
+        target: str,
+        python: str,
+        environment: Mapping[str, str],
+        *,
+        inherits: bool = True,
+        output: IO[bytes] | int = 2,
+    ) -> None:
+        """Start the process in this interpreter, and wait until it has its packages; raises SetupError.
+
+        ``environment`` are the variables of the runtime, or all that the process has if it ``inherits`` none.
+        """
         self._pass_timeout_s = 2 * float(environment.get("NEURON_RT_EXEC_TIMEOUT", 30)) + GRACE_S
         self._socket, theirs = Pipe()
         self._descriptor = os.memfd_create("corelane-batch")
@@ -52,8 +63,10 @@ class RemoteModules:
             # Interrupts of a terminal are for the worker, which finishes its batch first.
             self._process = subprocess.Popen(  # noqa: S603
                 command,
+                env=None if inherits else environment,
                 stdin=subprocess.PIPE,
-                stdout=2,
+                stdout=output,
+                stderr=output,
                 pass_fds=(theirs.fileno(), self._descriptor),
                 start_new_session=True,
             )
@@ -67,14 +80,15 @@ class RemoteModules:
             ) from None
         finally:
             theirs.close()
-        self._end = weakref.finalize(self, _end, self._process, self._socket, self._descriptor)
+        #: Lets the process close its device, and ends it.
+        self.close = weakref.finalize(self, _end, self._process, self._socket, self._descriptor)
         try:
             greeting = self._receive(START_TIMEOUT_S)
         except DeviceGone as error:
-            self._end()
+            self.close()
             raise SetupError(f"{python} does not run the cores of {target}: {error}") from None
         if "import_error" in greeting:
-            self._end()
+            self.close()
             raise explain_import(target, greeting["import_error"], greeting["missing"], f"{python} -m pip")
 
     def load(self, path: Path, cores: int | None) -> int:
@@ -91,7 +105,7 @@ class RemoteModules:
         logits = np.frombuffer(memory, np.float32, 2 * tokens, INPUT_BYTES * tokens).reshape(2, rows, length).copy()
         return Logits(logits[0], logits[1])
 
-    def drop(self, modules: dict[Bucket, Any]) -> None:
+    def drop(self, modules: dict[Any, Any]) -> None:
         """Forget the modules, which frees their device memory; that of a process that is gone is free already."""
         with suppress(DeviceGone):
             self._ask({"do": "drop", "modules": list(modules.values())}, LOAD_TIMEOUT_S)
@@ -136,7 +150,7 @@ class RemoteModules:
         self.end()
         status = self._process.returncode
         how = f"was killed (signal {-status})" if status is not None and status < 0 else f"ended with status {status}"
-        return DeviceGone(f"the device process {how}; what it printed stands above")
+        return DeviceGone(f"the device process {how}; its output says more")
 
 
 def _end(process: "subprocess.Popen[bytes]", socket: Connection, descriptor: int) -> None:

@@ -40,7 +40,7 @@ class FetchFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchedObject:
     """A server's answer: its status, its headers in lower case, and its body."""
 
     status: int
@@ -76,7 +76,7 @@ def get(
     *,
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[FetchedObject]:
     """Get an object; yield the answer, whatever its status. Raise UrlRefused or FetchFailed."""
     for _ in range(MOST_REDIRECTS + 1):
         with _ask(settings, "GET", url, headers, None, resolver, tls) as answer:
@@ -114,7 +114,7 @@ def _ask(
     content: Iterator[bytes] | None,
     resolver: Resolver | None,
     tls: ssl.SSLContext | None,
-) -> Iterator[Answer]:
+) -> Iterator[FetchedObject]:
     began = time.monotonic()
     try:
         route = find_reference_route(settings, url, resolver)
@@ -128,7 +128,7 @@ def _ask(
             pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
         ):
             found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            yield Answer(
+            yield FetchedObject(
                 response.status,
                 found,
                 _in_time(response.iter_stream(), began, settings.of(FilesFields).input_timeout_s),

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from corelane.domain.job_references import without_query
 from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
 from corelane.errors.extras import install_command
-from corelane.plugins.files.references.fetch import Answer, FetchFailed, get, put
+from corelane.plugins.files.references.fetch import FetchedObject, FetchFailed, get, put
 from corelane.plugins.files.references.urls import S3Object, is_allowed, parse_s3
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
@@ -91,7 +91,7 @@ def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) 
         raise ReferenceFailed(str(error)) from None
 
 
-def version_of(answer: Answer) -> str:
+def version_of(answer: FetchedObject) -> str:
     """Return what tells two versions of an object apart, as far as the server says it."""
     return answer.headers.get("etag") or answer.headers.get("last-modified", "")
 

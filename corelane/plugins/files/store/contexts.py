@@ -7,7 +7,7 @@ from corelane.domain.contexts import PREFIX, ContextInfo, digest_in, digest_of
 from corelane.domain.dispatch import SCRIPT_CHARS, measure
 from corelane.errors import ContextsFull, UnknownContext
 from corelane.metrics import definitions as m
-from corelane.metrics.exposition import Sample
+from corelane.metrics.exposition import MetricSample
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.store import keys
@@ -19,10 +19,10 @@ from corelane.store.link.replicas import ReplicaGate
 FULL_S = 60
 
 
-async def gauges(link: CommonLink) -> list[Sample]:
+async def gauges(link: CommonLink) -> list[MetricSample]:
     """Return how many contexts are stored, and the bytes of their texts."""
     contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
-    return [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
+    return [MetricSample(m.CONTEXTS, contexts), MetricSample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
 
 
 class ContextKeeper(ContextStore):

@@ -56,9 +56,7 @@ def _core_rows(server: ServiceSplit) -> list[Row]:
         {
             "what": f"core {core}",
             "items": f"{server.core_items.get(core, 0):,}",
-            "windows": f"{server.core_windows.get(core, 0):,}",
             "busy": f"{busy:.0%}",
-            "padding": f"{server.core_padding.get(core, 0.0):.0%}",
         }
         for core, busy in server.core_busy.items()
     ]

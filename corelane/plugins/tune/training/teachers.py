@@ -13,7 +13,7 @@ from torch import Tensor
 
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
-from compile.model.source import Source, find_source
+from compile.model.source import ModelSource, find_source
 from corelane.errors import ModelRefused
 from corelane.plugins.tune.training.checkpoints import read_tensors, write_tensors
 from corelane.plugins.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
@@ -92,7 +92,7 @@ def consult(
     return Table(rows, means[0], means[1])
 
 
-def _kept(path: Path, source: Source, size: int) -> Tensor | None:
+def _kept(path: Path, source: ModelSource, size: int) -> Tensor | None:
     """Return a teacher's logits from an earlier start of the run."""
     try:
         tensors, record = read_tensors(path)
@@ -103,7 +103,7 @@ def _kept(path: Path, source: Source, size: int) -> Tensor | None:
 
 
 def _ask(
-    source: Source, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
+    source: ModelSource, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
     """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
     with quiet_transformers():

@@ -43,7 +43,7 @@ def cpu_name(cpuinfo: Path = CPUINFO) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-class KeptArtifacts:
+class ArtifactCache:
     """The entries below a folder."""
 
     def __init__(self, root: Path, most_bytes: int = MOST_BYTES) -> None:

@@ -14,7 +14,7 @@ from corelane.engine.backends.protocol import Batch, Ints, Logits
 PASS_TOKENS = 1024
 
 
-class Remembered:
+class LogitCache:
     """A network as a function that computes each row of tokens once, whatever batches it comes in.
 
     The samples cut for one length are mostly the rows that they are at the next. Logits of hidden tokens are zeros.

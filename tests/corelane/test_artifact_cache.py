@@ -11,8 +11,8 @@ import pytest
 
 from compile import once as module
 from compile.once import compile_once
+from corelane.artifacts.cache import ArtifactCache, cpu_name, key_of
 from corelane.artifacts.calibration import CALIBRATION_NAME
-from corelane.artifacts.kept import KeptArtifacts, cpu_name, key_of
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
 from corelane.settings import Settings
 from corelane.settings.artifacts import user_cache
@@ -21,21 +21,21 @@ KEY = key_of({"source": "1"})
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> KeptArtifacts:
-    return KeptArtifacts(tmp_path / "cache")
+def kept(tmp_path: Path) -> ArtifactCache:
+    return ArtifactCache(tmp_path / "cache")
 
 
-def put(kept: KeptArtifacts, artifact: Artifact, key: str = KEY) -> None:
+def put(kept: ArtifactCache, artifact: Artifact, key: str = KEY) -> None:
     with kept.turn(key):
         kept.keep(key, artifact)
 
 
-def fetch(kept: KeptArtifacts, artifact: Artifact, key: str = KEY) -> Artifact | None:
+def fetch(kept: ArtifactCache, artifact: Artifact, key: str = KEY) -> Artifact | None:
     return kept.fetch(key, artifact.manifest.version_id, "cpu")
 
 
 def test_artifact_comes_back_whole_without_its_calibration(
-    kept: KeptArtifacts, tiny_artifact: Artifact, tmp_path: Path
+    kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path
 ) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(tiny_artifact.path, copied)
@@ -68,7 +68,7 @@ def _break_manifest(entry: Path) -> None:
 
 @pytest.mark.parametrize("harm", [_damage, _halve, _leave_no_manifest, _break_manifest])
 def test_broken_entry_counts_as_absent_and_goes(
-    kept: KeptArtifacts, tiny_artifact: Artifact, tmp_path: Path, harm: Callable[[Path], None]
+    kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     put(kept, tiny_artifact)
     harm(tmp_path / "cache" / KEY)
@@ -80,14 +80,14 @@ def test_broken_entry_counts_as_absent_and_goes(
 
 @pytest.mark.parametrize("place", ["cache", f"cache/{KEY}"])
 def test_folder_that_others_may_write_to_is_not_trusted(
-    kept: KeptArtifacts, tiny_artifact: Artifact, tmp_path: Path, place: str
+    kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path, place: str
 ) -> None:
     put(kept, tiny_artifact)
     (tmp_path / place).chmod(0o777)
     assert fetch(kept, tiny_artifact) is None
 
 
-def test_link_is_not_followed(kept: KeptArtifacts, tiny_artifact: Artifact, tmp_path: Path) -> None:
+def test_link_is_not_followed(kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path) -> None:
     put(kept, tiny_artifact)
     entry = tmp_path / "cache" / KEY
     entry.rename(tmp_path / "elsewhere")
@@ -97,14 +97,14 @@ def test_link_is_not_followed(kept: KeptArtifacts, tiny_artifact: Artifact, tmp_
 
 def test_folder_that_cannot_be_made_keeps_nothing_and_says_nothing(tiny_artifact: Artifact, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    kept = KeptArtifacts(tmp_path / "file" / "cache")
+    kept = ArtifactCache(tmp_path / "file" / "cache")
     put(kept, tiny_artifact)
     assert fetch(kept, tiny_artifact) is None
 
 
 def test_entries_used_longest_ago_go(tiny_artifact: Artifact, tmp_path: Path) -> None:
     weight = sum(path.stat().st_size for path in tiny_artifact.path.iterdir())
-    kept = KeptArtifacts(tmp_path / "cache", most_bytes=int(2.5 * weight))
+    kept = ArtifactCache(tmp_path / "cache", most_bytes=int(2.5 * weight))
     keys = [key_of({"number": number}) for number in range(4)]
     for key in keys:
         put(kept, tiny_artifact, key)

@@ -25,16 +25,16 @@ from compile.model.reference import QuestionAnswering, Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
-from compile.openvino import GRAPH_COMPILER, GRAPH_FILE, QuantisedGraph, make_graph, write
+from corelane.plugins.backends.openvino.quantise import GRAPH_COMPILER, GRAPH_FILE, QuantisedGraph, make_graph, write
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
-from compile.torch.cuda import GPU_DTYPES, GpuDtype, cast_to_gpu, check_cuda, cuda_tools, fused_or_eager
+from corelane.plugins.backends.cuda.compiler import GPU_DTYPES, GpuDtype, cast_to_gpu, check_cuda, cuda_tools, fused_or_eager
 from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
 from compile.verify import TOLERANCES, first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, Format, artifact_folders, read_artifact
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.openvino import require_openvino, weights_of
+from corelane.plugins.backends.openvino.graph import require_openvino, weights_of
 from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
 from corelane.errors import ArtifactRefused, CompileFailed

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from corelane.artifacts.manifest import find_artifact, model_name
-from corelane.engine.backends.gpus import find_gpus
+from corelane.plugins.backends.cuda.gpus import find_gpus
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
 from corelane.errors import ArtifactRefused, SetupError

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from corelane.artifacts.manifest import Artifact, check_files
-from corelane.engine.backends.openvino import check_weights, open_graph
+from corelane.plugins.backends.openvino.graph import check_weights, open_graph
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes

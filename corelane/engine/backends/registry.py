@@ -21,7 +21,7 @@ def open_backend(target: str, memory_bytes: int | None = None, neuron_python: st
 
         return NeuronBackend(target, memory_bytes, neuron_python)
     if target == "cuda":
-        from corelane.engine.backends.cuda import CudaBackend
+        from corelane.plugins.backends.cuda.backend import CudaBackend
 
         return CudaBackend()
     raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")

@@ -16,7 +16,7 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.samples import sample_queries
 from compile.model.source import find_source
-from compile.openvino import (
+from corelane.plugins.backends.openvino.quantise import (
     LEVELS,
     MOST_COST,
     LayerInputs,
@@ -32,7 +32,7 @@ from compile.openvino import (
 from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
-from corelane.engine.backends.openvino import open_graph, options_for
+from corelane.plugins.backends.openvino.graph import open_graph, options_for
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket

@@ -10,7 +10,7 @@ import torch
 
 from compile.model.reference import QuestionAnswering
 from compile.torch.head import cast_body
-from corelane.engine.backends.cuda import require_gpu
+from corelane.plugins.backends.cuda.backend import require_gpu
 from corelane.errors import CompileFailed, SetupError
 
 GpuDtype = Literal["bf16", "fp16", "fp32"]

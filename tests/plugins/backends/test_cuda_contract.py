@@ -5,7 +5,7 @@ import torch
 
 if torch.cuda.is_available():
     from corelane.artifacts.manifest import Artifact
-    from corelane.engine.backends.cuda import CudaBackend
+    from corelane.plugins.backends.cuda.backend import CudaBackend
     from tests.contracts.test_backend import LADDER, close_to, cuda_artifact, make_batch
 
     __all__ = ["cuda_artifact"]

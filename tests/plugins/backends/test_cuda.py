@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from compile.torch.cuda import choose_dtype
+from corelane.plugins.backends.cuda.compiler import choose_dtype
 from corelane.artifacts.manifest import Artifact, read_artifact
-from corelane.engine.backends.cuda import LOST, classify, fill
-from corelane.engine.backends.gpus import read_listing
+from corelane.plugins.backends.cuda.backend import LOST, classify, fill
+from corelane.plugins.backends.cuda.gpus import read_listing
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket

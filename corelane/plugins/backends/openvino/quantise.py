@@ -24,7 +24,7 @@ from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
+from corelane.plugins.backends.openvino.graph import forward_of, options_for, require_openvino, weights_of
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.task import QuestionAnsweringTask

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from api.middleware.sections import Section
     from api.state import AppState
+    from corelane.cli.checks import DoctorCheck
     from corelane.cli.supervisor import Supervisor
+    from corelane.engine.backends.added import AddedFormat, AddedTarget
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
@@ -82,6 +84,18 @@ class Plugin:
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""
+        return ()
+
+    def targets(self) -> "Iterable[AddedTarget]":
+        """Return the targets that it runs artifacts of, and compiles models for."""
+        return ()
+
+    def formats(self) -> "Iterable[AddedFormat]":
+        """Return its formats of artifacts for the CPU."""
+        return ()
+
+    def checks(self) -> "Iterable[Callable[[Settings], DoctorCheck]]":
+        """Return its checks of ``corelane doctor``."""
         return ()
 
 

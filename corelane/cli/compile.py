@@ -19,7 +19,6 @@ from corelane.artifacts.manifest import (
     BucketFile,
     Coverage,
     Manifest,
-    Target,
     check_files,
     find_artifact,
     model_name,
@@ -27,8 +26,10 @@ from corelane.artifacts.manifest import (
 from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
+from corelane.cli.options import one_of, show_choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
+from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.quality.squad import best_over, read_questions, token_f1
@@ -36,6 +37,9 @@ from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from compile.model.evaluation import EvalSet
+
+#: The targets and formats of this installation.
+TARGETS, FORMATS = all_targets(), ("auto", TORCHSCRIPT, *added_formats())
 
 #: The heading, in the help, of the options for Neuron targets alone.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
@@ -52,7 +56,9 @@ NeuronPython = Annotated[
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[Target, typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[
+        str, typer.Option(parser=one_of(TARGETS), metavar=show_choice(TARGETS), help="What to compile for.")
+    ] = "cpu",
     buckets: Annotated[
         str,
         typer.Option(
@@ -65,8 +71,12 @@ def compile_model(
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
     ] = "auto",
     format: Annotated[
-        Literal["auto", "torchscript", "openvino"],
-        typer.Option(help="What the files are (CPU); openvino is int8 and is tried by itself with --questions."),
+        str,
+        typer.Option(
+            parser=one_of(FORMATS),
+            metavar=show_choice(FORMATS),
+            help="What the files are (CPU); auto tries all that are installed if --questions is given.",
+        ),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     cpu_kind: Annotated[

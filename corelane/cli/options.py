@@ -1,5 +1,6 @@
 """The options of a job as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,6 +16,22 @@ class OffsetUnits(StrEnum):
 
     UTF16 = "utf16"
     BYTES = "bytes"
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return what refuses all but some values of an option; they may depend on the plugins that are installed."""
+
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, choices))}.")
+        return value
+
+    return parse
+
+
+def show_choice(choices: Sequence[str]) -> str:
+    """Return the values of an option as the help shows them."""
+    return f"<{'|'.join(choices)}>"
 
 
 StrideOption = Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")]

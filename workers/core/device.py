@@ -23,6 +23,7 @@ from typing import IO, Any, Protocol
 
 import orjson
 
+from corelane.engine.backends.added import HOST_TARGETS
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool, parse_cores
 from corelane.engine.backends.neuron.monitor import CONFIG, PERIOD_S, MonitorTotals, figures
@@ -61,10 +62,10 @@ class Device(Protocol):
 
 
 def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> Device:
-    """Return the device of a target; ``held_bytes`` returns the memory of a GPU, ``cpus`` how many make a core."""
+    """Return the device of a target; ``held_bytes`` returns a device's memory, ``cpus`` how many make a core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
-    return GpuDevice(held_bytes) if target == "cuda" else CpuDevice(cpus)
+    return CpuDevice(cpus) if target in HOST_TARGETS else AddedDevice(held_bytes)
 
 
 class CpuDevice:
@@ -92,8 +93,8 @@ class CpuDevice:
         """Do nothing."""
 
 
-class GpuDevice:
-    """A GPU."""
+class AddedDevice:
+    """A device of a target that a plugin adds."""
 
     def __init__(self, held_bytes: Callable[[], int | None]) -> None:
         self._held_bytes = held_bytes

@@ -5,7 +5,7 @@ that come with Corelane stand in ``corelane/plugins``; any package may declare a
 and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from api.middleware.sections import Section
     from api.state import AppState
-    from corelane.cli.checks import DoctorCheck
     from corelane.cli.supervisor import Supervisor
     from corelane.engine.backends.added import AddedFormat, AddedTarget
     from corelane.metrics.exposition import Sample
@@ -92,10 +91,6 @@ class Plugin:
 
     def formats(self) -> "Iterable[AddedFormat]":
         """Return its formats of artifacts for the CPU."""
-        return ()
-
-    def checks(self) -> "Iterable[Callable[[Settings], DoctorCheck]]":
-        """Return its checks of ``corelane doctor``."""
         return ()
 
 

@@ -26,7 +26,7 @@ from corelane.artifacts.manifest import (
 from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
-from corelane.cli.options import one_of, show_choice
+from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
@@ -38,8 +38,8 @@ from corelane.settings import Settings, read_settings
 if TYPE_CHECKING:
     from compile.model.evaluation import EvalSet
 
-#: The targets and formats of this installation.
-TARGETS, FORMATS = all_targets(), ("auto", TORCHSCRIPT, *added_formats())
+#: What `--format` takes.
+FORMATS = ("auto", TORCHSCRIPT, *added_formats())
 
 #: The heading, in the help, of the options for Neuron targets alone.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
@@ -56,9 +56,7 @@ NeuronPython = Annotated[
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[
-        str, typer.Option(parser=one_of(TARGETS), metavar=show_choice(TARGETS), help="What to compile for.")
-    ] = "cpu",
+    target: Annotated[str, choice(all_targets(), "What to compile for.")] = "cpu",
     buckets: Annotated[
         str,
         typer.Option(
@@ -70,14 +68,7 @@ def compile_model(
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
     ] = "auto",
-    format: Annotated[
-        str,
-        typer.Option(
-            parser=one_of(FORMATS),
-            metavar=show_choice(FORMATS),
-            help="What the files are (CPU); auto tries all that are installed if --questions is given.",
-        ),
-    ] = "auto",
+    format: Annotated[str, choice(FORMATS, "What the files are (CPU); auto tries all with --questions.")] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     cpu_kind: Annotated[
         Literal["this", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] | None,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
+from importlib.metadata import version
 from pathlib import Path
 
 import typer
@@ -30,13 +31,12 @@ from corelane.cli.ports import port_is_free
 from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
-from corelane.engine.backends.added import TORCHSCRIPT, added_formats
+from corelane.engine.backends.added import TORCHSCRIPT, AddedFormat, added_formats
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, Unavailable
 from corelane.errors.extras import install_command
-from corelane.plugin import installed
 from corelane.settings import Settings, read_settings, unknown_names
 from corelane.settings.names import UnknownName
 
@@ -291,7 +291,8 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         return DoctorCheck("model", "warn", found, advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
-    if manifest.format != TORCHSCRIPT and not is_readable(manifest.format):
+    readable = [TORCHSCRIPT, *(name for name, format in added_formats().items() if format.is_installed)]
+    if manifest.format not in readable:
         found += f", of format {manifest.format}, whose library is not installed"
         return DoctorCheck("model", "fail", found, f"run `{install_command(manifest.format)}`")
     try:
@@ -310,10 +311,12 @@ def check_artifact(settings: Settings) -> DoctorCheck:
     return DoctorCheck("model", "ok", f"{found}; {how}")
 
 
-def is_readable(format: str) -> bool:
-    """Return whether a plugin reads a format here, and its library is installed."""
-    found = added_formats().get(format)
-    return found is not None and found.is_installed
+def check_format(format: AddedFormat, _: Settings) -> DoctorCheck:
+    """Report the optional library of a format of artifacts."""
+    found = f"not installed; `{install_command(format.name)}` lets `corelane compile --questions` try it"
+    if format.is_installed:
+        found = f"{version(format.library)}, for artifacts of format {format.name}"
+    return DoctorCheck(format.name, "ok", found)
 
 
 CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
@@ -333,5 +336,5 @@ CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
 
 
 def all_checks() -> list[Callable[[Settings], DoctorCheck]]:
-    """Return core's checks, then those of plugins."""
-    return [*CHECKS, *(check for plugin in installed() for check in plugin.checks())]
+    """Return the checks of every installation, then those of the formats that plugins add."""
+    return [*CHECKS, *(partial(check_format, format) for format in added_formats().values())]

@@ -1,6 +1,6 @@
 """The options of a job as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,20 +18,15 @@ class OffsetUnits(StrEnum):
     BYTES = "bytes"
 
 
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return what refuses all but some values of an option; they may depend on the plugins that are installed."""
+def choice(values: Sequence[str], description: str) -> Any:
+    """Return an option that takes one of some values, which may depend on the plugins that are installed."""
 
     def parse(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, choices))}.")
+        if value not in values:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, values))}.")
         return value
 
-    return parse
-
-
-def show_choice(choices: Sequence[str]) -> str:
-    """Return the values of an option as the help shows them."""
-    return f"<{'|'.join(choices)}>"
+    return typer.Option(parser=parse, metavar=f"<{'|'.join(values)}>", help=description)
 
 
 StrideOption = Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")]

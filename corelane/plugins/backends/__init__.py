@@ -1,14 +1,12 @@
 """The backends plugin: NVIDIA GPUs (target ``cuda``), and OpenVINO's int8 for CPUs (format ``openvino``)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from corelane.plugin import Plugin
 
 if TYPE_CHECKING:
-    from corelane.cli.checks import DoctorCheck
     from corelane.engine.backends.added import AddedFormat, AddedTarget
-    from corelane.settings import Settings
 
 
 class BackendsPlugin(Plugin):
@@ -27,12 +25,6 @@ class BackendsPlugin(Plugin):
         from corelane.plugins.backends.openvino import OpenVinoFormat
 
         return (OpenVinoFormat(),)
-
-    def checks(self) -> "Iterable[Callable[[Settings], DoctorCheck]]":
-        """Return whether OpenVINO is installed."""
-        from corelane.plugins.backends.openvino.doctor import check_openvino
-
-        return (check_openvino,)
 
 
 plugin = BackendsPlugin()

@@ -19,13 +19,14 @@ from compile.model.source import find_source
 from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
+from corelane.cli.doctor import check_format
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
+from corelane.plugins.backends.openvino import OpenVinoFormat
 from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
-from corelane.plugins.backends.openvino.doctor import check_openvino
 from corelane.plugins.backends.openvino.graph import open_graph, options_for
 from corelane.plugins.backends.openvino.quantise import (
     LEVELS,
@@ -276,7 +277,7 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
 
 
 def test_doctor_says_what_the_library_is_for(tmp_path: Path) -> None:
-    check = check_openvino(Settings(data_dir=tmp_path))
+    check = check_format(OpenVinoFormat(), Settings(data_dir=tmp_path))
     assert (check.state, check.advice) == ("ok", "")
     assert "for artifacts of format openvino" in check.found
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from compile.ladder import Method
 from compile.model.evaluation import EvalSet
 from compile.model.reference import Run
-from compile.plan import BuildPlan
-from compile.trial import Way
 from corelane.artifacts.manifest import Format
+
+if TYPE_CHECKING:
+    from compile.ladder import Method
+    from compile.plan import BuildPlan
+    from compile.trial import Way
 
 
 class TargetCompiler(Protocol):
@@ -20,7 +22,7 @@ class TargetCompiler(Protocol):
         """Return the dtype to compile in, which may be given as ``auto``; raises CompileFailed if none can be here."""
         ...
 
-    def method(self, plan: BuildPlan, dtype: str) -> Method:
+    def method(self, plan: "BuildPlan", dtype: str) -> "Method":
         """Return how to compile in a dtype that ``check`` returned."""
         ...
 
@@ -46,13 +48,13 @@ class FormatCompiler(Protocol):
     """Compiles to a format that a plugin adds. It is one more way to compile for the CPU."""
 
     #: The way, whose last word is the dtype; and how many times as fast as the best before it ``auto`` wants it.
-    way: Way
+    way: "Way"
     least_gain: float
 
     def check(self, dtype: str) -> None:
         """Raise CompileFailed if it has no such dtype, SetupError if its library is not installed."""
         ...
 
-    def make_graph(self, plan: BuildPlan, eval_set: EvalSet | None) -> FormatGraph:
+    def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
         """Convert the network by the questions of an eval set, or by the samples; raises CompileFailed."""
         ...

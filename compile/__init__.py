@@ -1,6 +1,7 @@
 """The compiler: make a verified artifact from a Hugging Face question-answering model.
 
-``build`` is the way in: it checks the request, makes a ``plan`` and hands it to ``ladder`` (CPU, GPU) or ``neuron``.
+``build`` is the way in: it checks the request, makes a ``plan`` and hands it to ``ladder`` (CPU, targets of plugins) or
+``neuron``.
 Both compile each bucket, ``verify`` it against the eager model and ``publish`` the folder. Always write
 ``from compile.build import build``: ``import compile`` would hide the builtin.
 """

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from compile.added import FormatCompiler, FormatGraph
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
-from compile.model.adapt import describe
 from compile.model.evaluation import EvalSet, F1Loss, measure_loss
 from compile.model.loading import quiet_transformers
 from compile.model.probes import Probe, fill_probe, make_probe
@@ -25,16 +24,14 @@ from compile.model.reference import QuestionAnswering, Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
-from compile.openvino import GRAPH_COMPILER, GRAPH_FILE, QuantisedGraph, make_graph, write
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
-from compile.torch.cuda import GPU_DTYPES, GpuDtype, cast_to_gpu, check_cuda, cuda_tools, fused_or_eager
-from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
-from compile.verify import TOLERANCES, first_in_agreement, holds, judge_f1
+from compile.trial import Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
+from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
-from corelane.artifacts.manifest import Artifact, Format, artifact_folders, read_artifact
+from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
+from corelane.engine.backends.added import TORCHSCRIPT, added_formats, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.openvino import require_openvino, weights_of
 from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
 from corelane.errors import ArtifactRefused, CompileFailed
@@ -71,16 +68,18 @@ def build(
     """
     options, root = neuron or NeuronOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
-        gpu_dtype = check_cuda(dtype) if target == "cuda" else None
         check_request(target, dtype, format, options)
+        added = added_targets().get(target)
+        compiler = None if added is None else added.compiler()
+        added_dtype = dtype if compiler is None else compiler.check(dtype)
         kind = check_kind(cpu_kind, target, dtype)
         plan = make_plan(
             source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report, target=target
         )
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
-        if gpu_dtype is not None:
-            return build_ladder(plan, gpu_method(plan, gpu_dtype), root, report)
+        if compiler is not None:
+            return build_ladder(plan, compiler.method(plan, added_dtype), root, report)
         if kind:
             check_company(plan, root, target)
         with computed_beside(plan):
@@ -110,18 +109,17 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
     """Check the options against each other and the target; raises CompileFailed or SetupError."""
     if target in CHIPS:
         make_recipes(CHIPS[target], dtype, neuron, parameters=0)
-    elif target not in ("cpu", "cuda"):
-        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")
+    elif target not in all_targets():
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: {', '.join(all_targets())}")
     elif neuron.named:
         raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
-    if format not in (AUTO, *get_args(Format)):
-        raise CompileFailed(f"{format!r} is not a format; choose {AUTO}, {', '.join(get_args(Format))}")
-    if format == "openvino":
+    known = (AUTO, TORCHSCRIPT, *(formats := added_formats()))
+    if format not in known:
+        raise CompileFailed(f"{format!r} is not a format; choose {', '.join(known)}")
+    if format in formats:
         if target != "cpu":
-            raise CompileFailed(f"format openvino is for target cpu, not for {target}")
-        if dtype not in (AUTO, "int8"):
-            raise CompileFailed(f"format openvino is int8: in {dtype} TorchScript is as fast; use --dtype int8")
-        require_openvino()
+            raise CompileFailed(f"format {format} is for target cpu, not for {target}")
+        formats[format].compiler().check(dtype)
     if target == "cpu" and dtype not in (AUTO, *get_args(CpuDtype)):
         raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(CpuDtype))}")
 
@@ -169,13 +167,13 @@ class TracedNetwork:
 class CpuChoice:
     """The ways to compile for the CPU, best first, and the means to choose and to judge.
 
-    ``trial`` is None unless ``auto`` chose; ``graph`` is there if OpenVINO is among the ways. ``traced`` are networks
+    ``trial`` is None unless ``auto`` chose; ``graphs`` are those of the ways in other formats. ``traced`` are networks
     that the trial has cast and traced, by way.
     """
 
     ways: Sequence[Way]
     eval_set: EvalSet | None
-    graph: QuantisedGraph | None = None
+    graphs: Mapping[Way, FormatGraph] = field(default_factory=dict)
     trial: Trial | None = None
     traced: Mapping[Way, "TracedNetwork"] = field(default_factory=dict)
 
@@ -188,17 +186,17 @@ class CpuChoice:
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
     """Take the way that was asked for, or hold a trial.
 
-    OpenVINO takes part in a trial if it is installed and an eval set is there to choose and to judge by.
+    Other formats take part in a trial if an eval set is there to choose and to judge by.
     """
-    steps, longest = FIRST_STEPS + len(plan.ladder), plan.ladder[-1].length
-    graph = None
-    if format == "openvino" or (dtype == format == AUTO and eval_set is not None and find_spec("openvino")):
-        report("quantising for OpenVINO", 1, steps)
-        graph = make_graph(plan.model, plan.reference, longest, eval_set)
-    if format == "openvino":
-        return CpuChoice(("openvino int8",), eval_set, graph)
+    steps = FIRST_STEPS + len(plan.ladder)
+    graphs, gains = {}, {}
+    for compiler in choose_formats(dtype, format, eval_set):
+        report(f"converting to {compiler.way}", 1, steps)
+        graphs[compiler.way], gains[compiler.way] = compiler.make_graph(plan, eval_set), compiler.least_gain
+    if format not in (AUTO, TORCHSCRIPT):
+        return CpuChoice(list(graphs), eval_set, graphs)
     if dtype != AUTO:
-        return CpuChoice([way for way in LEAST_GAIN if way == dtype], eval_set)
+        return CpuChoice([dtype], eval_set)
     report("trying dtypes", 1, steps)
     bucket, model = _trial_bucket(plan), plan.model
     unanswered = Probe(*fill_probe(model.tokenizer, model.spec, bucket), ())
@@ -215,21 +213,30 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         return runner_of(settle(compile_trace(traced, dtype)))
 
     candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in get_args(CpuDtype)}
-    if graph is not None:
-        candidates["openvino int8"] = graph.run
+    candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(lambda: make_probe(model, bucket, plan.expected), candidates, evaluated=eval_set is not None)
-    ways = rank_ways(trial)
+    ways = rank_ways(trial, gains)
     # The others would take the memory of one more copy each.
     best = {way: network for way, network in networks.items() if way == ways[0]}
-    return CpuChoice(ways, eval_set, graph, trial, best)
+    return CpuChoice(ways, eval_set, graphs, trial, best)
+
+
+def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
+    """Return the other formats to convert to: the one asked for, or all that are installed if a trial takes them."""
+    formats = added_formats()
+    if format in formats:
+        return [formats[format].compiler()]
+    if not dtype == format == AUTO or eval_set is None:
+        return []
+    return [each.compiler() for each in formats.values() if each.is_installed]
 
 
 def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
     """Return how to compile for the CPU in one way; ``kind`` places the artifact beside those for other kinds.
 
-    TorchScript is traced again at lengths for which a trace does not hold; OpenVINO has one graph for all.
+    TorchScript is traced again at lengths for which a trace does not hold; other formats have one graph for all.
     """
-    dtype, graph = dtype_of(way), choice.graph if way == "openvino int8" else None
+    dtype, graph = dtype_of(way), choice.graphs.get(way)
     sets = sets_up_to(kind) if kind else instruction_sets()
     tools = host_tools() | {"cpu": " ".join(sets) or torch.backends.cpu.get_cpu_capability()}
     method = partial(
@@ -244,16 +251,16 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
     if graph is not None:
         return method(
             toolchain=made_by(
-                GRAPH_COMPILER,
+                graph.compiler,
                 graph.arguments,
-                tools | {"openvino": require_openvino().__version__},
-                format="openvino",
-                extra_files=(weights_of(GRAPH_FILE),),
+                tools | graph.tools,
+                format=graph.format,
+                extra_files=graph.extra_files,
             ),
-            make=lambda _: graph.model,
+            make=lambda _: graph,
             holds=lambda *_: True,
-            write=write,
-            file=lambda _: GRAPH_FILE,
+            write=lambda made, path: made.write(path),
+            file=lambda _: graph.file,
             forks=False,
         )
     known = choice.traced.get(way)
@@ -273,20 +280,3 @@ def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> 
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss
-
-
-def gpu_method(plan: BuildPlan, dtype: GpuDtype) -> Method:
-    """Return how to compile for the GPU."""
-    module = cast_to_gpu(plan.reference, dtype)
-    arguments = [f"attention={fused_or_eager(plan.model.network)}", *describe(plan.model.network)]
-    return Method(
-        label=f"{dtype} for cuda",
-        toolchain=Toolchain("cuda", dtype, COMPILER, arguments, host_tools() | cuda_tools()),
-        bytes_per_weight=GPU_DTYPES[dtype].itemsize,
-        least_equal=TOLERANCES[dtype].answers_equal,
-        make=lambda batch: trace(module, batch, "cuda"),
-        holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
-        write=lambda traced, path: path.write_bytes(serialise(traced)),
-        fixed_rows=True,
-        forks=False,
-    )

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from inspect import getfile
 from pathlib import Path
 
 from compile.model.source import find_source
@@ -17,6 +18,7 @@ from compile.publish import building, publish_artifact
 from corelane.artifacts.cache import ArtifactCache, copy_files, cpu_name, key_of
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
+from corelane.engine.backends.added import added_formats
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.settings import Settings
 from corelane.settings.artifacts import kernel_environment
@@ -24,9 +26,8 @@ from corelane.settings.artifacts import kernel_environment
 #: The code on which a compiled artifact depends, from the folder of all packages.
 MAKERS = ("compile", "corelane/engine", "corelane/artifacts")
 
-#: The libraries on which it depends, one of them optional.
-LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "openvino")
-
+#: The libraries on which it depends, beside those of formats that plugins add.
+LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 #: What `corelane compile` is given where it is given nothing: the options of ``serve``.
 PLAIN = {"buckets": AUTO_BUCKETS, "dtype": "auto", "format": "auto"}
@@ -69,10 +70,11 @@ def _key(source: str, name: str, settings: Settings, options: dict[str, str]) ->
 
 
 def _toolchain() -> dict[str, object]:
+    added = [each.library for each in added_formats().values()]
     return {
         "code": _digest_code(),
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: _version(name) for name in (*LIBRARIES, *added)},
         "cpu": [platform.machine(), cpu_name(), *instruction_sets()],
         "kernels": kernel_environment(),
     }
@@ -82,8 +84,10 @@ def _toolchain() -> dict[str, object]:
 def _digest_code() -> str:
     top = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(path for maker in MAKERS for path in (top / maker).rglob("*.py")):
-        digest.update(f"{path.relative_to(top)}\0{digest_file(path)}\n".encode())
+    added = [Path(getfile(type(each))).parent for each in added_formats().values()]
+    for folder in (*(top / maker for maker in MAKERS), *added):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(folder.parent)}\0{digest_file(path)}\n".encode())
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""``auto``: a short measured trial of every dtype on this CPU, and of int8 in OpenVINO.
+"""``auto``: a short measured trial of every dtype on this CPU, and of the formats that plugins add.
 
 Machines differ. With AMX bf16 is four to five times as fast as fp32, without any bf16 unit it is slower, and the name
 of a CPU does not tell how fast the libraries run on it. Speed decides, and answers have a veto.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from compile.model.probes import Probe
 from compile.model.reference import Run
@@ -17,13 +17,12 @@ from compile.verify import TOLERANCES, compare_logits, judge, judge_answers, sha
 from corelane.artifacts.manifest import NumberFormat
 from corelane.errors import CompileFailed
 
-#: A dtype in TorchScript, or int8 in OpenVINO: the choices of ``auto``.
-Way = Literal["fp32", "bf16", "int8", "openvino int8"]
+#: One of the choices of ``auto``: a dtype in TorchScript, or another format's name and a dtype.
+Way = str
 
 #: From the most exact way to the least, and how many times as fast as the best before it each must be. An int8 logit is
-#: some four times as far from fp32 as a bf16 one, and a few percent of speed are not worth that. A format of its own
-#: needs one more library where it serves.
-LEAST_GAIN: dict[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25, "openvino int8": 1.3}
+#: some four times as far from fp32 as a bf16 one, and a few percent of speed are not worth that.
+LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Trial:
 
 def dtype_of(way: Way) -> Literal["fp32", "bf16", "int8"]:
     """Return the dtype that a way computes in."""
-    return "int8" if way == "openvino int8" else way
+    return cast(Literal["fp32", "bf16", "int8"], way.rpartition(" ")[-1])
 
 
 def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
@@ -74,10 +73,13 @@ def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable
     return Trial(speeds, frozenset(sound))
 
 
-def rank_ways(trial: Trial) -> list[Way]:
-    """Return the ways worth trying, best first; fp32 is always among them."""
+def rank_ways(trial: Trial, added: Mapping[Way, float]) -> list[Way]:
+    """Return the ways worth trying, best first; fp32 is always among them.
+
+    ``added`` are the least gains of other formats.
+    """
     ranked: list[Way] = ["fp32"]
-    for way, gain in LEAST_GAIN.items():
+    for way, gain in (*LEAST_GAIN.items(), *added.items()):
         if way in trial.sound and way != "fp32" and trial.speeds[way] >= gain * trial.speeds.get(ranked[0], 0.0):
             ranked.insert(0, way)
     return ranked

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
+    from corelane.engine.backends.added import AddedFormat, AddedTarget
     from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
@@ -125,6 +126,14 @@ class Plugin:
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""
+        return ()
+
+    def targets(self) -> "Iterable[AddedTarget]":
+        """Return the targets that it runs artifacts of, and compiles models for."""
+        return ()
+
+    def formats(self) -> "Iterable[AddedFormat]":
+        """Return its formats of artifacts for the CPU."""
         return ()
 
 

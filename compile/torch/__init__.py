@@ -1,1 +1,1 @@
-"""TorchScript for the CPU (``cpu``) and for NVIDIA GPUs (``cuda``), and the layers that make it fast."""
+"""TorchScript for the CPU (``cpu``), and the layers that make it fast."""

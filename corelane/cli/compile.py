@@ -19,22 +19,26 @@ from corelane.artifacts.manifest import (
     BucketFile,
     Coverage,
     Manifest,
-    Target,
     check_files,
     find_artifact,
     model_name,
 )
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, writable_folder
+from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.squad import best_over, read_set, token_f1
+from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from compile.model.evaluation import EvalSet
+
+#: What `--format` takes.
+FORMATS = ("auto", TORCHSCRIPT, *added_formats())
 
 #: The heading, in the help, of the options for Neuron targets alone.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
@@ -51,7 +55,7 @@ NeuronPython = Annotated[
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[Target, typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[str, choice(all_targets(), "What to compile for.")] = "cpu",
     buckets: Annotated[
         str,
         typer.Option(
@@ -63,10 +67,7 @@ def compile_model(
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
     ] = "auto",
-    format: Annotated[
-        Literal["auto", "torchscript", "openvino"],
-        typer.Option(help="What the files are (CPU); openvino is int8 and is tried by itself with --questions."),
-    ] = "auto",
+    format: Annotated[str, choice(FORMATS, "What the files are (CPU); auto tries all with --questions.")] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     cpu_kind: Annotated[
         Literal["this", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] | None,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.metadata import version
 from pathlib import Path
 
 import typer
@@ -32,6 +31,7 @@ from corelane.cli.ports import port_is_free
 from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
+from corelane.engine.backends.added import TORCHSCRIPT, AddedFormat, added_formats
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
 from corelane.engine.cores import core_slots
@@ -73,7 +73,7 @@ def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     if "redis_url" not in settings.model_fields_set and (running := running_redis(settings.data_dir)):
         settings = settings.model_copy(update={"redis_url": running})
     with Console(stderr=True).status("checking …"):
-        checks = [check(settings) for check in CHECKS]
+        checks = [check(settings) for check in all_checks()]
     is_fit = all(check.state != "fail" for check in checks)
     if as_json:
         print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
@@ -291,9 +291,10 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         return DoctorCheck("model", "warn", found, advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
-    if manifest.format == "openvino" and find_spec("openvino") is None:
-        found += ", for OpenVINO, which is not installed"
-        return DoctorCheck("model", "fail", found, f"run `{install_command('openvino')}`")
+    readable = [TORCHSCRIPT, *(name for name, format in added_formats().items() if format.is_installed)]
+    if manifest.format not in readable:
+        found += f", of format {manifest.format}, whose library is not installed"
+        return DoctorCheck("model", "fail", found, f"run `{install_command(manifest.format)}`")
     try:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
@@ -310,13 +311,12 @@ def check_artifact(settings: Settings) -> DoctorCheck:
     return DoctorCheck("model", "ok", f"{found}; {how}")
 
 
-def check_openvino(_: Settings) -> DoctorCheck:
-    """Report the optional library of the other format for CPUs."""
-    try:
-        return DoctorCheck("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
-    except PackageNotFoundError:
-        found = f"not installed; `{install_command('openvino')}` lets `corelane compile --questions` try its int8"
-        return DoctorCheck("OpenVINO", "ok", found)
+def check_format(format: AddedFormat, _: Settings) -> DoctorCheck:
+    """Report the optional library of a format of artifacts."""
+    found = f"not installed; `{install_command(format.name)}` lets `corelane compile --questions` try it"
+    if format.is_installed:
+        found = f"{version(format.library)}, for artifacts of format {format.name}"
+    return DoctorCheck(format.name, "ok", found)
 
 
 CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
@@ -332,5 +332,9 @@ CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
     check_disk,
     check_storage,
     check_artifact,
-    check_openvino,
 )
+
+
+def all_checks() -> list[Callable[[Settings], DoctorCheck]]:
+    """Return the checks of every installation, then those of the formats that plugins add."""
+    return [*CHECKS, *(partial(check_format, format) for format in added_formats().values())]

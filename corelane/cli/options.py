@@ -1,5 +1,6 @@
 """The options of a job as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,6 +16,17 @@ class OffsetUnits(StrEnum):
 
     UTF16 = "utf16"
     BYTES = "bytes"
+
+
+def choice(values: Sequence[str], description: str) -> Any:
+    """Return an option that takes one of some values, which may depend on the plugins that are installed."""
+
+    def parse(value: str) -> str:
+        if value not in values:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, values))}.")
+        return value
+
+    return typer.Option(parser=parse, metavar=f"<{'|'.join(values)}>", help=description)
 
 
 StrideOption = Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")]

@@ -27,7 +27,7 @@ from corelane.cli.roles import NEEDS, core_range, require_role, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
-from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.added import HOST_TARGETS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
 from corelane.plugin import installed
@@ -274,8 +274,8 @@ def _count_cores(settings: Settings) -> Settings:
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
-        devices = settings.target in (*CHIPS, "cuda")
-        what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
+        on_host = settings.target in HOST_TARGETS
+        what = f"this process may use {slots} CPUs" if on_host else f"this machine has {slots}"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     settings = settings.model_copy(update={"cores": cores})
     core_range(settings)

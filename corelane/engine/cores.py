@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from corelane.artifacts.manifest import find_artifact, model_name
-from corelane.engine.backends.gpus import find_gpus
+from corelane.engine.backends.added import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
 from corelane.errors import ArtifactRefused, SetupError
@@ -103,24 +103,24 @@ def neuron_slots(
     return slots
 
 
-def gpu_slots() -> list[CoreSlot]:
-    """Return one slot a GPU, which its worker sees alone; the worker may use every CPU."""
+def added_slots(target: AddedTarget) -> list[CoreSlot]:
+    """Return one slot a device of a plugin's target, which its worker sees alone; the worker may use every CPU."""
     cpus = frozenset(os.sched_getaffinity(0))
-    return [
-        CoreSlot(index, cpus, _process_environment() | {"CUDA_VISIBLE_DEVICES": uuid})
-        for index, uuid in enumerate(find_gpus())
-    ]
+    environment = _process_environment()
+    return [CoreSlot(index, cpus, {**environment, **shown}) for index, shown in enumerate(target.cores())]
 
 
 def core_slots(settings: Settings) -> list[CoreSlot]:
     """Return the slots of the settings' target here; raises SetupError if there are none."""
-    if settings.target == "cuda":
-        return gpu_slots()
-    if settings.target not in CHIPS:
+    if (added := added_targets().get(settings.target)) is not None:
+        return added_slots(added)
+    if settings.target in HOST_TARGETS:
         slots = cpu_slots(size=settings.cpus_per_core)
         if not slots:
             raise SetupError(f"a core of {settings.cpus_per_core} CPUs needs more than this process may use")
         return slots
+    if settings.target not in CHIPS:
+        raise SetupError(f"nothing here has cores of {settings.target!r}; there are: {', '.join(all_targets())}")
     environment, size = neuron_environment(), cores_of_models(settings)
     devices = find_devices(settings.target, environment, settings.neuron_numbering)
     slots = neuron_slots(
@@ -161,7 +161,7 @@ def only_slot(settings: Settings) -> CoreSlot:
     A CPU core floats over the CPUs that the container may use: without a CPU manager every container sees all CPUs of
     its host, and would be pinned to the first. Raise SetupError if there are several cores.
     """
-    if settings.target not in CHIPS and settings.target != "cuda":
+    if settings.target in HOST_TARGETS:
         return CoreSlot(0, frozenset(os.sched_getaffinity(0)), _process_environment(settings.cpus_per_core))
     slots = core_slots(settings)
     if len(slots) > 1:

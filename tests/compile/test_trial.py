@@ -32,14 +32,19 @@ ALL: set[Way] = {"fp32", "bf16", "int8"}
 def test_fastest_sound_dtype_comes_first_if_the_gain_is_worth_it(
     speeds: dict[Way, float], sound: set[Way], ranked: list[Way]
 ) -> None:
-    assert rank_ways(Trial(speeds, sound)) == ranked
+    assert rank_ways(Trial(speeds, sound), {}) == ranked
 
 
-@given(st.tuples(*[st.floats(0.1, 1e4)] * len(LEAST_GAIN)), st.sets(st.sampled_from(["bf16", "int8", "openvino int8"])))
+#: A format that a plugin might add.
+ADDED = {"other int8": 1.3}
+
+
+@given(st.tuples(*[st.floats(0.1, 1e4)] * 4), st.sets(st.sampled_from(["bf16", "int8", "other int8"])))
 def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
     rates: tuple[float, ...], sound: set[Way]
 ) -> None:
-    ranked = rank_ways(Trial(dict(zip(LEAST_GAIN, rates, strict=True)), sound | {"fp32"}))
+    speeds = dict(zip((*LEAST_GAIN, *ADDED), rates, strict=True))
+    ranked = rank_ways(Trial(speeds, sound | {"fp32"}), ADDED)
     assert ranked[-1] == "fp32"
     assert set(ranked) <= sound | {"fp32"}
     assert len(set(ranked)) == len(ranked)

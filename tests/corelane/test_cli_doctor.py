@@ -27,13 +27,12 @@ from corelane.cli.checks import (
 )
 from corelane.cli.commands import CommandGroup
 from corelane.cli.doctor import (
-    CHECKS,
+    all_checks,
     check_api_port,
     check_artifact,
     check_cores,
     check_disk,
     check_flower_port,
-    check_openvino,
     check_torch,
     doctor,
     judge_disk,
@@ -232,19 +231,13 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     assert (check.state, "calibrate the model again" in check.advice) == ("fail", True)
 
 
-def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:
-    check = check_openvino(Settings(data_dir=tmp_path))
-    assert (check.state, check.advice) == ("ok", "")
-    assert "for artifacts of format openvino" in check.found
-
-
 def test_cores_are_those_this_process_may_use() -> None:
     assert check_cores(Settings()).found[0].isdigit()
 
 
 def test_every_check_has_its_own_row() -> None:
-    checks = [DoctorCheck(str(number), "ok", "fine", "advice") for number in range(len(CHECKS))]
-    assert render(checks).row_count == len(CHECKS)
+    checks = [DoctorCheck(str(number), "ok", "fine", "advice") for number in range(len(all_checks()))]
+    assert render(checks).row_count == len(all_checks())
 
 
 def test_a_torch_that_cannot_be_imported_is_reported() -> None:
@@ -261,7 +254,7 @@ def test_the_command_reports_everything_as_json_and_exits_by_it(
     app.command()(doctor)
     done = CliRunner().invoke(app, ["--json", "--data", str(tmp_path / "here")])
     report = orjson.loads(done.stdout)
-    assert len(report["checks"]) == len(CHECKS)
+    assert len(report["checks"]) == len(all_checks())
     assert report["ok"] == all(check["state"] != "fail" for check in report["checks"])
     assert done.exit_code == (0 if report["ok"] else 1)
     found = {check["name"]: check["found"] for check in report["checks"]}

@@ -20,6 +20,7 @@ SHOW = """
 import json, typer
 from api.app import create_app
 from corelane.cli.app import make_cli
+from corelane.engine.backends.added import added_formats, all_targets
 from corelane.settings import Settings
 groups = typer.main.get_command(make_cli()).commands
 app = create_app()
@@ -28,6 +29,7 @@ print(json.dumps({
     "paths": sorted({route.path for route in app.routes if hasattr(route, "path")}),
     "documented": sorted(app.openapi()["paths"]),
     "settings": sorted(Settings.model_fields),
+    "backends": sorted([*all_targets(), *added_formats()]),
 }))
 """
 
@@ -40,6 +42,7 @@ class Shown:
     paths: frozenset[str]
     documented: frozenset[str]
     settings: frozenset[str]
+    backends: frozenset[str]
 
     def less(self, other: "Shown") -> dict[str, list[str]]:
         """Return what this shows and another does not, where there is any."""

@@ -18,8 +18,8 @@ from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
 from tests.waiting import eventually
 from workers.core import device as devices
 from workers.core.device import (
+    AddedDevice,
     CpuDevice,
-    GpuDevice,
     NeuronDevice,
     cpu_seconds,
     host_seconds,
@@ -189,7 +189,7 @@ def test_children_count_among_a_cores_processes_and_memory() -> None:
 
 def test_gpu_tells_the_memory_that_is_held_there() -> None:
     assert open_device("cuda", lambda: 7).read() == {"memory_bytes": 7}
-    assert GpuDevice(lambda: None).read() == {}
+    assert AddedDevice(lambda: None).read() == {}
 
 
 @pytest.fixture

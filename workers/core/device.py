@@ -23,6 +23,7 @@ from typing import IO, Any, Protocol
 
 import orjson
 
+from corelane.engine.backends.added import HOST_TARGETS
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool, parse_cores
 from corelane.engine.backends.neuron.monitor import CONFIG, PERIOD_S, MonitorTotals, figures
@@ -61,10 +62,10 @@ class CoreDevice(Protocol):
 
 
 def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> CoreDevice:
-    """Return the device of a target; ``held_bytes`` returns the memory of a GPU, ``cpus`` how many make a core."""
+    """Return the device of a target; ``held_bytes`` returns a device's memory, ``cpus`` how many make a core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
-    return GpuDevice(held_bytes) if target == "cuda" else CpuDevice(cpus)
+    return CpuDevice(cpus) if target in HOST_TARGETS else AddedDevice(held_bytes)
 
 
 class CpuDevice(CoreDevice):
@@ -89,8 +90,8 @@ class CpuDevice(CoreDevice):
         return {name: round(min(1.0, max(0.0, share)), 4) for name, share in shares.items()}
 
 
-class GpuDevice(CoreDevice):
-    """A GPU."""
+class AddedDevice(CoreDevice):
+    """A device of a target that a plugin adds."""
 
     def __init__(self, held_bytes: Callable[[], int | None]) -> None:
         self._held_bytes = held_bytes

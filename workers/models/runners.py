@@ -24,6 +24,7 @@ from corelane.artifacts.manifest import (
     outgrown,
 )
 from corelane.artifacts.remote import RemoteRoot
+from corelane.engine.backends.added import added_targets
 from corelane.engine.backends.protocol import Backend
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.memory import resident_bytes
@@ -141,7 +142,7 @@ class Loader:
 
     def device_bytes(self) -> int | None:
         """Return the bytes held on a device that has memory of its own and tells; else None."""
-        return self._backend.held_bytes() if self._backend is not None and self.target == "cuda" else None
+        return self._backend.held_bytes() if self._backend is not None and self.target in added_targets() else None
 
     def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
         try:

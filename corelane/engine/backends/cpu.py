@@ -1,23 +1,22 @@
-"""Backend for artifacts on one CPU core: TorchScript, or a graph for OpenVINO (``engine/backends/openvino.py``).
+"""Backend for artifacts on one CPU core: TorchScript, or a format that a plugin adds (``engine/backends/added.py``).
 
 torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace yields it too): the warning is silenced here,
 for these calls alone.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from corelane.artifacts.manifest import Artifact, check_files
-from corelane.engine.backends.openvino import check_weights, open_graph
+from corelane.engine.backends.added import TORCHSCRIPT, format_of
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Batch, Logits, Model, Pass
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 from corelane.errors.reasons import last_line
@@ -36,9 +35,6 @@ def torchscript_warnings_silenced() -> Iterator[None]:
         yield
 
 
-Pass = Callable[[Batch], Logits]
-
-
 @dataclass(slots=True)
 class CpuModel:
     """Forward passes by bucket length; buckets that share a file share a module."""
@@ -48,7 +44,7 @@ class CpuModel:
 
 
 class CpuBackend:
-    """Runs on the CPU cores this process is pinned to; models of both formats side by side."""
+    """Runs on the CPU cores this process is pinned to; models of several formats side by side."""
 
     overlaps = False
     rows_share_kernels = True
@@ -58,17 +54,15 @@ class CpuBackend:
         manifest = artifact.manifest
         if manifest.target != "cpu":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")
+        open_file = open_trace if manifest.format == TORCHSCRIPT else format_of(artifact).open
         check_files(artifact)
         check_room(manifest.version_id, manifest.bytes, available_bytes())
-        if manifest.format == "openvino":
-            check_weights(artifact)
-        open_file = open_graph if manifest.format == "openvino" else open_trace
         passes: dict[int, Pass] = {}
         loaded: dict[str, Pass] = {}
         for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
             try:
                 if bucket.file not in loaded:
-                    loaded[bucket.file] = open_file(artifact.file(bucket.file))
+                    loaded[bucket.file] = open_file(artifact, bucket.file)
                 passes[bucket.length] = loaded[bucket.file]
             except (RuntimeError, OSError, MemoryError) as error:
                 raise LoadFailed(f"{bucket.file} of {manifest.version_id} does not load: {last_line(error)}") from error
@@ -116,10 +110,10 @@ def run_module(module: Any, batch: Batch) -> Logits:
     return Logits(start.float().numpy(), end.float().numpy())
 
 
-def open_trace(path: Path) -> Pass:
+def open_trace(artifact: Artifact, file: str) -> Pass:
     """Load a file of TorchScript and pack its weights; errors are torch's own."""
     with torchscript_warnings_silenced():
-        module = settle(torch.jit.load(path, map_location="cpu").eval())
+        module = settle(torch.jit.load(artifact.file(file), map_location="cpu").eval())
 
     def forward(batch: Batch) -> Logits:
         return run_module(module, batch)

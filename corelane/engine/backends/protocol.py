@@ -1,5 +1,6 @@
 """The Backend protocol: run compiled artifacts on one core. Plain arrays in and out; one file per backend."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,10 @@ class Logits:
 
     start: Floats
     end: Floats
+
+
+#: A forward pass.
+Pass = Callable[[Batch], Logits]
 
 
 class Model(Protocol):

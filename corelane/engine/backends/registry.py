@@ -1,5 +1,6 @@
 """The choice of a backend by its target. Its heavy imports come with it, and not before."""
 
+from corelane.engine.backends.added import added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Backend
 from corelane.errors import SetupError
@@ -20,8 +21,6 @@ def open_backend(target: str, memory_bytes: int | None = None, neuron_python: st
         from corelane.engine.backends.neuron.backend import NeuronBackend
 
         return NeuronBackend(target, memory_bytes, neuron_python)
-    if target == "cuda":
-        from corelane.engine.backends.cuda import CudaBackend
-
-        return CudaBackend()
-    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")
+    if (added := added_targets().get(target)) is not None:
+        return added.open()
+    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: {', '.join(all_targets())}")

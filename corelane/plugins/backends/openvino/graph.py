@@ -1,24 +1,18 @@
-"""OpenVINO models on one CPU core: the other format of target `cpu`.
+"""OpenVINO models on one CPU core.
 
 The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. All that the plugin
 would choose by the machine's load or size is fixed: one stream, one thread, on the CPU that the process is pinned to.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Batch, Logits, Pass
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.errors.extras import install_command
-
-#: Endings of the graph's file, and of its weights'.
-GRAPH, WEIGHTS = ".xml", ".bin"
-
-Pass = Callable[[Batch], Logits]
 
 
 def require_openvino() -> Any:
@@ -46,13 +40,19 @@ def options_for(capabilities: list[str]) -> dict[str, Any]:
 
 def weights_of(graph: str) -> str:
     """Return the name of the file of weights beside a graph's."""
-    return Path(graph).stem + WEIGHTS
+    return f"{Path(graph).stem}.bin"
 
 
-def open_graph(path: Path) -> Pass:
-    """Load a graph and its weights; raises SetupError where OpenVINO is not installed, else its own errors."""
+def open_graph(artifact: Artifact, file: str) -> Pass:
+    """Load a graph and its weights.
+
+    Raises ArtifactRefused if the manifest has no digest of the weights, SetupError where OpenVINO is not installed.
+    """
+    weights = weights_of(file)
+    if weights not in artifact.manifest.files:
+        raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} has no digest for {weights}; compile it again")
     core = require_openvino().Core()
-    return forward_of(core, core.read_model(path, path.with_suffix(WEIGHTS)))
+    return forward_of(core, core.read_model(artifact.file(file), artifact.file(weights)))
 
 
 def forward_of(core: Any, model: Any) -> Pass:
@@ -67,11 +67,3 @@ def forward_of(core: Any, model: Any) -> Pass:
         return Logits(start, end)
 
     return forward
-
-
-def check_weights(artifact: Artifact) -> None:
-    """Raise ArtifactRefused if the manifest has no digest of a graph's weights."""
-    for bucket in artifact.manifest.buckets:
-        if weights_of(bucket.file) not in artifact.manifest.files:
-            where = artifact.file(MANIFEST_NAME)
-            raise ArtifactRefused(f"{where} has no digest for {weights_of(bucket.file)}; compile it again")

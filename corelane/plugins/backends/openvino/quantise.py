@@ -1,4 +1,4 @@
-"""Compile for OpenVINO in int8: convert, find the range of each layer's inputs, quantise the layers that bear it.
+"""Quantise a network for OpenVINO: find the range of each layer's inputs, put the layers that bear it into int8.
 
 Weights get a scale per output. The inputs of a layer get one scale, found beforehand on calibration texts: it is fast
 and the same for every batch, but rough if a few values are far larger than the rest. So the layers are tried one by
@@ -8,33 +8,25 @@ in fp32. A layer's name decides nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compile.model.evaluation import EvalSet
 from compile.model.loading import SourceModel
 from compile.model.probes import read_rows
-from compile.model.reference import QuestionAnswering, Run, runner_of, tensors
-from compile.model.samples import sample_queries
+from compile.model.reference import QuestionAnswering, Run, tensors
 from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 from corelane.errors.reasons import last_line
-
-GRAPH_COMPILER = "openvino.convert_model"
-
-#: The graph of an artifact. Its weights lie in a file beside it.
-GRAPH_FILE = "model.xml"
+from corelane.plugins.backends.openvino.graph import options_for, require_openvino
 
 #: Windows to measure scales and costs on, spread over the questions. Twice as many choose the same layers.
 WINDOWS = 48
@@ -59,24 +51,6 @@ class CalibrationBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedGraph:
-    """A quantised model, and how many of its linear layers are in int8."""
-
-    model: Any
-    quantised: int
-    layers: int
-
-    def run(self) -> Run:
-        """Compile the graph for this CPU."""
-        return forward_of(require_openvino().Core(), self.model)
-
-    @property
-    def arguments(self) -> list[str]:
-        """The compiler arguments in the manifest."""
-        return [f"int8={self.quantised} of {self.layers} linear layers"]
-
-
-@dataclass(frozen=True, slots=True)
 class LayerInputs:
     """Linear layers that read the same values, and by channel the smallest and largest value over the texts."""
 
@@ -85,22 +59,6 @@ class LayerInputs:
     high: NDArray[np.float32]
     weights: int
     smoothing: NDArray[np.float32]
-
-
-def make_graph(
-    model: SourceModel, reference: QuestionAnswering, longest: int, eval_set: EvalSet | None
-) -> QuantisedGraph:
-    """Quantise a model by the questions of an eval set, or by the samples; raises CompileFailed or SetupError."""
-    core = require_openvino().Core()
-    queries = sample_queries() if eval_set is None else eval_set.queries
-    calibration = calibrate(model, runner_of(reference), queries, longest)
-    plain = convert(reference, calibration.batches[0])
-    inputs = find_inputs(plain, calibration.batches)
-    before = cost(forward_of(core, plain), calibration)
-    costs = [cost(forward_of(core, quantise(plain, [one])), calibration) - before for one in inputs]
-    chosen = choose(inputs, costs, MOST_COST)
-    counts = [sum(len(one.names) for one in some) for some in (chosen, inputs)]
-    return QuantisedGraph(quantise(plain, chosen), *counts)
 
 
 def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
@@ -137,12 +95,6 @@ def convert(reference: QuestionAnswering, example: Batch) -> Any:
             return ov.convert_model(traced, example_input=tensors(example))
     except (RuntimeError, ValueError, TypeError) as error:
         raise CompileFailed(f"OpenVINO cannot convert the model: {last_line(error)}") from error
-
-
-def write(model: Any, path: Path) -> int:
-    """Write a graph, and its weights beside it; return the bytes of both."""
-    require_openvino().save_model(model, path, compress_to_fp16=False)
-    return path.stat().st_size + (path.parent / weights_of(path.name)).stat().st_size
 
 
 def linears(model: Any) -> Iterator[Any]:

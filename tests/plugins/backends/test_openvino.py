@@ -16,7 +16,19 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.samples import sample_queries
 from compile.model.source import find_source
-from compile.openvino import (
+from compile.trial import Trial, rank_ways
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
+from corelane.cli.app import make_cli
+from corelane.cli.doctor import check_format
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.buckets import Bucket
+from corelane.engine.task import Query
+from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
+from corelane.plugins.backends.openvino import OpenVinoFormat
+from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
+from corelane.plugins.backends.openvino.graph import open_graph, options_for
+from corelane.plugins.backends.openvino.quantise import (
     LEVELS,
     MOST_COST,
     LayerInputs,
@@ -29,15 +41,6 @@ from compile.openvino import (
     quantise,
     representable,
 )
-from compile.trial import Trial, rank_ways
-from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
-from corelane.cli.app import make_cli
-from corelane.engine.backends.openvino import open_graph, options_for
-from corelane.engine.backends.protocol import Batch, Logits
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query
-from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
@@ -210,10 +213,11 @@ def test_only_chosen_layers_are_in_int8(tiny_model: Path) -> None:
 def test_auto_takes_openvino_only_if_it_is_much_faster_and_sound() -> None:
     speeds = {"fp32": 52.0, "bf16": 94.0, "int8": 90.0, "openvino int8": 140.0}
     every = frozenset(speeds)
-    assert rank_ways(Trial(speeds, every)) == ["openvino int8", "bf16", "fp32"]  # type: ignore[arg-type]
-    assert rank_ways(Trial(speeds, every - {"openvino int8"})) == ["bf16", "fp32"]  # type: ignore[arg-type]
+    gains = {OpenVinoCompiler.way: OpenVinoCompiler.least_gain}
+    assert rank_ways(Trial(speeds, every), gains) == ["openvino int8", "bf16", "fp32"]
+    assert rank_ways(Trial(speeds, every - {"openvino int8"}), gains) == ["bf16", "fp32"]
     slower = speeds | {"openvino int8": 120.0}
-    assert rank_ways(Trial(slower, every)) == ["bf16", "fp32"]  # type: ignore[arg-type]
+    assert rank_ways(Trial(slower, every), gains) == ["bf16", "fp32"]
 
 
 def eval_set() -> EvalSet:
@@ -266,10 +270,16 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
     done = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--format", "openvino"], env=env)
     assert done.exit_code == 1
     with pytest.raises(SetupError) as refused:
-        open_graph(artifact.path / "model.xml")
+        open_graph(artifact, "model.xml")
     for told in (done.stderr.splitlines()[-1], refused.value.detail):
         assert "install -e " in told
         assert "[openvino]" in told
+
+
+def test_doctor_says_what_the_library_is_for(tmp_path: Path) -> None:
+    check = check_format(OpenVinoFormat(), Settings(data_dir=tmp_path))
+    assert (check.state, check.advice) == ("ok", "")
+    assert "for artifacts of format openvino" in check.found
 
 
 def copied(artifact: Artifact, tmp_path: Path) -> Path:

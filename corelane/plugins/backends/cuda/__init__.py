@@ -1,0 +1,33 @@
+"""Target ``cuda``: NVIDIA GPUs, each of which is one core."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from corelane.engine.backends.added import AddedTarget
+from corelane.plugins.backends.cuda.gpus import find_gpus
+
+if TYPE_CHECKING:
+    from compile.added import TargetCompiler
+    from corelane.engine.backends.protocol import Backend
+
+
+class CudaTarget(AddedTarget):
+    """NVIDIA GPUs."""
+
+    name = "cuda"
+
+    def cores(self) -> Sequence[Mapping[str, str]]:
+        """Return what shows a process one GPU; a UUID means the same one whatever order CUDA counts in."""
+        return [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in find_gpus()]
+
+    def open(self) -> "Backend":
+        """Open the backend for the first GPU that this process sees."""
+        from corelane.plugins.backends.cuda.backend import CudaBackend
+
+        return CudaBackend()
+
+    def compiler(self) -> "TargetCompiler":
+        """Return how models are compiled on a GPU."""
+        from corelane.plugins.backends.cuda.compiler import CudaCompiler
+
+        return CudaCompiler()

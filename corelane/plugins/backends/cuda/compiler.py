@@ -1,0 +1,82 @@
+"""Compile for NVIDIA GPUs: cast and trace on the GPU, where the trace will run.
+
+The engine captures each bucket as a CUDA graph when it loads it, so the rows of a bucket are fixed.
+"""
+
+import copy
+from typing import Any, Literal, cast
+
+import torch
+
+from compile.ladder import Method
+from compile.manifests import Toolchain, host_tools
+from compile.model.adapt import describe
+from compile.model.reference import QuestionAnswering, runner_of
+from compile.plan import BuildPlan
+from compile.torch.cpu import COMPILER, serialise, trace
+from compile.torch.head import cast_body
+from compile.verify import TOLERANCES, holds
+from corelane.errors import CompileFailed, SetupError
+from corelane.plugins.backends.cuda.backend import require_gpu
+
+GpuDtype = Literal["bf16", "fp16", "fp32"]
+
+GPU_DTYPES: dict[GpuDtype, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+class CudaCompiler:
+    """Compiles for the GPU of this machine."""
+
+    def check(self, dtype: str) -> str:
+        """Return the dtype to compile in; raises CompileFailed if nothing can be compiled for a GPU here."""
+        choose_dtype(dtype, has_bf16=True)
+        try:
+            require_gpu()
+        except SetupError as error:
+            raise CompileFailed(f"target cuda is compiled where a GPU is: {error.detail}") from None
+        return choose_dtype(dtype, torch.cuda.is_bf16_supported())
+
+    def method(self, plan: BuildPlan, dtype: str) -> Method:
+        """Return how to compile for the GPU."""
+        made_in = cast(GpuDtype, dtype)
+        module = cast_to_gpu(plan.reference, made_in)
+        arguments = [f"attention={fused_or_eager(plan.model.network)}", *describe(plan.model.network)]
+        return Method(
+            label=f"{dtype} for cuda",
+            toolchain=Toolchain("cuda", made_in, COMPILER, arguments, host_tools() | cuda_tools()),
+            bytes_per_weight=GPU_DTYPES[made_in].itemsize,
+            least_equal=TOLERANCES[made_in].answers_equal,
+            make=lambda batch: trace(module, batch, "cuda"),
+            holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
+            write=lambda traced, path: path.write_bytes(serialise(traced)),
+            fixed_rows=True,
+            forks=False,
+        )
+
+
+def choose_dtype(wanted: str, has_bf16: bool) -> GpuDtype:
+    """Return the dtype to compile in; ``auto`` is bf16, whose range is that of fp32, or fp16 on GPUs without it."""
+    if wanted == "auto":
+        return "bf16" if has_bf16 else "fp16"
+    for dtype in GPU_DTYPES:
+        if dtype == wanted:
+            return dtype
+    raise CompileFailed(f"{wanted!r} is not a dtype of target cuda; choose auto, {', '.join(GPU_DTYPES)}")
+
+
+def cuda_tools() -> dict[str, str]:
+    """Return the version of CUDA and the name of the GPU."""
+    return {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
+
+
+def cast_to_gpu(reference: QuestionAnswering, dtype: GpuDtype) -> QuestionAnswering:
+    """Return a copy of the reference on the GPU that computes in ``dtype``, with fused attention if there is one."""
+    network = copy.deepcopy(reference.network).to("cuda")
+    cast_body(network, GPU_DTYPES[dtype])
+    network.set_attn_implementation(fused_or_eager(network))
+    return QuestionAnswering(network, reference.passes_token_types).eval()
+
+
+def fused_or_eager(network: Any) -> str:
+    """Return the attention to compile a network with; some architectures have no fused one."""
+    return "sdpa" if getattr(network, "_supports_sdpa", False) else "eager"

@@ -19,17 +19,13 @@ from api.middleware.short_ways import ShortWays, ways_of
 from api.middleware.traces import TraceLayer
 from api.routes import (
     answers,
-    audit,
     batches,
-    bulk,
     cache,
     contexts,
     deliveries,
     events,
-    failed_items,
     files,
     health,
-    history,
     jobs,
     pauses,
     results,
@@ -70,8 +66,8 @@ BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
 ROUTES = (
-    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history, usage),
-    *(cache, rollout, pauses, audit, health, files, batches, answers),
+    *(jobs, results, events, deliveries, webhook_secrets, contexts, fleet_routes, usage),
+    *(cache, rollout, pauses, health, files, batches, answers),
 )
 
 

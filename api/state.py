@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from api.jobs import Jobs
 from api.middleware.key_cache import KeyCache
 from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
-from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.log import get_logger
 from corelane.plugin import installed
@@ -20,7 +19,6 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
-from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
@@ -30,7 +28,6 @@ from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
 from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
-from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
 from corelane.submitting.large_bodies import LargeBodies
 from corelane.tracing import Tracer
@@ -46,6 +43,17 @@ FORM_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
+@runtime_checkable
+class Running(Protocol):
+    """What runs beside requests."""
+
+    def start(self) -> None:
+        """Start it, in the event loop of the process."""
+
+    async def close(self) -> None:
+        """Stop it."""
+
+
 class AppState:
     """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
 
@@ -58,7 +66,7 @@ class AppState:
         self.store = JobStore(link, settings, bell, gate)
         self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
         self.open_files = OpenFiles(self.metrics)
-        self.flushing, self.overviews = Flushing(self.metrics, link, self._measure), Overviews(link)
+        self.flushing = Flushing(self.metrics, link, self._measure)
         self.key_finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.key_finder)
         self.owners = Owners(link, settings.max_owners)
@@ -69,9 +77,7 @@ class AppState:
         self.deliveries = DeliveryLog(link)
         self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
         self.storage = open_storage(settings.files_url, settings.files_root)
-        self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
-        self.history = History(link)
         self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
         self.large_bodies = LargeBodies()
         file_bytes = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
@@ -79,6 +85,7 @@ class AppState:
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }
+        self._running = [each for each in self._of_plugins.values() if isinstance(each, Running)]
 
     def of(self, kind: type[T]) -> T:
         """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
@@ -89,7 +96,8 @@ class AppState:
         """Start what runs beside requests."""
         self.jobs.completions.start()
         self.flushing.start()
-        self.overviews.start()
+        for each in self._running:
+            each.start()
         if self.settings.requires_keys:
             self.keys.start()
 
@@ -111,7 +119,8 @@ class AppState:
         await self.jobs.completions.close()
         await self.keys.close()
         await self.rate_limiter.close()
-        await self.overviews.close()
+        for each in self._running:
+            await each.close()
         await self.flushing.close()
         await self.link.close()
         if self.gate is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
+    from corelane.domain.troubles import Trouble
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
@@ -46,7 +47,10 @@ class Plugin:
         """Add its commands to the command line."""
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""
+        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type.
+
+        One that is an ``api.state.Running`` is started and closed with the process.
+        """
         return ()
 
     def routers(self) -> "Iterable[APIRouter]":
@@ -74,6 +78,10 @@ class Plugin:
 
     async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
         """Return its samples for ``/metrics``, read from Redis at each scrape."""
+        return ()
+
+    async def health_issues(self, link: "CommonLink") -> "Sequence[Trouble]":
+        """Return what is wrong with its part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
 
     def lua(self) -> Sequence[Path]:

@@ -21,7 +21,7 @@ ASGI_CALLBACKS = {"send", "receive"}
 
 #: Threads beside a trip, by name, and loops of the same thread: what these call is no part of it.
 BESIDE = {"heartbeat", "models"}
-LOOPS = {(f"{ROOT / name}", "_run") for name in ("api/overview.py", "corelane/store/metrics.py")}
+LOOPS = {(f"{ROOT / name}", "_run") for name in ("corelane/plugins/console/overviews.py", "corelane/store/metrics.py")}
 
 
 class Trip:

@@ -2,7 +2,7 @@
 
 import typer
 
-from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
+from corelane.cli.admin import cache, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
@@ -46,7 +46,6 @@ def make_cli() -> typer.Typer:
     cli.command()(batch)
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
-    cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)

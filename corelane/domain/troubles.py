@@ -67,8 +67,6 @@ def keeper_troubles(ages_s: Mapping[str, float], cores_s: float) -> list[Trouble
         if cores_s < STOOD_STILL_S:
             return []
         return [Trouble("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
-    if ages_s["sweeps"] < STOOD_STILL_S < ages_s.get("history", 0):
-        return [Trouble("keeper", f"took no point of the history for {ages_s['history']:,.0f} s; see its log")]
     return []
 
 

@@ -17,6 +17,7 @@ from corelane.domain.troubles import (
     overdue_troubles,
     redis_troubles,
 )
+from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
@@ -94,6 +95,7 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
         *keeper_troubles(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_troubles(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
+        *[issue for plugin in installed() for issue in await plugin.health_issues(link)],
         *of_redis,
         *(Trouble(pause.subject, pause.words) for pause in (await read_pauses(link)).all),
     ]

@@ -9,11 +9,11 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api import overview
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.forecast import Speed
+from corelane.plugins.console import overviews
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.conftest import Service
@@ -34,7 +34,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     with open_office(settings, raw, bell) as office:
         office.bench.core("a/0", Speed(1000, 900, 1100))
         office.bench.upkeep.went_round()
@@ -116,7 +116,7 @@ def run(service: Service, *arguments: str) -> tuple[int, str]:
 
 
 def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
     service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
     code, printed = run(service, "pause", "core", "a/0")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import orjson
 from playwright.sync_api import Page, expect
 
-from corelane.domain.points import Point
+from corelane.plugins.console.points import Point
 from corelane.store.api_keys import ApiKeyStore
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in

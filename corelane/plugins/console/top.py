@@ -18,9 +18,9 @@ from corelane.cli.commands import Made
 from corelane.cli.errors import sentence_of
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, connect
-from corelane.cli.terminal import take_over
 from corelane.cli.waiting import WaitNotice
 from corelane.errors import CorelaneError, ServiceError
+from corelane.plugins.console.terminal import take_over
 from corelane.plugins.console.top_view import Frame, render
 
 if TYPE_CHECKING:

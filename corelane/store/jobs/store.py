@@ -22,7 +22,6 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.contexts import ContextStore, unknown
-from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
 from corelane.store.jobs.fields import job_fields
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
@@ -298,12 +297,6 @@ class JobStore:
         one whose id is the cursor. The filter's own ``owner`` is not looked at.
         """
         return await find_jobs(self._link, owner, wanted, after, limit, self._settings.cell)
-
-    async def failed_items(
-        self, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
-    ) -> FailedPage:
-        """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
-        return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return jobs as they stand, in order, as far as they are there."""

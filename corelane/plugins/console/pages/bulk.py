@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
 from api.deps import StateDep, SubmitCaller
-from api.routes.bulk import act_on_jobs
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
@@ -19,8 +18,9 @@ from corelane.errors import InvalidInput, Overloaded, Unavailable
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, read_query, write_query
 from corelane.plugins.console.pages.forms import faults_of, first, read_form
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
+from corelane.plugins.console.routes.bulk import act_on_jobs
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 

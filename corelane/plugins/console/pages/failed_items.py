@@ -6,15 +6,15 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
 from api.deps import ReadCaller, StateDep
-from api.routes.failed_items import count_failed_items, list_failed_items
 from corelane.domain.failed_items import FailedItem, FailureGroup
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter
 from corelane.plugins.console.pages.forms import faults_of
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
+from corelane.plugins.console.routes.failed_items import count_failed_items, list_failed_items
 
 router = APIRouter(prefix=f"{CONSOLE}/failed-items", route_class=PageRoute)
 

@@ -17,7 +17,7 @@ from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render
 from corelane.plugins.console.pages.stream import Update
 

@@ -24,7 +24,7 @@ from corelane.errors import NotFound, ResultsDropped
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, said, service_of
 from corelane.plugins.console.pages.highlight import Piece, cut
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets

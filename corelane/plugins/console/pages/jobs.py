@@ -24,7 +24,7 @@ from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter, write_query
 from corelane.plugins.console.pages.forms import faults_of, said, service_of
 from corelane.plugins.console.pages.job import wall_s
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render
 from corelane.plugins.console.pages.snippets import ask_snippets, jobs_snippets
 from corelane.plugins.console.pages.stream import Update

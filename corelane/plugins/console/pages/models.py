@@ -17,7 +17,7 @@ from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import said
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render
 from corelane.plugins.console.pages.stream import Update
 

@@ -28,7 +28,7 @@ from corelane.plugins.console.pages import (
     stream,
     webhooks,
 )
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.sessions import SessionStore
 
 FILES = Path(__file__).parent / "static"

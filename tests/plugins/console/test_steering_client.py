@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from corelane.client import AsyncClient, Client
 from corelane.domain.jobs import JobStatus
+from corelane.plugins.console import bulk
 from corelane.store.audit import Audit
-from corelane.submitting import bulk
 from tests.api.conftest import Service
 from tests.corelane.store_bench import answered, claimed
 

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from api import overview
 from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.troubles import DISK_FULL
+from corelane.plugins.console import overviews
 from corelane.settings import Settings
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
@@ -35,7 +35,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 def read(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
     """Return a reader of what is true now."""
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
 
     def read() -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_keeper_that_starts_after_young_cores_is_no_trouble(
 
 def test_many_readers_within_a_second_cost_one_reading(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy machine takes longer than a second for the two.
-    monkeypatch.setattr(overview, "KEPT_S", 3600.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 3600.0)
     with Client(service.url) as client:
         first = client.overview()
         service.bench.submit(1)

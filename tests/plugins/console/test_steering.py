@@ -13,11 +13,11 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.unanswered import failed_result
 from corelane.errors import Overloaded
+from corelane.plugins.console import bulk, failed_items
 from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
-from corelane.store.jobs import failed_items
-from corelane.submitting import bulk, retries
+from corelane.submitting import retries
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule

@@ -28,19 +28,19 @@ from corelane.domain.overview import (
     device_figures,
 )
 from corelane.domain.pauses import PauseKind
-from corelane.domain.points import Point
-from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics import definitions as m
+from corelane.plugins.console.history import History
+from corelane.plugins.console.points import Point
+from corelane.plugins.console.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
+from corelane.plugins.console.survey import Survey, read_survey
 from corelane.store.fleet import Fleet
-from corelane.store.history import History
 from corelane.store.jobs.store import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
-from corelane.store.survey import Survey, read_survey
-from corelane.store.troubles import read_cores, read_part_troubles, read_troubles
+from corelane.store.troubles import read_cores, read_troubles
 
 log = get_logger(__name__)
 
@@ -93,10 +93,6 @@ class Overviews:
                 self._last = await self._read()
                 self._last_s = time.monotonic()
             return self._last
-
-    async def part_troubles(self) -> list[Trouble]:
-        """Return the parts that do not stay up, as the `serve` of each host tells."""
-        return await read_part_troubles(self._link)
 
     async def _run(self) -> None:
         while True:

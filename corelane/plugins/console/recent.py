@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corelane.domain.overview import DoneCount, ModelOverview, PromiseInfo
-from corelane.domain.points import Level, Point, make_point
 from corelane.metrics import definitions as m
 from corelane.metrics.series import Histogram, Series
+from corelane.plugins.console.points import Level, Point, make_point
 
 #: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
 WINDOW_MS = 60_000

@@ -112,7 +112,7 @@ def run_engine(index: int, data: Path, model: str, questions: Sequence[Question]
     pin(cpu_slots()[index])
     import torch
 
-    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.backends.registry import open_backend
     from corelane.engine.runner import Runner
     from corelane.engine.task import Query
 

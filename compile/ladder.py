@@ -23,7 +23,8 @@ from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.verify import Comparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
-from corelane.engine.backends.protocol import Batch, open_backend
+from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
 

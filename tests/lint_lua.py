@@ -1,4 +1,4 @@
-"""Check the Lua library as a real Lua 5.1 compiler sees it: that it compiles, and the names it uses. `make check`.
+"""Check the Lua library as a real Lua 5.1 compiler sees it: its names and the length of its functions. `make check`.
 
 The server compiles the library only when it loads it, and finds a misspelt name only when a call comes that far. Here
 every instruction that reads or writes a global is read from the bytecode, wherever it stands. So are the names of
@@ -22,6 +22,9 @@ GIVEN = frozenset(
 #: Names that Lua 5.1 has room for in one function (LUAI_MAXVARS), and how much of that stays free at the library's top.
 MOST_LOCALS, FREE_LOCALS = 200, 60
 
+#: Most lines of a function, as of one in Python.
+MOST_LINES = 60
+
 #: Opcodes of Lua 5.1 (lopcodes.h).
 GET_GLOBAL, SET_GLOBAL = 5, 7
 
@@ -40,12 +43,15 @@ class Bytecode:
             raise ValueError("this is no bytecode of Lua 5.1 on a little-endian 64-bit machine")
         #: The names of the locals of each function and where they live, by its first line; 0 is the library itself.
         self.locals: dict[int, list[tuple[str, int, int]]] = {}
+        #: The first and last line of each function; those of the library itself are 0.
+        self.functions: list[tuple[int, int]] = []
 
     def globals(self) -> Iterator[tuple[int, str, bool]]:
         """Yield each use of a global in a function and those inside it: line, name, whether it is written."""
         self._text()
-        first = self._int()
-        self._at += 8  # Last line; upvalues, parameters, varargs, registers.
+        first, last = self._int(), self._int()
+        self.functions.append((first, last))
+        self._at += 4  # Upvalues, parameters, varargs, registers.
         code = [self._int() for _ in range(self._int())]
         constants = [self._constant() for _ in range(self._int())]
         for _ in range(self._int()):
@@ -95,8 +101,12 @@ def problems(code: str) -> list[str]:
     most = max(sum(begin <= at < end for _, begin, end in top) for _, at, _ in top) if top else 0
     if most > MOST_LOCALS - FREE_LOCALS:
         told.append(f"library: {most} names at its top, of which Lua has room for {MOST_LOCALS}: put some into areas")
-    inner = [(line, name) for line, its in bytecode.locals.items() for name, *_ in its if name in AREAS]
-    return [*told, *(f"library:{line}: a function has a {name!r}, which hides that area" for line, name in inner)]
+    for line, name in ((line, name) for line, its in bytecode.locals.items() for name, *_ in its if name in AREAS):
+        told.append(f"library:{line}: a function has a {name!r}, which hides that area")
+    for first, lines in ((first, last - first + 1) for first, last in bytecode.functions):
+        if lines > MOST_LINES:
+            told.append(f"library:{first}: a function of {lines} lines: {code.splitlines()[first - 1].strip()}")
+    return told
 
 
 if __name__ == "__main__":

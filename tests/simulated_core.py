@@ -9,6 +9,7 @@ from corelane.domain.dispatch import Core
 from corelane.engine.runner import Runner
 from corelane.settings import Settings
 from workers.core.process import CoreProcess
+from workers.core.timing import observe_times
 from workers.models.runners import Loader
 
 
@@ -34,7 +35,7 @@ class SimulatedCore(CoreProcess):
     def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        super().__init__(settings, core, bell, loader=GivenRunners(runners))
+        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=[observe_times])
 
     def begin_life(self) -> None:
         """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""

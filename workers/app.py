@@ -17,12 +17,12 @@ from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
 from corelane.errors import SetupError
 from corelane.log import configure_logging, get_logger
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
-from corelane.tracing import open_tracer
+from workers.core.duplicate_host import require_own_name
 from workers.core.faults import FaultRecord
-from workers.core.namesake import require_own_name
 from workers.loops.loop import add_loops
 from workers.loops.roles import loops_by_queue
 
@@ -86,10 +86,11 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
+        from workers.core.timing import observe_times
+        from workers.core.traces import observe_traces
 
-        # The exporter's thread does not outlive a fork, so each child has its own.
-        tracer = open_tracer("core", str(core))
-        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, tracer=tracer)
+        observers = [observe_times, observe_traces, *(plugin.observers for plugin in installed())]
+        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
 
     def stop_core(**_: object) -> None:

@@ -127,7 +127,7 @@ def calibrate_on(artifact: "Artifact", file: Path, observed: Sequence["Observati
 def observe(artifact: "Artifact", questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list["Seen"]:
     """Return each question with its best span, uncalibrated."""
     from compile.model.timing import one_thread
-    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.backends.registry import open_backend
     from corelane.engine.calibrating.evidence import WitnessRunner
     from corelane.engine.task import Query
 

@@ -10,7 +10,7 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.metrics.signs import Question, judge, read_signs
+from corelane.metrics.liveness import Question, judge, read_liveness
 from corelane.settings import Settings, read_settings
 
 #: What was found, and what is wrong with it, if anything.
@@ -45,8 +45,8 @@ def health(
 
 
 def _answer(question: Question, settings: Settings) -> Finding:
-    """Answer by the signs of life; a container without any may be an API's, which answers for itself."""
-    signs = [] if settings.health_dir is None else read_signs(settings.health_dir)
+    """Answer by the liveness files; a container without any may be an API's, which answers for itself."""
+    signs = [] if settings.health_dir is None else read_liveness(settings.health_dir)
     if not signs and settings.core is None:
         return _ask_api(question, settings)
     if settings.health_dir is None:

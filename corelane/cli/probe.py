@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from corelane.metrics.signs import Question, judge, read_signs
+from corelane.metrics.liveness import Question, judge, read_liveness
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, IndexError):
         sys.stderr.write("usage: python -m corelane.cli.probe startup|ready|live FOLDER\n")
         return 2
-    fault = judge(question, read_signs(folder), time.monotonic())
+    fault = judge(question, read_liveness(folder), time.monotonic())
     if fault is not None:
         sys.stdout.write(f"{fault}\n")
     return int(fault is not None)

@@ -197,7 +197,7 @@ def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) ->
 def ask_here(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
     """Ask a version every question, in this process."""
     from compile.model.timing import one_thread
-    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.backends.registry import open_backend
     from corelane.engine.runner import Runner
     from corelane.engine.task import Query
 

@@ -48,6 +48,16 @@ SMALL_TOKENS = 1024
 #: another core may be free for the next one sooner. With 1,024 the slowest twentieth waited 20 % longer (simulated).
 BESIDE_TOKENS = 256
 
+#: Small jobs have this many tokens for each one of the larger. So a batch does not delay its owner's questions, and an
+#: endless stream of questions leaves it a ninth.
+SMALL_WEIGHT = 8
+
+#: Each claim of a core of this number begins with the lowest priority, so that none starves.
+LOW_TURN = 8
+
+#: A ref of more items than this is forged: the largest slice that the settings allow is far below.
+MOST_REF_ITEMS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Core:

@@ -7,7 +7,7 @@ eighth of the claims that begins with it lies within the interval.
 
 What is reckoned so never quite happens: others submit later, batches are shared, machines slow down. So a job's time is
 told from how long others of its *kind* took lately. A *residual* is the logarithm of the time that a job took over the
-time that was reckoned for it. Redis keeps the last of each kind (``lua/counters.lua``). If the next job is like the
+time that was reckoned for it. Redis keeps the last of each kind (``lua/rates.lua``). If the next job is like the
 last n, it lies below the k-th smallest of their residuals in k of n + 1 cases, however they are distributed (conformal
 prediction; Vovk, Gammerman and Shafer, 2005). So places among the sorted residuals are the interval. Old residuals drop
 out, and the interval follows the machine and the load. Few residuals tell no ends by their places. Then they are taken

@@ -8,7 +8,7 @@ from typing import Literal
 import orjson
 from pydantic import BaseModel, Field
 
-from corelane.domain.drain import Sign
+from corelane.domain.backlog_forecast import Sign
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import Pause, PauseKind
 

@@ -19,8 +19,8 @@ from corelane.domain.jobs import Item, Options
 #: each item would cost more than the few that are equal save.
 MOST_ITEMS, MOST_CACHED_ITEMS = 8, 32
 
-#: Bytes of a digest; as text it has 22 characters, which ``store/lua/reuse.lua`` knows.
-DIGEST_BYTES = 16
+#: Bytes of a digest, and its characters as text.
+DIGEST_BYTES, DIGEST_CHARS = 16, 22
 
 #: Words of ``Cache-Control`` in a request that leave reuse out.
 NOT_REUSED = frozenset({"no-store", "no-cache"})
@@ -58,7 +58,7 @@ def item_digests(
         digest = begun.copy()
         # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.
         digest.update((passage + item.question).encode())
-        digests.append(urlsafe_b64encode(digest.digest())[:22].decode())
+        digests.append(urlsafe_b64encode(digest.digest())[:DIGEST_CHARS].decode())
     return digests
 
 

@@ -1,17 +1,15 @@
 """Choose the next batch among the windows of all items in progress. No queue.
 
-Windows, not items, are scheduled. Owners share batches by tokens: the one that has had least begins the batch, and row
-by row the one that has had least comes next, so that a question waits for no other owner's flood. An owner without work
-saves up a little of what others have meanwhile: questions come in bursts, and one that asks for less than its share
-does not wait at each of them.
+Windows, not items, are scheduled. Who is next, in three lines:
 
-Within an owner the higher priority goes first. The jobs of one priority share by tokens in the same way. Small jobs go
-before larger ones until they have had more than eight tokens for each one of those. Among small ones, and among larger
-ones, the job that has had least goes first, among equals the one with the fewest tokens waiting. A new one is level
-with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were it level with those that still
-wait, new jobs would pass over a longer one again and again. Within a job the item with the fewest windows left goes
-first, so that a one-line question does not wait for a document. An owner that has passed over its oldest item seven
-times begins with it, so that neither a document nor a low priority starves.
+1. Owners share by tokens, row by row: the one that has had least is next. One without work saves up a little.
+2. Of an owner the higher priority is next, then small jobs, up to eight tokens for each one of the larger, then the job
+   that has had least, then the item with the fewest windows left.
+3. An owner that has passed over its oldest item seven times begins with it.
+
+So a question waits neither for a flood of another owner nor for a document, and neither a document nor a low priority
+starves. A new job is level with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were it
+level with those that still wait, new jobs would pass over a longer one again and again.
 
 Who begins the batch is settled here; which buckets' windows may join it, and how many, is given (``choose``): a batch
 holds windows of one bucket, the shortest that fits each, or of neighbouring ones where that is quicker (``passes``).
@@ -22,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
+from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS, SMALL_WEIGHT
 from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
@@ -32,9 +30,6 @@ OLDEST_TURN = 8
 
 #: Tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
 SAVED_TOKENS = 2048
-
-#: Of an owner's jobs the small ones have this many tokens for each one of the larger, as where claims are made.
-SMALL_WEIGHT = 8
 
 #: Small jobs go first until they were charged a row more than the larger job: were only what has run compared, each
 #: question would let a row of its owner's batch pass.
@@ -262,16 +257,14 @@ def _line_up(items: Iterable[WaitingItem], shares: dict[str, Share]) -> list[Own
 def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
     """Order one owner's items."""
     by_job: dict[str, int] = {}
-    came: dict[str, int] = {}
     for item in items:
         by_job[item.job] = by_job.get(item.job, 0) + item.tokens
-        came[item.job] = min(item.arrival, came.get(item.job, item.arrival))
     foremost = min(item.priority for item in items)
     share.level(by_job, {item.job for item in items if item.priority == foremost})
 
     def turn(item: WaitingItem) -> tuple[float, ...]:
         job = item.job
-        return item.priority, *share.turn(job), by_job[job], came[job], item.left, item.arrival
+        return item.priority, *share.turn(job), by_job[job], item.left, item.arrival
 
     items.sort(key=_arrival if share.passed_over >= OLDEST_TURN - 1 else turn)
     return OwnerLine(share, items, by_job)

@@ -72,7 +72,7 @@ class NullTask:
 
     def __init__(self, *, needs_batches: bool) -> None:
         self.work = Work()
-        self.makes_parts = False
+        self.makes_fragments = False
         self.read_for: Collection[Hashable] = ()
         self._needs_batches = needs_batches
 
@@ -118,9 +118,9 @@ class NullTask:
         """Return nothing: no item is long here."""
         return b""
 
-    def unpack(self, part: bytes, about: Query) -> NullItem:
+    def unpack(self, fragment: bytes, about: Query) -> NullItem:
         """Refuse: no item is long here."""
-        raise ValueError(f"{len(part)} bytes of job {about.job} are no part: the null engine has none")
+        raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: the null engine has none")
 
     def pack_found(self, decoded: Sequence[None]) -> bytes:  # noqa: ARG002
         """Return nothing."""

@@ -245,7 +245,7 @@ class Runner(SharedItems):
     @property
     def long_items(self) -> Collection[Any]:
         """Return the keys of long items in progress whose windows other cores may read."""
-        return self._previews.next.keys() if self._task.makes_parts else ()
+        return self._previews.next.keys() if self._task.makes_fragments else ()
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
@@ -328,7 +328,7 @@ class Runner(SharedItems):
         self._collect(running)
         merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
-        parts, whole, self._whole = 0, self._whole, []
+        fragments, whole, self._whole = 0, self._whole, []
         for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
             if progress is None:
@@ -337,9 +337,9 @@ class Runner(SharedItems):
                 if progress.grows:
                     self._task.forget([key])
                 self._take_out(key)
-                parts += progress.is_part
+                fragments += progress.is_fragment
                 answered.append((key, self._compose(progress)))
-        self.work.items += len(answered) - parts
+        self.work.items += len(answered) - fragments
         running.merge_s += time.perf_counter() - merge_began
         return answered
 
@@ -350,8 +350,8 @@ class Runner(SharedItems):
         del self._by_arrival[progress.waiting.arrival]
 
     def _compose(self, progress: ItemInProgress) -> Result:
-        if progress.is_part:
-            return self.result_of_part(progress)
+        if progress.is_fragment:
+            return self.result_of_fragment(progress)
         if progress.error is not None:
             return failure(progress.error)
         return self._task.compose(progress.item, progress.decoded)

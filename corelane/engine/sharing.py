@@ -1,7 +1,7 @@
 """Items in progress on a runner, and those whose windows other cores read too.
 
-A long item may be handed out part by part: neighbouring windows go to another core as bytes, and come back as what was
-found in them, or unread. A part on the other core is an item like any other, but for its result: what was found.
+A long item may be handed out in fragments: neighbouring windows go to another core as bytes, and come back as what was
+found in them, or unread. A fragment on the other core is an item like any other, but for its result: what was found.
 
 A document is in progress while it is tokenized, with the windows that are known so far: so other cores read along.
 """
@@ -19,42 +19,42 @@ from corelane.engine.task import Query, Result, Task, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
-#: A part has windows for at most this many batches, so that its core soon has a look at what else there is to do.
-PART_BATCHES = 8
+#: A fragment has windows for at most this many batches, so that its core soon has a look at what else there is to do.
+FRAGMENT_BATCHES = 8
 
-#: Parts that are out for each core that could take one: it reads one while the next one waits.
-PARTS_EACH = 2
+#: Fragments that are out for each core that could take one: it reads one while the next one waits.
+FRAGMENTS_EACH = 2
 
 #: The key of a query that was tokenized, the tokens that it is charged, and those of its windows.
 Charge = tuple[Any, int, int]
 
-#: What the result of a part holds in place of an answer.
+#: What the result of a fragment holds in place of an answer.
 FOUND = "found"
 
 
-def part_size(left: int, helpers: int, batch: int) -> int:
-    """Return the windows of the next part of an item, of which ``left`` wait; 0 if this core keeps them.
+def fragment_size(left: int, helpers: int, batch: int) -> int:
+    """Return the windows of the next fragment of an item, of which ``left`` wait; 0 if this core keeps them.
 
     ``helpers`` are the other cores that could take it, ``batch`` the windows of a batch. Half of what waits is shared
-    out evenly, so parts become smaller towards the end, and all cores are done at about the same time.
+    out evenly, so fragments become smaller towards the end, and all cores are done at about the same time.
     """
     if not helpers or left < 2 * batch:
         return 0
-    return max(batch, min(PART_BATCHES * batch, left // (2 * (helpers + 1))))
+    return max(batch, min(FRAGMENT_BATCHES * batch, left // (2 * (helpers + 1))))
 
 
 @dataclass(slots=True)
 class ItemInProgress:
     """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed.
 
-    ``is_part`` says that it is part of another core's item.
+    ``is_fragment`` says that it is fragment of another core's item.
     """
 
     item: Tokenized
     waiting: WaitingItem
     decoded: list[Any] = field(default_factory=list)
     error: RunFailed | None = None
-    is_part: bool = False
+    is_fragment: bool = False
     #: Windows that other cores read.
     away: int = 0
     #: Whether more of its windows are to come, as its context is being tokenized.
@@ -165,12 +165,12 @@ class SharedItems:
             self._whole.append(key)
         return sum(window.length for window in windows)
 
-    def result_of_part(self, progress: ItemInProgress) -> Result:
-        """Return what was found in a part, in place of an answer; nothing if one of its windows failed."""
+    def result_of_fragment(self, progress: ItemInProgress) -> Result:
+        """Return what was found in a fragment, in place of an answer; nothing if one of its windows failed."""
         return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
 
-    def admit_part(self, key: Hashable, part: bytes, about: Query) -> int:
-        """Take a part of another core's item in; return its tokens. Raise ValueError if it is none."""
-        progress = self._put(key, self._task.unpack(part, about))
-        progress.is_part = True
+    def admit_fragment(self, key: Hashable, fragment: bytes, about: Query) -> int:
+        """Take a fragment of another core's item in; return its tokens. Raise ValueError if it is none."""
+        progress = self._put(key, self._task.unpack(fragment, about))
+        progress.is_fragment = True
         return progress.waiting.tokens

@@ -86,7 +86,7 @@ class Task(Protocol[Item]):
     work: Work
 
     #: Whether windows of its items may be read on other cores.
-    makes_parts: bool
+    makes_fragments: bool
 
     #: The queries whose context the last ``read_on`` read on in.
     read_for: Collection[Hashable]
@@ -129,7 +129,7 @@ class Task(Protocol[Item]):
         """Return neighbouring windows of an item for another core to read."""
         ...
 
-    def unpack(self, part: bytes, about: Query) -> Item:
+    def unpack(self, fragment: bytes, about: Query) -> Item:
         """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if they are
         none.
         """

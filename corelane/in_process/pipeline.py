@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corelane.artifacts.manifest import model_name
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.in_process.inputs import Example, Parameters, read_example, read_inputs, take_parameters

@@ -4,28 +4,24 @@ One worker process uses it, on a connection of its own. No call is repeated here
 on with its next claim, and claimed work comes back when its lease lapses.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from corelane.domain.contexts import Stored
-from corelane.domain.dispatch import Ref, Row, decode_slice
+from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Options
 from corelane.domain.prices import NOTHING
 from corelane.domain.request_context import RequestContext
-from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.claimed_items import read_items
 from corelane.store.contexts import ContextTexts
-from corelane.store.jobs.records import parse_options
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
-
-log = get_logger(__name__)
 
 #: Longest time of one blocking pop, in seconds, so that the stop flag is seen and the bell does not expire.
 POP_S = 1
@@ -92,6 +88,54 @@ class Room:
     met: Collection[str] = ()
 
 
+@dataclass(slots=True)
+class ExchangeRequest:
+    """What a core tells and asks in one trip. Without versions nothing is claimed, and the bell stays as it is."""
+
+    #: Results to commit, by lease.
+    commits: Mapping[str, Sequence[SliceResults]] = field(default_factory=dict)
+    #: The jobs in progress: which of them are final?
+    jobs: Sequence[str] = ()
+    #: Claim for these versions, in this order, as much as there is room for.
+    versions: Sequence[str] = ()
+    room: Room = Room(0)
+    #: Whether the core stays awake for a while where nothing is claimed.
+    linger: bool = False
+    #: Nothing else is in progress: only then are items claimed that failed before.
+    idle: bool = False
+    #: A document is in progress: then no second one is claimed.
+    laden: bool = False
+    #: These become events of their jobs, if their leases still hold.
+    previews: Sequence[LeasedPreview] = ()
+    #: Claimed refs, by lease, with the tokens that they are charged from now on.
+    found: Sequence[tuple[str, Ref]] = ()
+    #: What this core spent on each job with results here, in microseconds, as ``domain.timing.Spent`` has it, then
+    #: windows and tokens.
+    spent: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: The present time of Redis, if it is known.
+    sent_us: int | None = None
+    #: Windows, tokens and core microseconds of work that was thrown away; they go with the first commit.
+    lost: Sequence[int] = ()
+    #: What the core does for long items together with other cores.
+    parts: PartsDone = NO_PARTS
+    #: First sleep until a submit wakes this core, for POP_S at most. Redis claims at that moment, so a lone question
+    #: saves a trip.
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The reply to a claim: what was claimed, or a part of another core's item, where that was asked for."""
+
+    claim: Claim | None = None
+    part: TakenPart | None = None
+    #: Redis' time at the claim, in microseconds, if work was asked for.
+    redis_us: int | None = None
+
+
+NOTHING_TAKEN = Taken()
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """The replies of one trip: how many slices were refused, by lease; jobs that are final; and the new claim."""
@@ -106,6 +150,18 @@ class Exchange:
     offered: Offered | None = None
 
 
+class Step(NamedTuple):
+    """A command of a trip, the name that its reply is found by, and how the reply is read."""
+
+    name: tuple[str, str]
+    command: Command
+    parse: Callable[[Any], Any]
+
+
+#: The names of steps of which a trip has one.
+CLAIM, SHARE = ("claim", ""), ("share", "")
+
+
 class Dispatch:
     """Claims and commits for one core."""
 
@@ -118,90 +174,61 @@ class Dispatch:
         self._link = Link(settings.redis_url)
         self._texts = ContextTexts(self._link, settings.context_text_bytes)
 
-    def exchange(
-        self,
-        commits: Mapping[str, Sequence[SliceResults]],
-        jobs: Sequence[str],
-        versions: Sequence[str],
-        *,
-        room: Room,
-        linger: bool,
-        idle: bool,
-        laden: bool = False,
-        previews: Sequence[LeasedPreview] = (),
-        found: Sequence[tuple[str, Ref]] = (),
-        spent: Mapping[str, Sequence[int]] | None = None,
-        sent_us: int | None = None,
-        lost: Sequence[int] = (),
-        parts: PartsDone = NO_PARTS,
-        wait: bool = False,
-    ) -> Exchange:
-        """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
+    def exchange(self, request: ExchangeRequest) -> Exchange:
+        """Commit by lease, ask which jobs are final, and claim as much as there is room for: one trip."""
+        steps = list(self._steps(request))
+        found = self._link.many([step.command for step in steps])
+        replies = {step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True)}
+        refused = {lease: replies["commit", lease] for lease in request.commits}
+        closed = {job for job in request.jobs if replies["job", job] not in OPEN_STATUSES}
+        taken = replies.get(CLAIM, NOTHING_TAKEN)
+        return Exchange(refused, closed, taken.claim, taken.redis_us, taken.part, replies.get(SHARE))
 
-        ``previews`` become events of their jobs, if their leases still hold. ``found`` are claimed refs, by lease, with
-        the tokens that they are charged from now on. ``spent`` is what this core spent on each job with results here,
-        in microseconds, as ``domain.timing.Spent`` has it, then windows and tokens; ``sent_us`` is the present time of
-        Redis, if it is known. ``lost`` are windows, tokens and core microseconds of work that was thrown away; they go
-        with the first commit. ``parts`` are what it does for long items together with other cores.
-
-        ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
-        that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
-        bell stays as it is.
-
-        With ``wait`` it first sleeps until a submit wakes this core, for POP_S at most. Redis claims at that moment, so
-        a lone question saves a trip.
-        """
-        left = dict(spent or {})
-        commands: list[Command] = [("BLPOP", keys.wake(self._core), POP_S)] if wait else []
-        for lease, outcomes in commits.items():
-            commands.append(self._commit(lease, outcomes, left, sent_us, lost))
+    def _steps(self, request: ExchangeRequest) -> Iterator[Step]:
+        """Yield the commands of a trip, in the order in which Redis runs them."""
+        parts, lost, spent = request.parts, request.lost, dict(request.spent)
+        if request.wait:
+            yield Step(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
+        for lease, outcomes in request.commits.items():
+            yield Step(("commit", lease), self._commit(lease, outcomes, spent, request.sent_us, lost), int)
             lost = ()
-        commands += [("HGET", keys.job(job), "status") for job in jobs]
-        commands += _tellings(previews)
-        if found:
-            commands.append(call("correct", core=self._core, found=[(lease, ref.encode()) for lease, ref in found]))
+        for job in request.jobs:
+            yield Step(("job", job), ("HGET", keys.job(job), "status"), _as_it_is)
+        for lease, command in _tellings(request.previews):
+            yield Step(("previews", lease), command, int)
+        if request.found:
+            found = [(lease, ref.encode()) for lease, ref in request.found]
+            yield Step(("correct", ""), call("correct", core=self._core, found=found), int)
         if parts.found:
-            commands.append(parts.answers(self._core, left, self._price, lost))
-        if versions:
-            commands.append(self._claim(versions, room, linger, idle, laden, parts.helps))
+            yield Step(("answer_parts", ""), parts.answers(self._core, spent, self._price, lost), int)
+        if request.versions:
+            yield Step(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:
             # After the claim, which lowers the bell: a core that answers a part from now on rings.
-            commands.append(parts.offer.command(self._core, parts.bell))
-        replies = self._link.many(commands)[wait:]
-        refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
-        statuses = replies[len(commits) : len(commits) + len(jobs)]
-        closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
-        offered = None if parts.offer is None else Offered.parse(replies.pop())
-        if not versions:
-            return Exchange(refused, closed, None, offered=offered)
-        redis_us, *taken = replies[-1]
-        if taken and taken[0] == b"part":
-            return Exchange(refused, closed, None, redis_us, TakenPart.parse(taken[1:]), offered)
-        return Exchange(refused, closed, _parse_claim(taken), redis_us, None, offered)
+            yield Step(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
-    def _claim(
-        self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool, helps: bool
-    ) -> Command:
+    def _claim(self, request: ExchangeRequest) -> Command:
+        room = request.room
         return call(
             "claim",
             core=self._core,
             room=room.tokens,
             spare=max(room.tokens, room.spare),
-            met=",".join(["", *room.met, ""]),
+            met=list(room.met),
             refs=self._settings.claim_refs,
             document=self._settings.slice_tokens,
-            laden=laden,
+            laden=request.laden,
             lease_ms=int(self._settings.lease_s * 1000),
-            linger=linger,
-            idle=idle,
-            helps=helps,
+            linger=request.linger,
+            idle=request.idle,
+            helps=request.parts.helps,
             ttl=self._settings.results_ttl_s,
-            versions=versions,
+            versions=request.versions,
             cache=self._cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
-        """Put refs back into the lanes as they were, so that no attempt is counted; ``lost`` is as in ``exchange``."""
+        """Put refs back into the lanes as they were, so that no attempt is counted; ``lost`` is as in a request."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
@@ -215,61 +242,9 @@ class Dispatch:
         Large payloads take one trip for all jobs, contexts that a job's items share take another, stored ones that this
         core has not read lately a third.
         """
-        payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
-        found = []
-        for ref, version in claim.refs:
-            if ref.key not in payloads:
-                continue
-            payload, options = payloads[ref.key]
-            try:
-                rows, its_options = decode_slice(payload)[ref.offset :][: ref.count], parse_options(options)
-            except ValueError as error:
-                log.error("payload_unreadable", ref=ref.encode(), reason=str(error)[:200])
-                continue
-            found.append((ref, version, rows, its_options))
-        contexts = self._contexts([ref for ref, *_ in found], [rows for _, _, rows, _ in found])
-        stored = {(ref.owner, row[2]) for ref, _, rows, _ in found for row in rows if isinstance(row[2], Stored)}
-        texts = self._texts.read(stored) if stored else {}
-        stretches = []
-        for ref, version, rows, its_options in found:
-            items = [(i, q, c if isinstance(c, str) else _text_of(ref, c, contexts, texts)) for i, q, c in rows]
-            whole = [(i, q, c) for i, q, c in items if c is not None]
-            if len(whole) == ref.count:
-                stretches.append(ClaimedSlice(ref, version, whole, its_options))
-        return stretches
-
-    def _payloads(self, refs: Sequence[Ref]) -> dict[str, tuple[bytes, bytes]]:
-        """Read payloads and options, by the refs' keys, as far as they are there."""
-        by_job: dict[str, list[Ref]] = {}
-        for ref in refs:
-            by_job.setdefault(ref.job, []).append(ref)
-        commands: list[Command] = []
-        for job, its_refs in by_job.items():
-            commands.append(("HMGET", keys.payloads(job), *(ref.payload for ref in its_refs)))
-            commands.append(("HGET", keys.job(job), "options"))
-        replies = self._link.many(commands)
-        return {
-            ref.key: (payload, options)
-            for its_refs, found, options in zip(by_job.values(), replies[::2], replies[1::2], strict=True)
-            for ref, payload in zip(its_refs, found, strict=True)
-            if payload is not None and options is not None
-        }
-
-    def _contexts(self, refs: Sequence[Ref], rows: Sequence[Sequence[Row]]) -> dict[tuple[str, int], str]:
-        """Read the contexts that a job's items share, by job and number."""
-        needed: dict[str, set[int]] = {}
-        for ref, its_rows in zip(refs, rows, strict=True):
-            if numbers := {row[2] for row in its_rows if isinstance(row[2], int)}:
-                needed.setdefault(ref.job, set()).update(numbers)
-        if not needed:
-            return {}
-        commands = [("HMGET", keys.contexts(job), *sorted(numbers)) for job, numbers in needed.items()]
-        return {
-            (job, number): text.decode(errors="replace")
-            for (job, numbers), texts in zip(needed.items(), self._link.many(commands), strict=True)
-            for number, text in zip(sorted(numbers), texts, strict=True)
-            if text is not None
-        }
+        refs = [ref for ref, _ in claim.refs]
+        items = read_items(self._link, self._texts, refs, claim.small)
+        return [ClaimedSlice(ref, version, *items[ref.key]) for ref, version in claim.refs if ref.key in items]
 
     def request_contexts(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
         """Read the request ids and traces that jobs came with, in one trip."""
@@ -326,22 +301,23 @@ class Dispatch:
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 
-def _text_of(
-    ref: Ref,
-    context: int | Stored,
-    shared: Mapping[tuple[str, int], str],
-    stored: Mapping[tuple[str, Stored], str],
-) -> str | None:
-    """Return the text that a row's context stands for, if it is there."""
-    return shared.get((ref.job, context)) if isinstance(context, int) else stored.get((ref.owner, context))
+def _as_it_is(reply: Any) -> Any:
+    return reply
 
 
-def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[Command]:
+def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:
     """Build the commands that write the best answers so far, one a lease."""
     for lease in dict.fromkeys(preview.lease for preview in previews):
         own = [preview for preview in previews if preview.lease == lease]
         items = [(preview.ref.job, preview.ref.first) for preview in own]
-        yield call("add_partials", *(orjson.dumps(preview.data) for preview in own), lease=lease, items=items)
+        yield lease, call("add_partials", *(orjson.dumps(preview.data) for preview in own), lease=lease, items=items)
+
+
+def _parse_taken(reply: Sequence[Any]) -> Taken:
+    redis_us, *taken = reply
+    if taken and taken[0] == b"part":
+        return Taken(part=TakenPart.parse(taken[1:]), redis_us=redis_us)
+    return Taken(_parse_claim(taken), redis_us=redis_us)
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

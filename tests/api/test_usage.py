@@ -13,7 +13,7 @@ import redis
 from corelane.client import Client
 from corelane.domain.prices import Price
 from corelane.settings import Settings
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest
 from tests.api.conftest import Service
 from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office, open_office
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
@@ -37,8 +37,7 @@ def work_on(bench: Bench, core_s: float, lost_s: float = 0) -> None:
     us = int(1_000_000 * core_s)
     spent = {job: [us, 0, 0, us, 0, 0, us, 2, 300] for job in claim.jobs}
     lost = [1, 100, int(1_000_000 * lost_s)] if lost_s else []
-    given: dict[str, Any] = {"room": Room(0), "linger": False, "idle": False, "spent": spent, "lost": lost}
-    core.exchange({claim.lease: answered(claim)}, [], [], **given)
+    core.exchange(ExchangeRequest(commits={claim.lease: answered(claim)}, spent=spent, lost=lost))
 
 
 def usage(office: Office, who: str, **params: Any) -> Any:

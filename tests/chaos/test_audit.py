@@ -31,12 +31,12 @@ SLOW = {"CORELANE_LEASE_S": "2", "CORELANE_HEARTBEAT_S": "0.5", "CORELANE_NULL_B
 def without_fence(folder: Path) -> Path:
     """Copy the store's library, with a commit that counts items its claim no longer holds."""
     shutil.copytree(library.FOLDER, folder)
-    claims = folder / "claims.lua"
+    commits = folder / "commits.lua"
     text, broken = re.subn(
-        r"if not held then return nil end", "if not held then return ref.tokens end", claims.read_text()
+        r"if not held then return nil end", "if not held then return ref.tokens end", commits.read_text()
     )
     assert broken == 1
-    claims.write_text(text)
+    commits.write_text(text)
     return folder
 
 

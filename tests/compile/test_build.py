@@ -37,7 +37,8 @@ from corelane.artifacts.manifest import (
     list_artifacts,
     read_artifact,
 )
-from corelane.engine.backends.protocol import Batch, open_backend
+from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

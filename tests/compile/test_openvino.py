@@ -33,7 +33,8 @@ from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
 from corelane.engine.backends.openvino import open_graph, options_for
-from corelane.engine.backends.protocol import Batch, Logits, open_backend
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
@@ -122,7 +123,8 @@ import os, sys, json
 from pathlib import Path
 import numpy as np
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.protocol import Batch, open_backend
+from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 for choose in (min, max):
     if (child := os.fork()) == 0:

@@ -13,7 +13,7 @@ from compile.model.reference import QuestionAnswering, runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import trace
 from compile.verify import holds
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

@@ -10,7 +10,8 @@ import torch
 
 from compile.build import build
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
-from corelane.engine.backends.protocol import Backend, Batch, Logits, open_backend
+from corelane.engine.backends.protocol import Backend, Batch, Logits
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
 from corelane.settings import Settings

@@ -14,7 +14,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Priority, Webhook
 from corelane.settings import Settings
-from corelane.store.dispatch import Claim, Dispatch, Room, SliceResults
+from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
@@ -52,11 +52,13 @@ class LoneCore(Dispatch):
         self._room = Room(settings.claim_tokens)
 
     def claim(self, versions: Sequence[str], *, linger: bool, wait: bool = False) -> Claim | None:
-        return self.exchange({}, [], versions, room=self._room, linger=linger, idle=True, wait=wait).claim
+        return self.exchange(
+            ExchangeRequest(versions=versions, room=self._room, linger=linger, idle=True, wait=wait)
+        ).claim
 
     def commit(self, lease: str, outcomes: Sequence[SliceResults]) -> int:
         """Commit, and return how many were refused."""
-        return self.exchange({lease: outcomes}, [], [], room=self._room, linger=False, idle=False).refused[lease]
+        return self.exchange(ExchangeRequest(commits={lease: outcomes}, room=self._room)).refused[lease]
 
 
 def age(raw: Any, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Item
-from corelane.store.dispatch import Claim, Room
+from corelane.store.dispatch import Claim, ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 #: A core that claims, says what it found the work to cost, and then hangs until it is killed.
@@ -18,11 +18,11 @@ import sys, time
 from dataclasses import replace
 from corelane.settings import Settings
 from tests.corelane.store_bench import LoneCore
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest
 core = LoneCore(Settings(redis_url=sys.argv[1], lease_s=1.5), "a/0")
 claim = core.claim([sys.argv[2]], linger=False)
 found = [(claim.lease, replace(ref, tokens=50_000)) for ref, _ in claim.refs]
-core.exchange({}, [], [], room=Room(0), linger=True, idle=False, found=found)
+core.exchange(ExchangeRequest(linger=True, found=found))
 print("found", flush=True)
 time.sleep(600)
 """
@@ -32,7 +32,7 @@ def tell_found(core: LoneCore, claim: Claim, tokens: int) -> list[Ref]:
     """Tell the store that all refs of a claim cost so many tokens."""
     refs = [replace(ref, tokens=tokens) for ref, _ in claim.refs]
     found = [(claim.lease, ref) for ref in refs]
-    core.exchange({}, [], [], room=Room(0), linger=True, idle=False, found=found)
+    core.exchange(ExchangeRequest(linger=True, found=found))
     return refs
 
 
@@ -46,7 +46,7 @@ def test_what_a_core_found_is_charged_once_however_often_it_is_told(bench: Bench
     core = bench.core("a/0")
     bench.submit(32, owner="doc")
     bench.submit(64, owner="doc")
-    claim = core.exchange({}, [], [VERSION], room=Room(1), linger=False, idle=True).claim
+    claim = core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim
     assert claim is not None
     assert bench.raw.hgetall("cl:held") == {"a/0": "2048"}
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_owner_whose_work_costs_more_than_estimated_is_served_less(bench: Bench)
     core = bench.core("a/0")
     heavy, light = [bench.submit(32 * 8, owner=owner) for owner in ("heavy", "light")]
     order = []
-    while (claim := core.exchange({}, [], [VERSION], room=Room(1), linger=False, idle=True).claim) is not None:
+    while (claim := core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim) is not None:
         order += [ref.job for ref, _ in claim.refs]
         outcomes = answered(claim)
         if claim.refs[0][0].job == heavy:
@@ -78,7 +78,7 @@ def test_job_that_costs_more_than_estimated_is_served_less_than_its_owners_other
     core = bench.core("a/0")
     heavy, light = [bench.submit(32 * 8) for _ in range(2)]
     order = []
-    while (claim := core.exchange({}, [], [VERSION], room=Room(1), linger=False, idle=True).claim) is not None:
+    while (claim := core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim) is not None:
         order += [ref.job for ref, _ in claim.refs]
         if claim.refs[0][0].job == heavy:
             refs = tell_found(core, claim, 2048 * 16)

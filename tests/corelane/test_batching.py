@@ -202,6 +202,26 @@ def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() 
     assert shares[PUBLIC].larger.had.keys() == {"last"}
 
 
+def test_questions_that_had_the_core_alone_owe_nothing_to_a_batch_that_comes_later() -> None:
+    questions = [waiting_items([[60]], first=n, job=f"question {n}")[0] for n in range(60)]
+    shares = dict[str, Share]()
+    for _ in range(5):
+        run_batch(questions, shares, 8)
+    batch = waiting_items([[60] * 100], first=100, job="batch")
+    assert run_batch([*questions, *batch], shares, 1)[0] in questions
+
+
+def test_questions_save_nothing_up_while_a_low_priority_waits_beside_their_owners_batch() -> None:
+    low = waiting_items([[250] * 100], job="low")
+    low[0].priority = Priority.LOW.rank
+    batch, shares = waiting_items([[250]] * 400, first=1, job="batch"), dict[str, Share]()
+    for _ in range(20):
+        run_batch([*low, *batch], shares)
+    questions = [waiting_items([[60]], first=500 + n, job=f"question {n}")[0] for n in range(200)]
+    rows = [run_batch([*low, *batch, *questions], shares, 1)[0] for _ in range(100)]
+    assert any(row in batch for row in rows)
+
+
 def test_questions_that_ask_for_little_go_before_their_owners_batch_each_time() -> None:
     batch, shares = waiting_items([[250]] * 60, job="batch"), dict[str, Share]()
     for turn in range(20):

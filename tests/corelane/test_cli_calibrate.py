@@ -16,7 +16,7 @@ from corelane.cli.calibrate import observe
 from corelane.cli.held_out import deal, held_out
 from corelane.cli.tuned import ask_here, finish
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.calibrating.evidence import WitnessRunner
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.metrics.signs import SignFile
+from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from tests.corelane.stand_in import StandIn, problem
@@ -140,7 +140,7 @@ def test_health_of_a_core(settings: Settings) -> None:
 def test_health_by_signs_of_life_asks_nobody(tmp_path: Path) -> None:
     env = {"CORELANE_REDIS_URL": "redis://127.0.0.1:1/0", "CORELANE_HEALTH_DIR": str(tmp_path), "CORELANE_CORE": "0"}
     assert "no sign of life yet" in run("health", "--live", **env).stderr
-    SignFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
+    LivenessFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
     assert run("health", "--live", **env).exit_code == 0
     for question in ("--startup", "--ready"):
         found = run("health", question, "--json", **env)

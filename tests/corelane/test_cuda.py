@@ -12,7 +12,8 @@ from compile.torch.cuda import choose_dtype
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.engine.backends.cuda import LOST, classify, fill
 from corelane.engine.backends.gpus import read_listing
-from corelane.engine.backends.protocol import Batch, open_backend
+from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.cores import core_slot
 from corelane.errors import CompileFailed, LoadFailed, RunFailed, RuntimeLost, SetupError

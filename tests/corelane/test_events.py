@@ -4,7 +4,7 @@ import pytest
 
 from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
-from corelane.store.dispatch import Claim, LeasedPreview, Room
+from corelane.store.dispatch import Claim, ExchangeRequest, LeasedPreview, Room
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
 from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
@@ -27,7 +27,7 @@ def look(core: LoneCore, claim: Claim, *indexes: int) -> None:
         LeasedPreview(claim.lease, ref, {"index": i, "id": None, "answer": None, "no_answer_score": 1.0} | WINDOWS)
         for i in indexes
     ]
-    core.exchange({}, [], [], room=Room(0), linger=False, idle=False, previews=previews)
+    core.exchange(ExchangeRequest(previews=previews))
 
 
 WINDOWS = {"windows_done": 3, "windows_total": 9}
@@ -142,7 +142,14 @@ def test_looks_share_a_trip_with_commits_questions_and_claims(bench: Bench) -> N
     done = [outcome for outcome in answered(claim) if outcome.ref.job == first]
     previews = [LeasedPreview(claim.lease, ref, {"index": 0}) for ref in refs.values()]
     exchanged = core.exchange(
-        {claim.lease: done}, [second], [VERSION], room=Room(4096), linger=True, idle=False, previews=previews
+        ExchangeRequest(
+            commits={claim.lease: done},
+            jobs=[second],
+            versions=[VERSION],
+            room=Room(4096),
+            linger=True,
+            previews=previews,
+        )
     )
     assert exchanged.refused == {claim.lease: 0}
     assert exchanged.closed == {second}

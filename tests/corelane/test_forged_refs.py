@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, answer_all, claimed
 from workers.core.in_flight import InFlight
 
@@ -61,7 +61,7 @@ def test_laden_core_passes_over_forged_refs_too(bench: Bench) -> None:
     job = bench.submit(1)
     bench.raw.lpush(LANE, *NO_REFS)
     room = Room(4096)
-    claim = core.exchange({}, [], [VERSION], room=room, linger=False, idle=False, laden=True).claim
+    claim = core.exchange(ExchangeRequest(versions=[VERSION], room=room, laden=True)).claim
     assert claim is not None
     assert [ref.job for ref, _ in claim.refs] == [job]
 

@@ -12,7 +12,8 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
-from corelane.engine.backends.protocol import Backend, Batch, open_backend
+from corelane.engine.backends.protocol import Backend, Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

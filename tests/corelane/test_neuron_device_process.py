@@ -16,7 +16,8 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.neuron import device_process, remote
-from corelane.engine.backends.protocol import Backend, Batch, open_backend
+from corelane.engine.backends.protocol import Backend, Batch
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
     ArtifactRefused,
@@ -190,7 +191,7 @@ WORKER = """
 import sys, threading
 from pathlib import Path
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from tests.corelane.test_neuron_device_process import batch
 opened = []
 def load():

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.engine.task import Query
 from corelane.engine.text import chunks

@@ -4,7 +4,7 @@ from collections import Counter
 
 from corelane.domain.dispatch import BESIDE_TOKENS, Ref
 from corelane.domain.jobs import Item, Priority
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.jobs.submission import ItemFile
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
@@ -80,7 +80,7 @@ def test_core_without_room_claims_for_newcomers_alone(bench: Bench) -> None:
     room = Room(0, bench.settings.claim_tokens, ["flood:1"])
 
     def claimed_now(room: Room) -> list[str]:
-        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
+        claim = core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True)).claim
         return [] if claim is None else [ref.job for ref, _ in claim.refs]
 
     assert claimed_now(room) == []
@@ -93,7 +93,7 @@ def test_core_without_room_claims_for_newcomers_alone(bench: Bench) -> None:
 def test_newcomer_with_a_flood_of_its_own_gets_one_slice_beyond_the_room(bench: Bench) -> None:
     core = bench.core("a/0")
     second = bench.submit(3200, owner="second")
-    exchanged = core.exchange({}, [], [VERSION], room=Room(0, 1), linger=True, idle=False)
+    exchanged = core.exchange(ExchangeRequest(versions=[VERSION], room=Room(0, 1), linger=True))
     assert exchanged.claim is not None
     assert [(ref.job, ref.first) for ref, _ in exchanged.claim.refs] == [(second, 0)]
 
@@ -126,7 +126,7 @@ def test_core_full_of_an_owners_batch_claims_its_lone_questions(bench: Bench) ->
 
     def claimed_now(met: list[str]) -> list[str]:
         room = Room(0, bench.settings.claim_tokens, met)
-        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
+        claim = core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True)).claim
         return [] if claim is None else [ref.job for ref, _ in claim.refs]
 
     assert claimed_now(met) == []

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Batch, Logits, Model
-from corelane.engine.question_answering.parts import pack_spans, pack_windows, unpack_spans, unpack_windows
+from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
-from corelane.engine.sharing import FOUND, PART_BATCHES, part_size
+from corelane.engine.sharing import FOUND, FRAGMENT_BATCHES, fragment_size
 from corelane.engine.task import Query, Result
 from corelane.engine.text import chunks
 from corelane.engine.windows import Window
@@ -62,7 +62,7 @@ def chunked(tiny_artifact: Artifact) -> Iterator[Runner]:
 
 
 def read_part(runner: Runner, part: bytes, query: Query) -> bytes:
-    runner.admit_part("part", part, query)
+    runner.admit_fragment("part", part, query)
     answered: list[tuple[object, Result]] = []
     while not answered:
         answered = runner.start().finish()
@@ -234,9 +234,9 @@ def test_bytes_that_nobody_packed_are_refused(payload: bytes) -> None:
 
 @given(st.integers(0, 3000), st.integers(0, 64), st.integers(1, 32))
 def test_parts_leave_the_core_that_shares_a_batch_of_its_own(left: int, helpers: int, batch: int) -> None:
-    size = part_size(left, helpers, batch)
+    size = fragment_size(left, helpers, batch)
     if not helpers or left < 2 * batch:
         assert size == 0
     else:
-        assert batch <= size <= PART_BATCHES * batch
+        assert batch <= size <= FRAGMENT_BATCHES * batch
         assert left - size >= batch

@@ -5,7 +5,7 @@ import pytest
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobStatus, Priority, Webhook
 from corelane.errors import StoreFull, StoreUnavailable
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
@@ -285,7 +285,7 @@ def test_core_that_reads_a_document_takes_no_second_one_but_what_stands_behind_i
     assert len(claimed(core).refs) == 1
     lone = bench.submit(1)
     room = Room(bench.settings.claim_tokens)
-    exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
+    exchanged = core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True, laden=True))
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]
     assert len(claimed(other).refs) == 1
@@ -358,7 +358,9 @@ def test_one_trip_commits_asks_and_claims(bench: Bench) -> None:
     third = bench.submit(1)
     room = Room(bench.settings.claim_tokens)
     commits = {claim.lease: answered(claim)[:1]}
-    exchanged = core.exchange(commits, [first, second], [VERSION], room=room, linger=True, idle=False)
+    exchanged = core.exchange(
+        ExchangeRequest(commits=commits, jobs=[first, second], versions=[VERSION], room=room, linger=True)
+    )
     assert exchanged.refused == {claim.lease: 0}
     assert exchanged.closed == {first, second}
     assert exchanged.claim is not None
@@ -371,8 +373,8 @@ def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
     claimed(core)
     bench.upkeep.return_own("a/0")
     room = Room(bench.settings.claim_tokens)
-    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
-    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim is not None
+    assert core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True)).claim is None
+    assert core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True, idle=True)).claim is not None
 
 
 def test_returned_item_goes_before_all_else_and_cores_with_work_hold_back_for_it(bench: Bench) -> None:
@@ -382,9 +384,9 @@ def test_returned_item_goes_before_all_else_and_cores_with_work_hold_back_for_it
     bench.submit(64, owner="other", priority=Priority.HIGH)
     bench.upkeep.return_own("a/0")
     room = Room(bench.settings.claim_tokens)
-    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
+    assert core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True)).claim is None
     assert [ref.job for ref, _ in claimed(core).refs] == [returned]
-    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is not None
+    assert core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True)).claim is not None
 
 
 def test_returned_item_of_a_canceled_job_holds_nobody_back(bench: Bench) -> None:
@@ -405,6 +407,6 @@ def test_core_that_reads_a_document_holds_back_for_nothing(bench: Bench) -> None
     lone = bench.submit(1)
     bench.upkeep.return_own("a/0")
     room = Room(bench.settings.claim_tokens)
-    exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
+    exchanged = core.exchange(ExchangeRequest(versions=[VERSION], room=room, linger=True, laden=True))
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]

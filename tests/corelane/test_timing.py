@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.jobs import Webhook
 from corelane.domain.timing import JobTimes, JobTiming, Spent
-from corelane.store.dispatch import Claim, Exchange, Room, SliceResults
+from corelane.store.dispatch import Claim, Exchange, ExchangeRequest, Room, SliceResults
 from corelane.store.jobs.records import read_times
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
@@ -56,14 +56,14 @@ def test_times_are_read_once_the_job_is_final() -> None:
 
 
 def claim(core: LoneCore) -> tuple[Exchange, Claim]:
-    exchanged = core.exchange({}, [], [VERSION], room=Room(1), linger=True, idle=True)
+    exchanged = core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), linger=True, idle=True))
     assert exchanged.claim is not None
     return exchanged, exchanged.claim
 
 
 def commit(core: LoneCore, claim: Claim, spent: Mapping[str, Sequence[int]], sent_us: int | None = None) -> None:
     done = [SliceResults(ref, [{"status": "succeeded"}] * ref.count) for ref, _ in claim.refs]
-    core.exchange({claim.lease: done}, [], [], room=Room(0), linger=True, idle=True, spent=spent, sent_us=sent_us)
+    core.exchange(ExchangeRequest(commits={claim.lease: done}, linger=True, idle=True, spent=spent, sent_us=sent_us))
 
 
 def test_sums_of_several_commits_and_cores_are_added_up(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.engine.text import tokenizer

@@ -1,13 +1,12 @@
 """Usage in the store: a job's and a day's grow in one step; work that was thrown away is charged to nobody."""
 
 from datetime import date
-from typing import Any
 
 import pytest
 
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.usage import DAY_S, DayUsage, Ledger, Usage, Used, day_number, day_text, report
-from corelane.store.dispatch import Claim, Dispatch, Room, SliceResults
+from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
 from corelane.store.usage import encode_used, parse_used, read_ledger
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
@@ -31,8 +30,7 @@ def commit(
 ) -> dict[str, int]:
     spent = dict.fromkeys(claim.jobs, SPENT)
     outcomes = answered(claim) if outcomes is None else outcomes
-    given: dict[str, Any] = {"room": Room(0), "linger": False, "idle": False, "spent": spent, "lost": lost or []}
-    return core.exchange({claim.lease: outcomes}, [], [], **given).refused
+    return core.exchange(ExchangeRequest(commits={claim.lease: outcomes}, spent=spent, lost=lost or [])).refused
 
 
 def ledger_of(bench: Bench, owner: str | None = None) -> Ledger:

@@ -11,7 +11,7 @@ from compile.model.samples import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import open_backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.settings import Settings

@@ -43,7 +43,7 @@ def cut_at_work(fleet: HostFleet, host: Host) -> None:
     wait_for(lambda: bool(fleet.held_by(host)))
 
 
-def refuse_namesake(fleet: HostFleet) -> None:
+def refuse_duplicate_host(fleet: HostFleet) -> None:
     """Start a worker under the name of another host's core: it says what is wrong, and takes nothing."""
     east, west = fleet.workers
     done = fleet.run(west, "worker", "--core", "0", CORELANE_CORE_HOST=east.name)
@@ -67,7 +67,7 @@ def test_host_that_is_cut_off_loses_and_repeats_nothing(hosts: HostFleet, seed: 
     victim = hosts.workers[seed % 2]
     with hooks(seed, hosts.switch.address) as found, Watch(hosts.redis) as watch:
         with Load(hosts.url, seed, FOLLOWING, MOST_ITEMS, steady=STEADY, hook=found.url) as load, flood(load, seed):
-            refuse_namesake(hosts)
+            refuse_duplicate_host(hosts)
             for _ in range(MOST_CUTS):
                 wait_for(lambda: bool(hosts.held_by(victim)))
                 cut_at_work(hosts, victim)

@@ -15,7 +15,7 @@ import redis
 from corelane.broker.app import make_celery
 from corelane.client import Client
 from corelane.domain.jobs import Item
-from corelane.metrics.signs import Question, judge, read_signs
+from corelane.metrics.liveness import Question, judge, read_liveness
 from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 
@@ -35,12 +35,12 @@ def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
 
 
 def answer(fleet: Fleet, question: Question) -> str | None:
-    return judge(question, read_signs(fleet.data / "health"), time.monotonic())
+    return judge(question, read_liveness(fleet.data / "health"), time.monotonic())
 
 
 def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
     parts = {"keeper@testhost", "deliveries@testhost", *fleet.states()}
-    wait_for(lambda: {sign.part for sign in read_signs(fleet.data / "health")} == parts)
+    wait_for(lambda: {sign.part for sign in read_liveness(fleet.data / "health")} == parts)
     wait_for(lambda: {answer(fleet, question) for question in Question} == {None})
 
 

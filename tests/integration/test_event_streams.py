@@ -17,7 +17,7 @@ import redis
 
 from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
-from corelane.store.dispatch import Claim, LeasedPreview, Room
+from corelane.store.dispatch import Claim, ExchangeRequest, LeasedPreview
 from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
@@ -119,7 +119,7 @@ def answer_slowly(bench: Bench) -> None:
         previews, outcomes = list(previews_of(claim)), answered(claim)
         for outcome in outcomes:
             its_previews = [preview for preview in previews if preview.ref == outcome.ref]
-            core.exchange({}, [], [], room=Room(0), linger=False, idle=False, previews=its_previews)
+            core.exchange(ExchangeRequest(previews=its_previews))
             core.commit(claim.lease, [outcome])
             time.sleep(0.01)
 
@@ -165,7 +165,7 @@ def test_events_carry_what_is_documented_and_the_last_one_the_job_with_its_resul
     core = bench.core("a/0")
     job = bench.submit(40)
     claim = claimed(core)
-    core.exchange({}, [], [], room=Room(0), linger=False, idle=False, previews=list(previews_of(claim))[:1])
+    core.exchange(ExchangeRequest(previews=list(previews_of(claim))[:1]))
     bench.raw.hset(f"cl:job:{{{job}}}", "told_ms", 0)
     for outcome in answered(claim):
         core.commit(claim.lease, [outcome])

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
-from corelane.metrics.signs import Question, judge, read_signs
+from corelane.metrics.liveness import Question, judge, read_liveness
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
@@ -305,7 +305,7 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     assert now | passing == settled | passing
     assert (now["state"], now["items"]) == ("out_of_service", 0)
     # Nothing restarts its container in vain, and its state says why it is not ready.
-    signs = [sign for sign in read_signs(neuron_fleet.data / "health") if sign.part == "testhost/0"]
+    signs = [sign for sign in read_liveness(neuron_fleet.data / "health") if sign.part == "testhost/0"]
     assert [judge(question, signs, time.monotonic()) for question in (Question.STARTUP, Question.LIVE)] == [None] * 2
     assert "testhost/0 is out_of_service: " in (why := judge(Question.READY, signs, time.monotonic()) or "")
     assert "1202 (HW_ERR_NC_UE" in why

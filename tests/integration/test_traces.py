@@ -43,7 +43,8 @@ class World:
         self.kept = InMemorySpanExporter()
         self.upkeep = Upkeep(settings, bell)
         self.tracer: OtelTracer = make_tracer("test", "one", SimpleSpanProcessor(self.kept))
-        self.core = CoreProcess(settings, Core("test", 0), bell, tracer=self.tracer)
+        observers = [lambda core: [core_traces.CoreTraces(self.tracer, core)]]
+        self.core = CoreProcess(settings, Core("test", 0), bell, observers=observers)
         self.api = TestClient(create_app(settings, self.tracer))
 
     def start(self) -> None:

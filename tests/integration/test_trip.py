@@ -32,17 +32,20 @@ from workers.loops.roles import sending
 
 JSON = {"content-type": "application/json"}
 
-#: Most files that each part may enter, and all parts together. What is seen of the service costs four: requests and
-#: batches are recorded (corelane/metrics/recorder.py), the edge knows the console's paths, the drain measures what it
-#: spends on each job (workers/core/timing.py), and a final job says where its time went (corelane/domain/timing.py).
+#: Most files that each part may enter, and all parts together. What is seen of the service costs six: requests and
+#: batches are recorded (corelane/metrics/recorder.py), the edge knows the console's paths, the drain tells core's own
+#: observers (workers/core/observer.py, measures.py), and a final job says where its time went
+#: (corelane/domain/timing.py). Observers that a plugin may bring, as of what is spent on each job, are not counted.
 #: A line of the log is written by our own code (corelane/log.py). The layer of short ways, the digest of a question
-#: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the parts of documents that a
-#: core reads for others (workers/core/parts.py). What passes take, by which windows share one, is a matter of its own
-#: beside whose turn it is (corelane/engine/passes.py). What is looked at of a body before it is validated stands with
-#: the models of requests (corelane/domain/wire.py), and a passage belongs to its owner (corelane/engine/task.py). A
-#: request's own forms stand beside those of the job that it makes (corelane/domain/job_requests.py).
-LIMITS = {"submit": 19, "drain": 19, "webhook": 12}
-ALL = 40
+#: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the fragments of documents that
+#: a core reads for others (workers/core/fragments.py), and what is asked of all that is pending. What passes take, by
+#: which windows share one, is a matter of its own beside whose turn it is (corelane/engine/passes.py). What is looked
+#: at of a body before it is validated stands with the models of requests (corelane/domain/wire.py), and a passage
+#: belongs to its owner (corelane/engine/task.py). A request's own forms stand beside those of the job that it makes
+#: (corelane/domain/job_requests.py). Items of a claim are read in a file of their own
+#: (corelane/store/claimed_items.py).
+LIMITS = {"submit": 19, "drain": 24, "webhook": 12}
+ALL = 45
 
 #: How often a trip beside other work is traced: what that work enters is not entered every time.
 TIMES = 5

@@ -7,13 +7,16 @@ import pytest
 import redis
 
 from corelane.domain.dispatch import Core
+from corelane.engine.buckets import Bucket
 from corelane.engine.null import NullRunner
-from corelane.engine.task import Work
+from corelane.engine.passes import ForwardPass
+from corelane.engine.runner import RunningBatch
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
 from tests.integration.conftest import wait_for
 from tests.simulated_core import SimulatedCore
 from workers.core.drain import DrainLoop, DrainReport, drain
+from workers.core.observer import CoreBatch
 
 
 @pytest.fixture
@@ -81,15 +84,16 @@ def test_core_that_is_stopped_while_it_lingers_hands_back_what_it_claimed(
     assert str(bench.get(submitter()).status) == "running"
 
 
-def test_report_counts_tokens_and_padding_of_this_drain_alone() -> None:
-    old, new = NullRunner(VERSION), NullRunner("tiny@2")
-    old.work = Work(tokens=1000, padding=1000)
-    report = DrainReport(items=3, refused=1)
-    report.watch([old])
-    old.work.tokens, old.work.padding = 1060, 1030
-    new.work = Work(tokens=15, padding=25)
-    found = report.result([new])
-    assert (found["tokens"], found["padding"], found["refused"]) == (75, round(55 / 130, 2), 1)
+def test_report_counts_tokens_and_padding_of_its_batches() -> None:
+    report, runner = DrainReport(), NullRunner(VERSION)
+    report.refused = 1
+    for windows, tokens, padding in ((2, 60, 30), (1, 15, 25)):
+        batch = CoreBatch(runner, 0.0, 0.0, answered=windows)
+        batch.running = RunningBatch(runner, passes=[ForwardPass(Bucket(64, 16), windows, tokens, padding)])
+        report.count(batch)
+    found = report.result()
+    assert (found["items"], found["batches"], found["refused"]) == (3, 2, 1)
+    assert (found["tokens"], found["padding"]) == (75, round(55 / 130, 2))
 
 
 def test_job_canceled_while_its_batch_fills_does_not_end_the_drain(

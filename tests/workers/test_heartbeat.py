@@ -15,15 +15,3 @@ def test_small_batches_do_not_slow_a_core_that_was_seen_at_full_speed() -> None:
     for _ in range(10):
         vitals.worked.append((64, 0.5, False))
     assert vitals.speed() == Speed(8192, 8192, 8192)
-
-
-def test_costs_are_summed_by_version_and_class_and_taken_once() -> None:
-    vitals = Vitals(Core("test", 0))
-    vitals.costs.append(("m@1", "one:plain:0", 1, 64, 40, 1, 9000))
-    vitals.costs.append(("m@1", "one:plain:0", 1, 64, 50, 1, 8000))
-    vitals.costs.append(("m@2", "one:plain:0", 1, 64, 50, 1, 7000))
-    assert vitals.take_costs() == [
-        ("m@1", "one:plain:0", [2, 128, 90, 2, 17000]),
-        ("m@2", "one:plain:0", [1, 64, 50, 1, 7000]),
-    ]
-    assert vitals.take_costs() == []

@@ -1,7 +1,8 @@
 """What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
 
 import threading
-from collections import defaultdict, deque
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,10 +15,12 @@ from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.metrics.recorder import Recorder
-from corelane.store.dispatch import Claim, ClaimedSlice, Exchange
+from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
-from workers.core.timing import ItemCosts, TimeBook
+from workers.core.measures import CoreMetrics, CostBook
+from workers.core.observer import Claimed, CoreBatch, Trip
+from workers.core.timing import TimeBook
 
 
 @pytest.fixture
@@ -39,7 +42,24 @@ def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Cla
 
 def run_batch(in_flight: InFlight) -> int:
     """Run one batch; return the number of items answered."""
-    return in_flight.finish(in_flight.start())[0]
+    return finish(in_flight, in_flight.start())
+
+
+def finish(in_flight: InFlight, batch: CoreBatch) -> int:
+    """Finish a batch; return the number of items answered."""
+    in_flight.finish(batch)
+    return batch.answered
+
+
+def commit(in_flight: InFlight, reply: Exchange) -> None:
+    """Commit all that is done, as the drain does."""
+    request = ExchangeRequest(commits=in_flight.done, jobs=in_flight.pending.jobs)
+    for observer in in_flight._observers:
+        observer.contributes(request)
+    trip = Trip(request, reply, time.perf_counter(), 0.0)
+    for observer in in_flight._observers:
+        observer.committed(trip)
+    in_flight.settle(trip)
 
 
 def run_out(in_flight: InFlight) -> None:
@@ -93,8 +113,7 @@ def test_lost_lease_takes_its_open_work_along(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river " * 500]]))
     run_batch(in_flight)
-    committed = in_flight.done
-    assert in_flight.settle(committed, {"a": 1}) == 1
+    commit(in_flight, Exchange({"a": 1}, set(), None))
     assert in_flight.is_empty
     assert (in_flight.done, in_flight.leases) == ({}, [])
     assert runner.waiting_tokens(10**9) == 0
@@ -135,11 +154,11 @@ def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_leas
 def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("a", runner.version, [["ada", "paris"], ["x?! " * 2000, "ada"]]))
-    [(lease, ref)] = in_flight.corrections()
+    [(lease, ref)] = in_flight.pending.corrections()
     windows = in_flight.waiting_tokens(10**9)
     assert (lease, ref.job) == ("a", "job_a1")
     assert ref.tokens > 6000
-    assert in_flight.corrections() == []
+    assert in_flight.pending.corrections() == []
     run_out(in_flight)
     charged = {outcome.ref.job: outcome.ref.tokens for outcome in in_flight.done["a"]}
     assert charged == {"job_a0": 128, "job_a1": ref.tokens}
@@ -249,7 +268,7 @@ def test_document_that_is_being_tokenised_runs_no_batch_and_holds_up_nothing(
     in_flight.add(*make_claim("a", runner.version, [["the river was red " * 2500]]))
     running = in_flight.start()
     in_flight.add(*make_claim("b", runner.version, [["paris"]]))
-    assert in_flight.finish(running) == (0, 0)
+    assert finish(in_flight, running) == 0
     assert backend.batches == 0
 
 
@@ -263,7 +282,7 @@ def test_refused_query_is_answered_with_the_batch_that_runs_when_it_comes(
     claim, [stretch] = make_claim("b", runner.version, [["paris"]])
     in_flight.add(claim, [replace(stretch, items=[("i0", "who " * 100, "paris")])])
     backend.something_else.set()
-    assert in_flight.finish(running)[0] == 2
+    assert finish(in_flight, running) == 2
     assert in_flight.done["b"][0].results[0]["error"]["code"] == "question_too_long"
 
 
@@ -284,11 +303,11 @@ def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> N
 def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("few", runner.version, [["ada"]] * 3))
-    assert in_flight.met == []
+    assert in_flight.pending.met == []
     in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
-    assert in_flight.met == ["public:1"]
+    assert in_flight.pending.met == ["public:1"]
     in_flight.add(*make_claim("many", runner.version, [["ada"]] * (SMALL_TOKENS // 64)))
-    assert in_flight.met == ["public:1", "public:1:small"]
+    assert in_flight.pending.met == ["public:1", "public:1:small"]
 
 
 def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_batch(runner: Runner) -> None:
@@ -305,26 +324,30 @@ def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_batch
 def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list[list[str]]) -> list[str]:
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
-    in_flight.times.enter()
-    in_flight.note_exchange({}, Exchange({}, set(), claim, 1_800_000_000_000_000))
-    in_flight.add(claim, stretches)
-    in_flight.times.leave()
+    commit(in_flight, Exchange({}, set(), claim, 1_800_000_000_000_000))
+    take_in(in_flight, claim, stretches)
     return claim.jobs
 
 
+def take_in(in_flight: InFlight, claim: Claim, stretches: list[ClaimedSlice]) -> None:
+    for observer in in_flight._observers:
+        observer.claimed(Claimed(claim.jobs, stretches, in_flight._clock()))
+    in_flight.add(claim, stretches)
+
+
 def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> None:
-    in_flight = InFlight({runner.version: runner})
+    times = TimeBook()
+    in_flight = InFlight({runner.version: runner}, [times])
     [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
     run_batch(in_flight)
-    assert list(in_flight.report()) == [short]
-    held, waited, *parts, core, windows, tokens = in_flight.report()[short]
+    held, waited, *parts, core, windows, tokens = times.report([short])[short]
     assert waited < held
     assert all(part > 0 for part in parts[:3])
     assert sum(parts) + waited <= held + 5
     assert core > 0
     assert windows == 1 < tokens
     run_out(in_flight)
-    held, waited, *parts, _, windows, _ = in_flight.report()[document]
+    held, waited, *parts, _, windows, _ = times.report([document])[document]
     assert windows > 1
     assert waited > 0
     assert parts[1] > 0
@@ -332,28 +355,27 @@ def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> 
 
 
 def test_cancellation_that_comes_with_a_claim_takes_no_time_from_the_jobs_of_the_claim(runner: Runner) -> None:
-    in_flight = InFlight({runner.version: runner})
+    times = TimeBook()
+    in_flight = InFlight({runner.version: runner}, [times])
     [canceled] = claim_and_hold(in_flight, "a", runner.version, [["the river was red " * 500]])
     claim, stretches = make_claim("b", runner.version, [["ada"]])
-    in_flight.times.enter()
-    in_flight.note_exchange({}, Exchange({}, {canceled}, claim, 1_800_000_000_000_000))
-    in_flight.drop_jobs({canceled})
-    in_flight.add(claim, stretches)
-    in_flight.times.leave()
+    commit(in_flight, Exchange({}, {canceled}, claim, 1_800_000_000_000_000))
+    take_in(in_flight, claim, stretches)
     run_out(in_flight)
-    assert in_flight.report()["job_b0"][6] > 0
-    assert in_flight.report()[canceled][6] > 0
-    assert in_flight.times.account.report_lost() == []
+    assert times.report(["job_b0"])["job_b0"][6] > 0
+    assert times.report([canceled])[canceled][6] > 0
+    assert times.report_lost() == []
 
 
 def test_work_beside_a_batch_on_a_device_counts_for_other_jobs_only() -> None:
-    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)})
+    times = TimeBook()
+    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)}, [times])
     [first] = claim_and_hold(in_flight, "a", NullRunner.version, [["ada"]])
-    tokenize = in_flight.times.report([first])[first][2]
+    tokenize = times.report([first])[first][2]
     running = in_flight.start()
     [second] = claim_and_hold(in_flight, "b", NullRunner.version, [["paris"]])
     in_flight.finish(running)
-    report = in_flight.times.report([first, second])
+    report = times.report([first, second])
     assert report[first][2] == tokenize
     assert report[first][3] >= 10_000
     assert report[second][3] == 0 < report[second][2]
@@ -370,22 +392,31 @@ class Shared(FixedBackend):
         return super().run(model, batch)
 
 
+@pytest.mark.parametrize(("cpu_s", "on_cpu", "core_s"), [(2, True, 2), (2, False, 3), (9, True, 3)])
+def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float, on_cpu: bool, core_s: float) -> None:
+    """Neighbours take the CPU meanwhile, a device needs none, and more threads than one count once."""
+    clocks = {"clock": 100.0, "cpu": 5.0}
+    in_flight = InFlight({}, (), lambda: clocks["clock"], lambda: clocks["cpu"])
+    began = in_flight._mark()
+    clocks["clock"] += 3
+    clocks["cpu"] += cpu_s
+    assert in_flight._passed(began, on_cpu=on_cpu) == (3, core_s)
+
+
 def test_bill_and_what_items_cost_are_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
-    backend, costs = Shared(), deque[ItemCosts]()
-    runner = Runner.open(backend, tiny_artifact)
-    in_flight = InFlight({runner.version: runner}, costs=costs)
-    in_flight.times = TimeBook(lambda: backend.passed_s, cpu_clock=lambda: backend.cpu_s)
+    backend, costs = Shared(), CostBook()
+    runner, times = Runner.open(backend, tiny_artifact), TimeBook(clock=lambda: backend.passed_s)
+    in_flight = InFlight({runner.version: runner}, [times, costs], lambda: backend.passed_s, lambda: backend.cpu_s)
     [job] = claim_and_hold(in_flight, "a", runner.version, [["ada"]])
     run_out(in_flight)
-    spent = in_flight.report()
-    in_flight.note_exchange(spent, Exchange({"a": 0}, set(), None))
-    assert [spent[job][3], spent[job][6], costs[0][6]] == pytest.approx([3_000_000, 1_000_000, 1_000_000], rel=0.01)
+    spent = times.report([job])[job]
+    assert [spent[3], spent[6], costs.costs[0][6]] == pytest.approx([3_000_000, 1_000_000, 1_000_000], rel=0.01)
     runner.close()
 
 
 def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
     recorder = Recorder()
-    in_flight = InFlight({runner.version: runner}, recorder)
+    in_flight = InFlight({runner.version: runner}, [CoreMetrics(recorder)])
     in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river was red " * 50]]))
     run_out(in_flight)
     delta = recorder.take()
@@ -405,17 +436,14 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
 
 
 def test_answered_items_leave_what_they_cost_and_those_tried_before_do_not(runner: Runner) -> None:
-    costs = deque[ItemCosts]()
-    in_flight = InFlight({runner.version: runner}, costs=costs)
+    book = CostBook()
+    in_flight = InFlight({runner.version: runner}, [book])
     claim, stretches = make_claim("a", runner.version, [["ada wrote", "the river was red"], ["paris"], ["berlin"]])
     again = replace(stretches[2], ref=replace(stretches[2].ref, attempt=2))
     in_flight.add(claim, [*stretches[:2], again])
-    in_flight.note_exchange({}, Exchange({}, set(), claim, 1))
     run_out(in_flight)
-    spent = in_flight.report()
-    in_flight.note_exchange(spent, Exchange({"a": 0}, set(), None))
-    found = {its_class: (items, estimated, windows) for _, its_class, items, estimated, _, windows, _ in costs}
+    found = {its_class: (items, estimated, windows) for _, its_class, items, estimated, _, windows, _ in book.costs}
     assert found == {"few:plain:0": (2, 128, 2), "one:plain:0": (1, 64, 1)}
-    for _, _, items, _, tokens, _, core_us in costs:
+    for _, _, items, _, tokens, _, core_us in book.costs:
         assert 3 * items < tokens < 20 * items
         assert core_us > 0

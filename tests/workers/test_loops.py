@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics.signs import SignFile, read_signs
+from corelane.metrics.liveness import LivenessFile, read_liveness
 from tests.integration.conftest import wait_for
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
 
@@ -66,13 +66,13 @@ def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:
 
 def test_guard_gives_signs_of_life_and_says_when_every_loop_has_gone_round(tmp_path: Path) -> None:
     loops = [Loop(name, lambda: bool, pause_s=0, outage=OUTAGE, must_move=False) for name in ("a", "b")]
-    guard = Guard(loops, sign=SignFile(tmp_path, "keeper@pod"))
+    guard = Guard(loops, liveness=LivenessFile(tmp_path, "keeper@pod"))
     states = []
     for rounds in (0, 1):
         loops[0].rounds, loops[1].rounds = 1, rounds
-        guard.give_sign()
-        states += [(sign.part, sign.state) for sign in read_signs(tmp_path)]
+        guard.note_liveness()
+        states += [(sign.part, sign.state) for sign in read_liveness(tmp_path)]
     assert states == [("keeper@pod", "starting"), ("keeper@pod", "running")]
     guard.start()
     guard.stop()
-    wait_for(lambda: read_signs(tmp_path) == [])
+    wait_for(lambda: read_liveness(tmp_path) == [])

@@ -1,9 +1,8 @@
 """A long item on several cores: their drains in this process, round by round, on a real Redis."""
 
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import redis
@@ -18,7 +17,7 @@ from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
 from tests.fakes import FixedBackend
 from tests.simulated_core import SimulatedCore
-from workers.core.drain import DrainLoop, DrainReport
+from workers.core.drain import DrainLoop
 
 DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(160))
 QUESTION = "who wrote"
@@ -30,22 +29,21 @@ class Worker:
 
     core: SimulatedCore
     runner: Runner
-    report: DrainReport = field(default_factory=lambda: DrainReport(began=time.monotonic()))
 
     def __post_init__(self) -> None:
         self.is_stopping = False
-        self.loop = DrainLoop(self.core, lambda: self.is_stopping, self.report)
+        self.loop = DrainLoop(self.core, lambda: self.is_stopping)
 
     @property
     def parts(self) -> int:
         """Parts of another core's item that it reads."""
-        return sum(pending.part is not None for pending in self.loop._in_flight._pending.values())
+        return sum(pending.part is not None for pending in self.loop._in_flight.pending.values())
 
     @property
     def out(self) -> int:
         """Parts of its own item that are out."""
-        parts = self.loop._in_flight._parts
-        return 0 if parts is None or parts._shared is None else len(parts._shared.out)
+        shared = self.loop._in_flight.fragments._shared
+        return 0 if shared is None else len(shared.out)
 
     @property
     def would_wait(self) -> bool:
@@ -205,7 +203,7 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
     fleet.assert_answered(job)
     assert own.loop._in_flight.is_empty is False
     own.round()
-    assert own.report.refused <= 1
+    assert own.loop.report.refused <= 1
     fleet.assert_clean()
 
 

@@ -17,7 +17,7 @@ preload(sys.argv[1])
 threads = len(os.listdir("/proc/self/task"))
 told = {"torch": "torch" in sys.modules, "process": "workers.core.process" in sys.modules, "threads": threads}
 if told["torch"]:
-    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.backends.registry import open_backend
     pid = os.fork()
     if not pid:
         open_backend("cpu").health()

@@ -1,10 +1,17 @@
-"""What a core spends on the jobs it holds, by a clock that the tests move."""
-
-from collections import deque
+"""What a core spends on the jobs it holds, and what its items cost, by a clock that the tests move."""
 
 import pytest
 
-from workers.core.timing import COMMIT, COMPUTE, MERGE, TOKENIZE, CostBook, ItemCosts, TimeBook
+from corelane.domain.dispatch import Ref
+from corelane.engine.null import NullRunner
+from corelane.engine.runner import RunningBatch
+from corelane.store.dispatch import ClaimedSlice, Exchange, ExchangeRequest, SliceResults
+from workers.core.measures import CostBook
+from workers.core.observer import Claimed, CoreBatch, Heartbeat, TokenizedSlices, Trip
+from workers.core.pending import PendingSlice
+from workers.core.timing import TimeBook
+
+US = 1_000_000
 
 
 class Clock:
@@ -24,108 +31,158 @@ def clock() -> Clock:
 
 @pytest.fixture
 def book(clock: Clock) -> TimeBook:
-    return TimeBook(clock)
+    return TimeBook(clock=clock)
 
 
-def work(book: TimeBook, clock: Clock, seconds: float, stage: int, *jobs: str) -> None:
-    began = book.enter()
+def hold(book: TimeBook, clock: Clock, *jobs: str) -> None:
+    book.claimed(Claimed(jobs, [], clock.now))
+
+
+def tokenize(book: TimeBook, clock: Clock, seconds: float, core_s: float = 0.0, **tokens: int) -> None:
     clock.now += seconds
-    book.add(stage, jobs, book.leave() - began)
+    book.tokenized(TokenizedSlices("m@1", tokens, seconds, core_s))
 
 
-def test_parts_of_a_job_and_its_waiting_add_up_to_the_covered_time_it_was_held(book: TimeBook, clock: Clock) -> None:
-    book.hold(["a"], None)
-    work(book, clock, 1, TOKENIZE, "a")
-    book.hold(["b"], None)
-    work(book, clock, 2, COMPUTE, "a")
+def begin(clock: Clock) -> CoreBatch:
+    batch = CoreBatch(NullRunner(), clock.now, 0.0)
+    batch.running = RunningBatch(batch.runner)
+    return batch
+
+
+def batch_of(
+    book: TimeBook, clock: Clock, compute_s: float, merge_s: float = 0.0, core_s: float = 0.0, **tokens: int
+) -> None:
+    """Run a batch with a window of each job."""
+    batch = begin(clock)
+    book.batch_started(batch)
+    batch.tokens, batch.windows = tokens, dict.fromkeys(tokens, 1)
+    clock.now += compute_s + merge_s
+    batch.seconds, batch.compute_s, batch.merge_s, batch.core_s = compute_s + merge_s, compute_s, merge_s, core_s
+    book.batch_finished(batch)
+
+
+def trip(book: TimeBook, clock: Clock, *jobs: str, held: tuple[str, ...] = (), is_lost: bool = False) -> None:
+    """Commit results of jobs; the reply may get lost."""
+    outcomes = [SliceResults(Ref(job, "public", 1, 0, 0, 1, 64), []) for job in jobs]
+    request = ExchangeRequest(commits={"lease": outcomes}, jobs=held)
+    book.contributes(request)
+    clock.now += 4
+    if not is_lost:
+        book.committed(Trip(request, Exchange({}, set(), None), clock.now, 4))
+
+
+def test_parts_of_a_job_and_its_waiting_add_up_to_the_time_in_which_the_core_worked(
+    book: TimeBook, clock: Clock
+) -> None:
+    hold(book, clock, "a")
+    tokenize(book, clock, 1, a=1)
+    hold(book, clock, "b")
+    batch_of(book, clock, 2, a=64)
     clock.now += 8
-    work(book, clock, 4, MERGE, "b")
-    report = {job: [number // 1_000_000 for number in numbers] for job, numbers in book.report(["a", "b"]).items()}
-    #                       held waited tokenize compute merge commit core windows tokens
-    assert report == {"a": [15, 4, 1, 2, 0, 0, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0, 0, 0]}
+    batch_of(book, clock, 0, 4, b=64)
+    report = {job: [number // US for number in numbers[:7]] for job, numbers in book.report(["a", "b"]).items()}
+    #                       held waited tokenize compute merge commit core
+    assert report == {"a": [15, 4, 1, 2, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0]}
 
 
 def test_report_that_was_not_kept_is_made_again_with_what_came_after_it(book: TimeBook, clock: Clock) -> None:
-    book.hold(["a"], None)
-    work(book, clock, 1, COMPUTE, "a")
-    assert book.report(["a"])["a"][0] == 1_000_000
-    work(book, clock, 2, COMMIT, "a")
-    assert book.report(["a"])["a"] == [3_000_000, 0, 0, 1_000_000, 0, 2_000_000, 0, 0, 0]
-    work(book, clock, 4, COMMIT, "a")
-    book.settle(["a"], {"a"})
-    assert book.report(["a"])["a"] == [4_000_000, 0, 0, 0, 0, 4_000_000, 0, 0, 0]
-    book.settle(["a"], set())
+    hold(book, clock, "a")
+    batch_of(book, clock, 1, a=64)
+    trip(book, clock, "a", held=("a",), is_lost=True)
+    batch_of(book, clock, 2, a=64)
+    assert book.report(["a"])["a"] == [7 * US, 0, 0, 3 * US, 0, 0, 0, 2, 128]
+    trip(book, clock, "a", held=("a",))
+    assert book.report(["a"])["a"] == [4 * US, 0, 0, 0, 0, 4 * US, 0, 0, 0]
+    trip(book, clock, "a")
     assert book.report(["a"]) == {}
 
 
-def test_time_inside_another_counts_once(book: TimeBook, clock: Clock) -> None:
-    book.enter()
+def test_time_beside_a_batch_counts_once(book: TimeBook, clock: Clock) -> None:
+    batch = begin(clock)
+    book.batch_started(batch)
     clock.now += 1
-    book.hold(["a"], None)
-    work(book, clock, 2, TOKENIZE, "a")
+    hold(book, clock, "a")
+    tokenize(book, clock, 2, a=1)
     clock.now += 4
-    book.leave()
-    assert book.report(["a"])["a"][:3] == [6_000_000, 4_000_000, 2_000_000]
+    assert book.report(["a"])["a"][:3] == [6 * US, 4 * US, 2 * US]
+    batch.seconds = 7
+    book.batch_finished(batch)
+    assert book.report(["a"])["a"][:3] == [6 * US, 4 * US, 2 * US]
 
 
-def test_core_seconds_are_shared_by_tokens(book: TimeBook) -> None:
-    book.hold(["a", "b"], None)
-    book.share({"a": 30, "b": 10, "gone": 40}, 8.0)
-    assert [numbers[6] for numbers in book.report(["a", "b"]).values()] == [3_000_000, 1_000_000]
-    assert book.account.core_s == 8
+def test_core_seconds_are_shared_by_tokens(book: TimeBook, clock: Clock) -> None:
+    hold(book, clock, "a", "b")
+    tokenize(book, clock, 8, 8.0, a=30, b=10, gone=40)
+    assert [numbers[6] for numbers in book.report(["a", "b"]).values()] == [3 * US, US]
+    heartbeat = Heartbeat({})
+    book.beats(heartbeat)
+    assert heartbeat.fields == {"core_s": 8}
+    assert heartbeat.worked is not None
+    assert heartbeat.worked[2] == 8 * US
 
 
-@pytest.mark.parametrize(("cpu_s", "on_cpu", "core_s"), [(2, True, 2), (2, False, 3), (9, True, 3)])
-def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float, on_cpu: bool, core_s: float) -> None:
-    """Neighbours take the CPU meanwhile, a device needs none, and more threads than one count once."""
-    clock, cpu_clock = Clock(), Clock()
-    book = TimeBook(clock, cpu_clock=cpu_clock)
-    began = book.mark()
-    clock.now += 3
-    cpu_clock.now += cpu_s
-    assert book.worked(began, on_cpu=on_cpu) == core_s
+def test_what_a_job_that_is_held_no_more_took_is_lost_once(book: TimeBook, clock: Clock) -> None:
+    hold(book, clock, "a", "b")
+    batch_of(book, clock, 8, core_s=8.0, a=300, b=100, gone=400)
+    assert book.report(["a"])["a"][6:] == [3 * US, 1, 300]
+    trip(book, clock, "a", held=("b",), is_lost=True)
+    assert book.report_lost() == [1, 400, 4 * US]
+    trip(book, clock, "a", held=("b",))
+    assert book.report_lost() == []
+    book.dropped(["b", "unknown"])
+    assert book.report_lost() == [1, 100, US]
+    trip(book, clock, "a")
+    assert book.report_lost() == []
 
 
-def test_what_a_job_that_is_held_no_more_took_is_lost_once(book: TimeBook) -> None:
-    book.hold(["a", "b"], None)
-    book.read({"a": 2, "b": 1}, {"a": 600, "b": 100})
-    book.share({"a": 30, "b": 10, "gone": 40}, 8.0)
-    assert book.report(["a"])["a"][6:] == [3_000_000, 2, 600]
-    book.settle(["a"], set())
-    assert book.account.report_lost() == [0, 0, 4_000_000]
-    book.keep(set())
-    lost = book.account.report_lost()
-    assert lost == [1, 100, 5_000_000]
-    book.account.settle_lost(lost)
-    assert book.account.report_lost() == []
-
-
-def test_time_of_redis_goes_on_from_the_last_claim(book: TimeBook, clock: Clock) -> None:
+def test_time_of_redis_goes_on_from_the_last_reply(book: TimeBook, clock: Clock) -> None:
     assert book.redis_us() is None
-    book.hold((), 1_800_000_000_000_000)
+    reply = Exchange({}, set(), None, 1_800_000_000_000_000)
+    book.committed(Trip(ExchangeRequest(), reply, clock.now, 0.1))
     clock.now += 0.25
     assert book.redis_us() == 1_800_000_000_250_000
 
 
-def test_jobs_that_left_are_forgotten(book: TimeBook) -> None:
-    book.hold(["a", "b"], None)
-    book.keep({"b"})
+def test_jobs_that_left_are_forgotten(book: TimeBook, clock: Clock) -> None:
+    hold(book, clock, "a", "b")
+    book.dropped(["a"])
     assert list(book.report(["a", "b"])) == ["b"]
 
 
-def test_core_time_of_a_job_is_shared_among_its_slices_by_tokens_once() -> None:
-    costs = deque[ItemCosts]()
-    book = CostBook(costs)
-    book.note("a", "m@1", "many:plain:2", 32, (3200, 3000, 32))
-    book.note("a", "m@1", "many:han:3", 10, (1500, 1000, 10))
-    book.note("b", "m@1", "one:plain:0", 1, (64, 40, 1))
-    book.settle({"a": [0, 0, 0, 0, 0, 0, 4000], "c": [0, 0, 0, 0, 0, 0, 7]}, is_idle=False)
-    assert list(costs) == [
-        ("m@1", "many:plain:2", 32, 3200, 3000, 32, 3000),
-        ("m@1", "many:han:3", 10, 1500, 1000, 10, 1000),
+def answered(job: str, first: int, count: int, tokens: int) -> tuple[PendingSlice, SliceResults]:
+    """Return an answered slice of items that were estimated at 100 tokens."""
+    ref = Ref(job, "public", 1, first, first, count, 100 * count)
+    pending = PendingSlice.of("lease", ClaimedSlice(ref, "m@1", [(None, "who", "ada")] * count, None))  # type: ignore[arg-type]
+    pending.tokens = tokens
+    return pending, SliceResults(ref, [{"windows": 1}] * count)
+
+
+def test_core_time_of_a_job_is_shared_among_its_slices_by_tokens_once(clock: Clock) -> None:
+    book = CostBook()
+    book.tokenized(TokenizedSlices("m@1", {"a": 4000, "b": 40, "c": 40}, 1.0, 0.00408))
+    batch = begin(clock)
+    batch.slices = [answered("a", 0, 32, 3000), answered("a", 32, 10, 1000)]
+    book.batch_finished(batch)
+    assert [its[2:] for its in book.costs] == [(32, 3200, 3000, 32, 3000), (10, 1000, 1000, 10, 1000)]
+    batch.slices = [answered("a", 42, 1, 100), answered("b", 0, 1, 40)]
+    book.batch_finished(batch)
+    assert [its[-1] for its in book.costs] == [3000, 1000, 0, 40]
+    book.committed(Trip(ExchangeRequest(), Exchange({}, set(), None), 0.0, 0.0))
+    batch.slices = [answered("c", 0, 1, 40)]
+    book.batch_finished(batch)
+    assert book.costs[-1][-1] == 0
+
+
+def test_costs_are_summed_by_version_and_class_and_told_once() -> None:
+    book = CostBook()
+    book.costs.append(("m@1", "one:plain:0", 1, 64, 40, 1, 9000))
+    book.costs.append(("m@1", "one:plain:0", 1, 64, 50, 1, 8000))
+    book.costs.append(("m@2", "one:plain:0", 1, 64, 50, 1, 7000))
+    first, second = Heartbeat({}), Heartbeat({})
+    book.beats(first)
+    assert first.costs == [
+        ("m@1", "one:plain:0", [2, 128, 90, 2, 17000]),
+        ("m@2", "one:plain:0", [1, 64, 50, 1, 7000]),
     ]
-    book.settle({"a": [0, 0, 0, 0, 0, 0, 100]}, is_idle=False)
-    assert len(costs) == 2
-    book.settle({}, is_idle=True)
-    book.settle({"b": [0, 0, 0, 0, 0, 0, 9]}, is_idle=True)
-    assert len(costs) == 2
+    book.beats(second)
+    assert second.costs == []

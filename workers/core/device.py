@@ -1,8 +1,8 @@
-"""What the device of a core tells of itself: how busy it is, the memory it holds, the errors it counted, and how much
+"""What the device of a core reports of itself: how busy it is, the memory it holds, the errors it counted, and how much
 of the host's CPUs is in use, by its process and in all.
 
 On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:
-the worker that holds a lock file runs it and writes what it tells to a file beside the lock, which all workers read.
+the worker that holds a lock file runs it and writes its reports to a file beside the lock, which all workers read.
 When that worker ends, the kernel frees the lock and another goes on. On a GPU it is the memory that PyTorch holds.
 
 Nothing here may fail a heartbeat: what cannot be read is left out.
@@ -34,13 +34,13 @@ log = get_logger(__name__)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
-#: What was told longer ago than this is not told again, in seconds.
+#: A report that is older counts for nothing, in seconds.
 STALE_S = 5 * PERIOD_S
 
 #: Pause before the lock is tried again, and before a tool that ended is started again, in seconds.
 AGAIN_S = 5.0
 
-#: Starts the tool so that it ends with us: it is told so by the kernel, whatever ends this process.
+#: Starts the tool so that it ends with us: the kernel signals it, whatever ends this process.
 LAUNCH = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)}); os.execv(sys.argv[1], sys.argv[1:])"
 )
@@ -61,7 +61,7 @@ class Device(Protocol):
 
 
 def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> Device:
-    """Return the device of a target; ``held_bytes`` tells the memory of a GPU, ``cpus`` how many make a core."""
+    """Return the device of a target; ``held_bytes`` returns the memory of a GPU, ``cpus`` how many make a core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
     return GpuDevice(held_bytes) if target == "cuda" else CpuDevice(cpus)
@@ -127,7 +127,7 @@ class NeuronDevice:
         threading.Thread(target=self._watch, args=(tool,), name="neuron-monitor", daemon=True).start()
 
     def read(self) -> Mapping[str, Any]:
-        """Return the figures of our cores, if the monitor told them lately."""
+        """Return the figures of our cores, if the monitor reported them lately."""
         path = self._folder / "told.json"
         try:
             if time.time() - path.stat().st_mtime > STALE_S:
@@ -191,7 +191,7 @@ def cpu_seconds() -> float:
 
 
 def host_seconds() -> tuple[float, float]:
-    """Return the time of all CPUs of the host since its start, and what they were idle of it; zeros if not told."""
+    """Return the time of all CPUs of the host since its start, and what they were idle of it; zeros if unknown."""
     try:
         ticks = [int(each) for each in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
     except OSError:

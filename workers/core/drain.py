@@ -16,95 +16,81 @@ held returned.
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import NoReturn
 
-from corelane.domain.request_context import trace_id
-from corelane.engine.runner import LITTLE_ITEMS, Runner
-from corelane.engine.task import Work
+from corelane.engine.runner import LITTLE_ITEMS
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
-from corelane.metrics.definitions import COMMIT_S
-from corelane.store.dispatch import Claim, Exchange, Room, SliceResults
+from corelane.store.dispatch import ExchangeRequest, Room
 from workers.core.in_flight import InFlight
+from workers.core.observer import Claimed, CoreBatch, HandBack, Trip
 from workers.core.process import CoreProcess
-from workers.core.timing import COMMIT
 
 log = get_logger(__name__)
 
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes parts of other cores' items once it had no question of its own for so long, in seconds: while questions
-#: come, the cores that answer them stay free for the next one, which does not wait for a window of a document. After
-#: slices of larger jobs it takes parts at once.
+#: A core takes fragments of other cores' items once it had no question of its own for so long, in seconds: while
+#: questions come, the cores that answer them stay free for the next one, which does not wait for a window of a
+#: document. After slices of larger jobs it takes fragments at once.
 QUIET_S = 1.0
 
 #: How often the lanes are asked for more while a batch fills.
 GATHER_CLAIMS = 4
 
 
-@dataclass(slots=True)
 class DrainReport:
     """Figures of one drain; Flower shows them as the task's result."""
 
-    items: int = 0
-    batches: int = 0
-    refused: int = 0
-    began: float = 0.0
-    busy_s: float = 0.0
-    #: The work of each runner, with its tokens and padding before this drain.
-    works: dict[int, tuple[Work, int, int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.items = self.batches = self.refused = self.tokens = self.padding = 0
 
-    def watch(self, runners: Iterable[Runner]) -> None:
-        """Note how far the work of runners is, before they do any for this drain."""
-        for work in (runner.work for runner in runners):
-            self.works[id(work)] = work, work.tokens, work.padding
+    def count(self, batch: CoreBatch) -> None:
+        """Count a batch."""
+        self.items += batch.answered
+        self.batches += 1
+        for done in batch.running.passes:
+            self.tokens += done.tokens
+            self.padding += done.padding
 
-    def result(self, runners: Iterable[Runner]) -> dict[str, float]:
-        """Return the figures as Flower shows them; padding is a share. Runners not watched came during the drain."""
-        for work in (runner.work for runner in runners):
-            self.works.setdefault(id(work), (work, 0, 0))
-        tokens = sum(work.tokens - before for work, before, _ in self.works.values())
-        padding = sum(work.padding - before for work, _, before in self.works.values())
-        figures: dict[str, float] = {"items": self.items, "batches": self.batches, "tokens": tokens}
+    def result(self) -> dict[str, float]:
+        """Return the figures as Flower shows them; padding is a share."""
+        figures: dict[str, float] = {"items": self.items, "batches": self.batches, "tokens": self.tokens}
         figures["seconds"] = round(time.monotonic() - self.began, 2)
-        figures["padding"] = round(padding / max(tokens + padding, 1), 2)
+        figures["padding"] = round(self.padding / max(self.tokens + self.padding, 1), 2)
         return figures | ({"refused": self.refused} if self.refused else {})
 
 
 def drain(core: CoreProcess, should_stop: Callable[[], object]) -> dict[str, float]:
     """Serve this core's lanes until told to stop or out of work; return the figures, none if the process ends."""
-    report = DrainReport(began=time.monotonic())
     if not core.begin_drain():
         return {}
-    report.watch(core.runners.values())
-    loop = DrainLoop(core, should_stop, report)
+    loop = DrainLoop(core, should_stop)
     try:
         loop.serve()
     except (CoreLost, RuntimeLost) as error:
         loop.give_up(error)
     finally:
-        core.leases = []
+        loop.close()
         # A connection that dies while the core sleeps would cost the next drain a time-out.
         core.dispatch.close()
         core.end_drain()
-    return report.result(core.runners.values())
+    return loop.report.result()
 
 
 class DrainLoop:
     """One run of the drain, with the work in flight and the time it was last useful."""
 
-    def __init__(self, core: CoreProcess, should_stop: Callable[[], object], report: DrainReport) -> None:
+    def __init__(self, core: CoreProcess, should_stop: Callable[[], object]) -> None:
         self._core = core
         self._asked_to_stop = should_stop
-        self._report = report
-        self._in_flight = InFlight(core.runners, core.recorder, core.account, core.vitals.costs)
+        self.report = DrainReport()
+        self._observers = core.observers
+        self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
-        #: Whether the last claim took all there was room for.
-        self._is_full = False
         #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
         self._found_nothing = False
         #: When this core last claimed or answered a question.
@@ -120,8 +106,13 @@ class DrainLoop:
                 self._lose_store(error)
                 if self._should_stop():
                     return
-                with self._in_flight.times.covered():
-                    time.sleep(STORE_PAUSE_S)
+                self._pause(STORE_PAUSE_S)
+
+    def close(self) -> None:
+        """Forget what is in flight: nothing, unless the drain failed."""
+        self._core.leases = []
+        self._core.vitals.rest()
+        self._in_flight.take_unfinished()
 
     def give_up(self, error: CoreLost | RuntimeLost) -> NoReturn:
         """End this process, as the core can do no more: commit outcomes, return the rest to other cores.
@@ -146,6 +137,11 @@ class DrainLoop:
     def _should_stop(self) -> bool:
         return bool(self._asked_to_stop()) or self._core.models.loads.must_restart
 
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+        for observer in self._observers:
+            observer.waited(seconds)
+
     def _lose_store(self, error: Unavailable) -> None:
         self._core.is_cut_off = True
         self._core.outage.lost(error.detail, "drain")
@@ -164,7 +160,7 @@ class DrainLoop:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
-        overtime = began - self._report.began > core.settings.drain_s
+        overtime = began - self.report.began > core.settings.drain_s
         if overtime and was_idle:
             self._exchange(None, linger=True)
             core.dispatch.wake(core.bell)
@@ -175,11 +171,9 @@ class DrainLoop:
             has_nothing = was_idle or not in_flight.can_run
             waits, self._found_nothing = self._found_nothing and has_nothing and linger, False
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
-            if waits and not in_flight.is_empty:
-                if core.lost is not None or self._should_stop():
-                    return False
-                began = time.monotonic()
-            if in_flight.may_offer:
+            if waits and not in_flight.is_empty and (core.lost is not None or self._should_stop()):
+                return False
+            if in_flight.fragments.may_offer:
                 # They do not wait for a batch of this core.
                 self._exchange(None, linger=linger)
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
@@ -188,37 +182,25 @@ class DrainLoop:
                 self._found_nothing = linger
                 return not linger
             if not in_flight.can_run:
-                # Other cores have the rest of an item: each rings when it has read its part.
+                # Other cores have the rest of an item: each rings when it has read its fragment.
                 self._found_nothing = True
                 return False
-        self._run_batch(began, ahead=ahead, overtime=overtime)
+        self._run_batch(ahead=ahead, overtime=overtime)
         return False
 
-    def _run_batch(self, began: float, *, ahead: bool, overtime: bool) -> None:
+    def _run_batch(self, *, ahead: bool, overtime: bool) -> None:
         """Start a batch, exchange while it runs if it is ``ahead`` of that, finish it."""
-        core, in_flight, is_full = self._core, self._in_flight, self._is_full
-        core.vitals.running_since = batch_began = time.monotonic()
-        try:
-            running = in_flight.start()
-            if ahead:
-                self._exchange_ahead(overtime=overtime)
-            items, tokens = in_flight.finish(running)
-            if core.traces is not None:
-                core.traces.ran(running, time.monotonic() - batch_began)
-        finally:
-            self._useful = time.monotonic()
-            core.vitals.busy_s += self._useful - batch_began
-            core.vitals.running_since = None
-        core.vitals.worked.append((tokens, self._useful - began, is_full))
-        self._report.items += items
-        self._report.batches += 1
-        self._report.busy_s += self._useful - batch_began
+        batch = self._in_flight.start()
+        if ahead:
+            self._exchange_ahead(overtime=overtime)
+        self._in_flight.finish(batch)
+        self.report.count(batch)
+        self._useful = time.monotonic()
 
     def _gather(self) -> None:
         """Let a batch fill: only a core that was idle waits, so that no work in progress is held up."""
         for _ in range(GATHER_CLAIMS):
-            with self._in_flight.times.covered():
-                time.sleep(self._core.settings.batch_wait_s / GATHER_CLAIMS)
+            self._pause(self._core.settings.batch_wait_s / GATHER_CLAIMS)
             room = self._room()
             if not room.tokens:
                 return
@@ -231,79 +213,78 @@ class DrainLoop:
         """
         budget = self._core.settings.claim_tokens
         waiting = self._in_flight.waiting_tokens(budget // 8)
-        return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.met)
+        return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.pending.met)
 
     def _exchange(self, room: Room | None, *, linger: bool, wait: bool = False) -> None:
         """Commit outcomes, drop jobs that are final, claim into the room there is: one trip. With ``wait`` an idle core
         sleeps first, until it is rung.
         """
         core, in_flight = self._core, self._in_flight
-        # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
-        versions = core.versions if in_flight.is_empty else core.models.claimable()
-        done, versions, times = in_flight.done, versions if room else [], in_flight.times
-        turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
-        is_quiet = time.monotonic() - self._asked > QUIET_S
-        is_free = is_quiet and room is not None and not in_flight.waiting_tokens(1)
-        parts = in_flight.parts(core.bell, is_free=is_free, is_leaving=core.retired)
-        lost = core.account.report_lost() if in_flight.is_unsent else []
-        began = times.enter()
-        try:
-            exchanged = core.dispatch.exchange(
-                done,
-                in_flight.jobs,
-                versions[turn:] + versions[:turn],
-                room=room or Room(0),
-                linger=linger,
-                idle=in_flight.is_empty,
-                laden=in_flight.holds_document(core.settings.slice_tokens),
-                previews=in_flight.previews(),
-                found=in_flight.corrections(),
-                spent=spent,
-                sent_us=times.redis_us(),
-                lost=lost,
-                parts=parts,
-                wait=wait,
-            )
-            core.account.settle_lost(lost)
-            if self._has_question(done, exchanged.claim):
-                self._asked = time.monotonic()
-            took_s = in_flight.note_exchange(spent, exchanged, parts) - began
-            self._settle(done, exchanged, took_s)
-            settled = times.clock()
-            in_flight.count(COMMIT, spent, settled - began)
-            self._is_full = room is not None and (exchanged.claim.tokens if exchanged.claim else 0) >= room.tokens
-            if exchanged.claim is not None:
-                stretches = core.dispatch.fetch(exchanged.claim)
-                in_flight.count(COMMIT, exchanged.claim.jobs, times.clock() - settled)
-                in_flight.add(exchanged.claim, stretches)
-            elif exchanged.part is not None:
-                in_flight.add_part(exchanged.part)
-        finally:
-            times.leave()
+        request = self._request(room, linger=linger, wait=wait)
+        for observer in self._observers:
+            observer.contributes(request)
+        began = time.perf_counter()
+        reply = core.dispatch.exchange(request)
+        ended = time.perf_counter()
+        trip = Trip(request, reply, ended, ended - began)
+        for observer in self._observers:
+            observer.committed(trip)
+        self._settle(trip)
+        claim, part, slices = reply.claim, reply.part, []
+        if claim is not None:
+            slices = core.dispatch.fetch(claim)
+        if claim is not None or part is not None:
+            claimed = Claimed(trip.claimed, slices, trip.at, time.perf_counter() - ended)
+            for observer in self._observers:
+                observer.claimed(claimed)
+        if claim is not None:
+            in_flight.add(claim, slices)
+        elif part is not None:
+            in_flight.add_fragment(part)
         core.leases = in_flight.leases
 
-    def _has_question(self, done: Mapping[str, Sequence[SliceResults]], claim: Claim | None) -> bool:
-        """Return whether there are questions among what was answered or claimed."""
-        refs = [outcome.ref for outcomes in done.values() for outcome in outcomes]
-        refs += [ref for ref, _ in claim.refs] if claim is not None else []
-        return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
-
-    def _settle(self, done: Mapping[str, Sequence[SliceResults]], exchanged: Exchange, took_s: float) -> None:
-        """Take note of what became of committed outcomes and of jobs in progress."""
+    def _request(self, room: Room | None, *, linger: bool, wait: bool) -> ExchangeRequest:
+        """Return what to send and to ask; without room nothing is claimed."""
         core, in_flight = self._core, self._in_flight
-        if done:
-            core.recorder.observe(COMMIT_S, took_s)
+        # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
+        claimable = core.versions if in_flight.is_empty else core.models.claimable()
+        versions = claimable if room else []
+        turn = self.report.batches % max(len(versions), 1)
+        is_quiet = time.monotonic() - self._asked > QUIET_S
+        is_free = is_quiet and room is not None and not in_flight.waiting_tokens(1)
+        pending = in_flight.pending
+        return ExchangeRequest(
+            commits=in_flight.done,
+            jobs=pending.jobs,
+            versions=versions[turn:] + versions[:turn],
+            room=room or Room(0),
+            linger=linger,
+            idle=in_flight.is_empty,
+            laden=pending.holds_document(core.settings.slice_tokens),
+            previews=in_flight.previews(),
+            found=pending.corrections(),
+            parts=in_flight.fragments.request(pending, core.bell, is_free=is_free, is_leaving=core.retired),
+            wait=wait,
+        )
+
+    def _settle(self, trip: Trip) -> None:
+        """Take note of what became of committed outcomes and of jobs in progress."""
+        core = self._core
         if core.is_cut_off:
             core.is_cut_off = False
             core.outage.served("drain")
-        if core.traces is not None:
-            core.traces.exchanged(core.dispatch, done, exchanged, took_s)
-        if refused := in_flight.settle(done, exchanged.refused):
+        if self._has_question(trip):
+            self._asked = time.monotonic()
+        if refused := self._in_flight.settle(trip):
             # The lease was lost meanwhile: another core has the work, or had it.
             log.warning("late_answers_refused", core=str(core.core), refused=refused)
-            self._report.refused += refused
-        in_flight.drop_jobs(exchanged.closed)
-        self._log_jobs(done, exchanged.claim)
+            self.report.refused += refused
+
+    def _has_question(self, trip: Trip) -> bool:
+        """Return whether there are questions among what was answered or claimed."""
+        refs = [outcome.ref for outcomes in trip.request.commits.values() for outcome in outcomes]
+        refs += [ref for ref, _ in trip.reply.claim.refs] if trip.reply.claim is not None else []
+        return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
 
     def _exchange_ahead(self, *, overtime: bool) -> None:
         """Exchange while a batch runs on a device: a store error must not lose its results."""
@@ -316,35 +297,8 @@ class DrainLoop:
         """Commit outcomes, and put the rest back into the lanes as it was, for other cores."""
         self._core.retire()
         self._exchange(None, linger=True)
-        account = self._core.account
         for lease, refs in self._in_flight.take_unfinished().items():
-            lost = account.report_lost()
-            self._core.dispatch.hand_back(lease, refs, self._core.bell, lost)
-            account.settle_lost(lost)
-
-    def _log_jobs(self, committed: Mapping[str, Sequence[SliceResults]], claim: Claim | None) -> None:
-        """Log failed items, and at debug level each job of a claim, with the request ids and traces they came with.
-
-        The ids are asked for only where there is a line to write: work that goes well costs nothing.
-        """
-        failures = Counter[tuple[str, str]]()
-        for outcome in (each for outcomes in committed.values() for each in outcomes):
-            for result in outcome.results:
-                if result["status"] == "failed":
-                    failures[outcome.ref.job, result["error"]["code"]] += 1
-        claimed = Counter[str]()
-        if claim is not None and self._core.settings.log_level == "debug":
-            for ref, _ in claim.refs:
-                claimed[ref.job] += ref.count
-        if not failures and not claimed:
-            return
-        origins = self._core.dispatch.request_contexts(list({job for job, _ in failures} | set(claimed)))
-        ids = {
-            job: {"job_id": job, "request_id": origin.request_id or None}
-            | ({"trace_id": trace_id(origin.traceparent)} if origin.traceparent else {})
-            for job, origin in origins.items()
-        }
-        for (job, code), items in failures.items():
-            log.info("items_failed", items=items, code=code, **ids[job])
-        for job, items in claimed.items():
-            log.debug("items_claimed", items=items, **ids[job])
+            request = HandBack(refs)
+            for observer in self._observers:
+                observer.hands_back(request)
+            self._core.dispatch.hand_back(lease, refs, self._core.bell, request.lost)

@@ -1,4 +1,4 @@
-"""Vital signs of a core: its work, how busy it is and how fast. The drain writes them, the heartbeat reads them."""
+"""Vital signs of a core: its work, how busy it is and how fast. Written by the drain's thread, read by heartbeats."""
 
 import os
 import time
@@ -11,18 +11,16 @@ from corelane.domain.forecast import Speed
 from corelane.engine.runner import Runner
 from corelane.engine.task import Work
 from corelane.metrics.definitions import CORE_COUNTERS
+from corelane.store.dispatch import ExchangeRequest
 from workers.core.device import tree_bytes
-from workers.core.namesake import read_boot
-from workers.core.timing import ItemCosts
+from workers.core.duplicate_host import read_boot
+from workers.core.observer import CoreBatch, CoreObserver, Trip
 
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10
 
 #: Rounds kept for the next heartbeat: more than any core does between two, and a bound should none come.
 MOST_ROUNDS = 100_000
-
-#: Reports of what items cost that are kept for the next heartbeat.
-MOST_COSTS = 10_000
 
 #: A speed sample is taken once the core has worked this long since the last one and answered something, in seconds.
 SAMPLE_S = 0.5
@@ -39,7 +37,7 @@ class SpeedSample:
     seconds: float = 0.0
 
 
-class Vitals:
+class Vitals(CoreObserver):
     """Batches and their time, the core's speed, and the work of all runners it ever had.
 
     A core that is given less than it asks for runs small batches, and on a device these take as long as full ones. So
@@ -57,13 +55,44 @@ class Vitals:
         #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it
         #: could claim; each heartbeat reads the rounds since the last one.
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
-        #: What answered items cost; each heartbeat takes what came since the last one.
-        self.costs: deque[ItemCosts] = deque(maxlen=MOST_COSTS)
+        #: When the round began: a trip to Redis, and the batch that follows; None after a batch.
+        self._round_since: float | None = None
+        #: Whether the last claim took all there was room for, and the same when the batch in progress began.
+        self._is_full = self._was_full = False
         #: The work of all runners, those that left included: a core's counters only grow.
         self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._counting = {True: SpeedSample(), False: SpeedSample()}
         self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
+
+    def contributes(self, request: ExchangeRequest) -> None:  # noqa: ARG002  # the signature is the hook's
+        """Begin a round with the trip before a batch; one beside a batch is part of the batch's."""
+        if self.running_since is None:
+            self._round_since = time.monotonic()
+
+    def committed(self, trip: Trip) -> None:
+        """Note whether there was enough to claim. A time in which the core waited to be rung is no work."""
+        request, claim = trip.request, trip.reply.claim
+        self._is_full = bool(request.versions) and (claim.tokens if claim is not None else 0) >= request.room.tokens
+        if request.wait:
+            self._round_since = time.monotonic()
+
+    def batch_started(self, batch: CoreBatch) -> None:  # noqa: ARG002  # the signature is the hook's
+        """Begin a batch."""
+        self.running_since, self._was_full = time.monotonic(), self._is_full
+
+    def batch_finished(self, batch: CoreBatch) -> None:
+        """End a batch, and its round."""
+        now = time.monotonic()
+        began = now if self.running_since is None else self.running_since
+        self.busy_s += now - began
+        self.running_since = None
+        self.worked.append((batch.answered_tokens, now - (self._round_since or began), self._was_full))
+        self._round_since = None
+
+    def rest(self) -> None:
+        """End a batch that failed."""
+        self.running_since = self._round_since = None
 
     def is_stuck(self, longest_s: float) -> bool:
         """Return whether the batch in progress takes longer than it may."""
@@ -91,15 +120,6 @@ class Vitals:
     def is_full_speed(self) -> bool:
         """Return whether the speed was measured with enough to do."""
         return bool(self._samples[True])
-
-    def take_costs(self) -> list[tuple[str, str, list[int]]]:
-        """Take what items cost since the last call, summed by version and class; what is taken and not sent is lost."""
-        sums: dict[tuple[str, str], list[int]] = {}
-        while self.costs:
-            version, its_class, *added = self.costs.popleft()
-            before = sums.get((version, its_class), [0] * len(added))
-            sums[version, its_class] = [a + b for a, b in zip(before, added, strict=True)]
-        return [(version, its_class, each) for (version, its_class), each in sums.items()]
 
     def fields(self, runners: Iterable[Runner]) -> dict[str, object]:
         """Return the fields of one heartbeat; ``runners`` are those that answer now."""

@@ -1,19 +1,25 @@
-"""A slice that a core has claimed and not yet answered, or a part of another core's item."""
+"""Slices that a core has claimed and not yet answered, and fragments of other cores' items."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from corelane.domain.dispatch import Ref
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
+from corelane.engine.previews import Preview
 from corelane.engine.task import Result
+from corelane.store.dispatch import ClaimedSlice, LeasedPreview
 from corelane.store.parts import TakenPart
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
 
+#: A charge that is off by more than this is corrected while its slice is pending, others when it is committed.
+CORRECT_TOKENS = 1024
+
 
 @dataclass(slots=True)
 class PendingSlice:
-    """A claimed slice, or part of one; ``results`` fills up in any order.
+    """A claimed slice, or a fragment of another core's item; ``results`` fills up in any order.
 
     ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
     ``charged`` are the tokens that the store counts, ``tokens`` those of the windows.
@@ -29,11 +35,86 @@ class PendingSlice:
     found: int = 0
     tokens: int = 0
     results: dict[int, Result] = field(default_factory=dict)
-    #: The class of its items by what they cost; empty if they are no measure.
-    cost_class: str = ""
+    #: The slice as it was claimed, if it is one.
+    slice: ClaimedSlice | None = None
     #: Tokens of windows that other cores read.
     elsewhere: int = 0
-    #: Whether parts of it were offered to other cores.
+    #: Whether fragments of it were offered to other cores.
     is_shared: bool = False
-    #: The part of another core's item that this is, if it is one.
+    #: The fragment that this is, if it is one.
     part: TakenPart | None = None
+
+    @classmethod
+    def of(cls, lease: str, claimed: ClaimedSlice) -> "PendingSlice":
+        """Return a claimed slice of which nothing was read."""
+        ref, ids = claimed.ref, [item[0] for item in claimed.items]
+        estimate = ref.tokens // max(ref.count, 1)
+        return cls(lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, slice=claimed)
+
+    @property
+    def key(self) -> Key:
+        """Name it among all that is pending."""
+        return self.lease, self.ref.key
+
+    def charge(self, charged: int, tokens: int) -> None:
+        """Replace the estimate of an item by its cost, once it is tokenized."""
+        self.unread, self.found, self.tokens = self.unread - 1, self.found + charged, self.tokens + tokens
+        self.ref = replace(self.ref, tokens=self.found + self.unread * self.estimate)
+
+    def preview(self, found: Preview) -> LeasedPreview:
+        """Return the best answer so far of one of its items, as it is sent."""
+        _, i = found.key
+        data = {
+            "index": self.ref.first + i,
+            "id": self.ids[i],
+            "answer": found.result["answer"],
+            "no_answer_score": found.result["no_answer_score"],
+            "windows_done": found.windows_done,
+            "windows_total": found.windows_total,
+        }
+        return LeasedPreview(self.lease, self.ref, data)
+
+
+class PendingSlices(dict[Key, PendingSlice]):
+    """All that a core has in progress."""
+
+    @property
+    def jobs(self) -> list[str]:
+        """Return the jobs that have items in progress."""
+        return list(dict.fromkeys(pending.ref.job for pending in self.values()))
+
+    @property
+    def versions(self) -> list[str]:
+        """Return the versions that have items in progress."""
+        return list(dict.fromkeys(pending.version for pending in self.values()))
+
+    @property
+    def met(self) -> list[str]:
+        """Return the lanes and lines of the slices; a lane only if a batch's worth of it is here, which is less beside
+        larger work.
+        """
+        small: Counter[str] = Counter()
+        met: dict[str, None] = {}
+        for pending in self.values():
+            ref = pending.ref
+            if pending.part is not None:
+                continue
+            if ref.tokens <= SMALL_TOKENS:
+                small[ref.lane] += ref.tokens
+            else:
+                met[ref.line] = None
+        enough = BESIDE_TOKENS if met else SMALL_TOKENS
+        return [*met, *(lane for lane, tokens in small.items() if tokens >= enough)]
+
+    def holds_document(self, most_tokens: int) -> bool:
+        """Return whether an item is larger than any slice of several items."""
+        return any(pending.ref.tokens > most_tokens and pending.part is None for pending in self.values())
+
+    def corrections(self) -> list[tuple[str, Ref]]:
+        """Return refs whose charge is far off, by lease; the others are corrected when committed."""
+        found = []
+        for pending in self.values():
+            if abs(pending.ref.tokens - pending.charged) > CORRECT_TOKENS:
+                pending.charged = pending.ref.tokens
+                found.append((pending.lease, pending.ref))
+        return found

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
-from uuid import uuid4
 
 import orjson
 
@@ -27,7 +26,7 @@ from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics.signs import SignFile
+from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
@@ -36,13 +35,12 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
-from corelane.tracing import Tracer
 from workers.core.device import open_device
+from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
-from workers.core.namesake import NamesakeWatch
-from workers.core.timing import US, CoreAccount
-from workers.core.traces import CoreTraces
+from workers.core.measures import CoreMetrics, CostBook, JobLog
+from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -66,9 +64,9 @@ class CoreProcess:
         bell: str,
         record: FaultRecord | None = None,
         loader: Loader | None = None,
-        tracer: Tracer | None = None,
+        observers: Sequence[ObserverFactory] = (),
     ) -> None:
-        """``loader`` stands in for the one that the settings make."""
+        """``loader`` stands in for the one that the settings make. ``observers`` make those beside core's own."""
         self.settings = settings
         self.core = core
         self.bell = bell
@@ -82,16 +80,20 @@ class CoreProcess:
         plans = partial(Plans, settings, str(core), bell)
         self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
-        #: What the core spends, and what it costs.
-        self.account = CoreAccount()
-        self.price = stored_price(settings)
-        self._process = uuid4().hex
-        self.dispatch = Dispatch(settings, str(core), self.price)
-        #: Writes spans for the drain; None where nobody asks for traces.
-        self.traces = None if tracer is None else CoreTraces(tracer, str(core))
+        price = stored_price(settings)
+        self.dispatch = Dispatch(settings, str(core), price)
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
+        context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
+        #: Those who hear of the core's work: the drain tells them, the heartbeat asks them.
+        self.observers = (
+            *(observer for make in observers for observer in make(context)),
+            self.vitals,
+            CoreMetrics(self.recorder),
+            CostBook(),
+            JobLog(self.dispatch, is_verbose=settings.log_level == "debug"),
+        )
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
@@ -106,8 +108,8 @@ class CoreProcess:
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
-        self._namesake = NamesakeWatch(core, self._announcer.read)
-        self._sign = SignFile(settings.health_dir, str(core))
+        self._duplicate_host = DuplicateHostWatch(core, self._announcer.read)
+        self._liveness = LivenessFile(settings.health_dir, str(core))
         #: The heartbeat's connection is used by the drain's thread too, when models come and go.
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -144,7 +146,7 @@ class CoreProcess:
         self._note(after_begin(self._history))
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
-        self._give_sign()
+        self._write_liveness()
         self._thread.start()
         if not self._history.out:
             self._wait_out(should_stop)
@@ -227,7 +229,7 @@ class CoreProcess:
         self.retired = True
         state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
         self._stand(state, history.reason)
-        self._give_sign()
+        self._write_liveness()
         say = log.warning if isinstance(error, CoreBusy) else log.error
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
@@ -240,8 +242,8 @@ class CoreProcess:
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
-            if self.traces is not None:
-                self.traces.flush()
+            for observer in self.observers:
+                observer.close()
             os._exit(FAULT_STATUS)
 
     def retire(self) -> None:
@@ -258,7 +260,7 @@ class CoreProcess:
         self._closing.set()
         self._note(after_end(self._history))
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
-        self._sign.clear()
+        self._liveness.clear()
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
@@ -267,16 +269,16 @@ class CoreProcess:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
         self._device.close()
-        if self.traces is not None:
-            self.traces.flush()
+        for observer in self.observers:
+            observer.close()
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
-            self._give_sign()
+            self._write_liveness()
             self._loader.trim(is_idle=not self.leases)
             try:
                 with self._lock:
-                    self._namesake.look()
+                    self._duplicate_host.look()
                 pulse = self._beat()
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)
@@ -295,12 +297,12 @@ class CoreProcess:
     def _is_stuck(self) -> bool:
         return self.vitals.is_stuck(self.settings.stuck_s)
 
-    def _give_sign(self) -> None:
-        """Note state and reason for health checks, whether Redis is there or not; a stuck process gives no sign."""
+    def _write_liveness(self) -> None:
+        """Note state and reason for health checks, whether Redis is there or not; a stuck process notes nothing."""
         if not self._is_stuck:
             state = self.state
             reasons = [] if state in ("idle", "busy") else self._reasons(self.models.describe())
-            self._sign.write(state, "; ".join(reasons))
+            self._liveness.write(state, "; ".join(reasons))
 
     def _beat(self) -> BeatReply:
         """Send one heartbeat; return the reply."""
@@ -310,15 +312,18 @@ class CoreProcess:
             if self._closing.is_set():
                 # It would bring a core back that has just said good-bye.
                 return BeatReply("")
+            heartbeat = Heartbeat(self._fields())
+            for observer in self.observers:
+                observer.beats(heartbeat)
             return self._announcer.beat(
-                self._fields(),
+                heartbeat.fields,
                 versions,
                 [] if stuck else self.leases,
                 self.vitals.speed(),
                 is_full_speed=self.vitals.is_full_speed,
                 is_out=self.state == "out_of_service",
-                worked=(self._process, self.price, int(US * self.account.core_s)),
-                costs=self.vitals.take_costs(),
+                worked=heartbeat.worked,
+                costs=heartbeat.costs,
             )
 
     def _fields(self) -> dict[str, object]:
@@ -329,7 +334,6 @@ class CoreProcess:
             "models": orjson.dumps(models),
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
-            "core_s": round(self.account.core_s, 6),
             "cpu_kind": self._cpu_kind,
             "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.runner import RunningBatch
 from corelane.errors import Unavailable
-from corelane.store.dispatch import Dispatch, Exchange, SliceResults
-from corelane.tracing import Attributes, Tracer, is_sampled
+from corelane.tracing import Attributes, Tracer, is_sampled, open_tracer
+from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
 
 #: Jobs whose traces a core remembers; those that it met first are forgotten first.
 MOST_JOBS = 4096
@@ -32,34 +32,27 @@ class Times(NamedTuple):
     ended: int
 
 
-class CoreTraces:
-    """Writes the spans of one core. Used by the drain's thread."""
+class CoreTraces(CoreObserver):
+    """Writes the spans of one core."""
 
-    def __init__(self, tracer: Tracer, core: str) -> None:
+    def __init__(self, tracer: Tracer, core: CoreContext) -> None:
         self._tracer = tracer
-        self._core = core
+        self._core = core.core
+        self._dispatch = core.dispatch
         #: The traceparents of jobs; empty for those whose trace is not kept.
         self._parents: dict[str, str] = {}
         self._written: Counter[tuple[str, str]] = Counter()
 
-    def exchanged(
-        self, dispatch: Dispatch, done: Mapping[str, Sequence[SliceResults]], exchanged: Exchange, seconds: float
-    ) -> None:
-        """Write down an exchange with Redis that ended now: what it committed, and whose items it claimed."""
-        if done:
-            self._commit(done, exchanged.refused, seconds)
-        if exchanged.claim is not None:
-            self._learn(dispatch, [ref.job for ref, _ in exchanged.claim.refs])
-        elif exchanged.part is not None:
-            self._learn(dispatch, [exchanged.part.ref.job])
+    def committed(self, trip: Trip) -> None:
+        """Write down a trip to Redis that ended now, and read the traces of jobs that are met for the first time."""
+        if trip.request.commits:
+            self._commit(trip)
+        if unknown := list(dict.fromkeys(job for job in trip.claimed if job not in self._parents)):
+            self._learn(unknown)
 
-    def _learn(self, dispatch: Dispatch, jobs: Iterable[str]) -> None:
-        """Read the traces of jobs that are met for the first time: one trip if there are any."""
-        unknown = list(dict.fromkeys(job for job in jobs if job not in self._parents))
-        if not unknown:
-            return
+    def _learn(self, jobs: Sequence[str]) -> None:
         try:
-            contexts = dispatch.request_contexts(unknown)
+            contexts = self._dispatch.request_contexts(jobs)
         except Unavailable:
             return
         for job, context in contexts.items():
@@ -68,16 +61,16 @@ class CoreTraces:
             job = next(iter(self._parents))
             del self._parents[job], self._written["batch", job], self._written["commit", job]
 
-    def ran(self, running: RunningBatch, seconds: float) -> None:
+    def batch_finished(self, batch: CoreBatch) -> None:
         """Write down a batch that ended now."""
-        batch = running.batch
-        if batch is None:
+        running = batch.running
+        if running.batch is None:
             return
         rows = Counter(item.query.job for _, item, _ in running.rows)
         parents = {job: parent for job in rows if (parent := self._parents.get(job))}
         if not parents:
             return
-        times, facts = _until_now(seconds), self._facts(running, batch)
+        times, facts = _until_now(batch.seconds), self._facts(running, running.batch)
         shared = ""
         if len(rows) > 1:
             shared = self._tracer.write(
@@ -89,17 +82,15 @@ class CoreTraces:
                 "batch", "consumer", parent, {**facts, **its}, times_ns=times, links=[shared] if shared else ()
             )
 
-    def _commit(
-        self, done: Mapping[str, Sequence[SliceResults]], refused_by: Mapping[str, int], seconds: float
-    ) -> None:
+    def _commit(self, trip: Trip) -> None:
         """Write down a commit that ended now, once for each job in it."""
         items: Counter[str] = Counter()
         refused: Counter[str] = Counter()
-        for lease, outcomes in done.items():
+        for lease, outcomes in trip.request.commits.items():
             for outcome in outcomes:
                 items[outcome.ref.job] += len(outcome.results)
-                refused[outcome.ref.job] += bool(refused_by.get(lease))
-        times = _until_now(seconds)
+                refused[outcome.ref.job] += bool(trip.reply.refused.get(lease))
+        times = _until_now(trip.seconds)
         for job, parent in self._due("commit", {job: self._parents.get(job, "") for job in items}):
             facts: Attributes = {
                 "messaging.system": SYSTEM,
@@ -112,7 +103,7 @@ class CoreTraces:
             }
             self._tracer.write("commit", "client", parent, facts, times_ns=times)
 
-    def flush(self) -> None:
+    def close(self) -> None:
         """Send what is left, before the process ends."""
         self._tracer.flush()
 
@@ -141,6 +132,13 @@ class CoreTraces:
             if parent and self._written[name, job] < MOST_SPANS:
                 self._written[name, job] += 1
                 yield job, parent
+
+
+def observe_traces(core: CoreContext) -> Iterable[CoreObserver]:
+    """Return the observer that writes spans; none where they are sent nowhere."""
+    # The exporter's thread does not outlive a fork: each child of a worker opens its own.
+    tracer = open_tracer("core", core.core)
+    return () if tracer is None else (CoreTraces(tracer, core),)
 
 
 def _until_now(seconds: float) -> Times:

@@ -16,7 +16,7 @@ from celery import Celery, bootsteps
 
 from corelane.errors import Unavailable
 from corelane.log import Outage, broker_lines, get_logger
-from corelane.metrics.signs import SignFile
+from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.tracing import Tracer
 
@@ -124,12 +124,12 @@ class Loop:
 
 
 class Guard:
-    """Logs and ends this process when one of its loops stands still; gives its signs of life until then."""
+    """Logs and ends this process when one of its loops stands still; renews its liveness file until then."""
 
     def __init__(
-        self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit, sign: SignFile | None = None
+        self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit, liveness: LivenessFile | None = None
     ) -> None:
-        self._all, self._sign = loops, sign
+        self._all, self._liveness = loops, liveness
         self._loops = [loop for loop in loops if loop.must_move]
         self._seen = [-1] * len(self._loops)
         self._still = [0] * len(self._loops)
@@ -141,7 +141,7 @@ class Guard:
         threading.Thread(target=self._run, name="guard", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop checking, and take the sign of life away."""
+        """Stop checking, and remove the liveness file."""
         self._over.set()
 
     def check(self) -> None:
@@ -153,17 +153,17 @@ class Guard:
                 log.critical("loop_stands_still", loop=loop.name, rounds=loop.rounds)
                 self._end(STUCK_STATUS)
 
-    def give_sign(self) -> None:
+    def note_liveness(self) -> None:
         """Note for health checks that this process lives, and whether each loop has gone round once."""
-        if self._sign is not None:
-            self._sign.write("running" if all(loop.rounds for loop in self._all) else "starting")
+        if self._liveness is not None:
+            self._liveness.write("running" if all(loop.rounds for loop in self._all) else "starting")
 
     def _run(self) -> None:
         while not self._over.wait(GUARD_S):
             self.check()
-            self.give_sign()
-        if self._sign is not None:
-            self._sign.clear()
+            self.note_liveness()
+        if self._liveness is not None:
+            self._liveness.clear()
 
 
 #: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.
@@ -191,9 +191,9 @@ class RunLoops(bootsteps.StartStopStep):
         broker_lines().others_tell = bool(self._loops)
         for loop in self._loops:
             loop.start()
-        # The worker of a core has no loops; its child gives the signs.
-        sign = SignFile(worker.app.health_dir, worker.hostname) if self._loops else None
-        self._guard = Guard(self._loops, sign=sign)
+        # The worker of a core has no loops; its child writes the liveness file.
+        liveness = LivenessFile(worker.app.health_dir, worker.hostname) if self._loops else None
+        self._guard = Guard(self._loops, liveness=liveness)
         self._guard.start()
 
     def close(self, worker: Any) -> None:  # noqa: ARG002  # the signature is Celery's
@@ -213,6 +213,6 @@ class RunLoops(bootsteps.StartStopStep):
 
 
 def add_loops(app: Celery, loops_by_queue: LoopsByQueue, health_dir: Path | None = None) -> None:
-    """Let workers of this app run loops; they give signs of life in ``health_dir``."""
+    """Let workers of this app run loops; they keep liveness files in ``health_dir``."""
     app.loops_by_queue, app.health_dir = loops_by_queue, health_dir
     app.steps["worker"].add(RunLoops)

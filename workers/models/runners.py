@@ -24,7 +24,8 @@ from corelane.artifacts.manifest import (
     outgrown,
 )
 from corelane.artifacts.remote import RemoteRoot
-from corelane.engine.backends.protocol import Backend, open_backend
+from corelane.engine.backends.protocol import Backend
+from corelane.engine.backends.registry import open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits

@@ -18,8 +18,8 @@ from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
+from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.offsets import convert_offsets
-from corelane.engine.question_answering.parts import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import (
     Candidate,
     SpanSource,
@@ -67,7 +67,7 @@ class ReadWindow:
 
 Row = tuple[TokenizedQuery, Window]
 
-#: Where the tokens of a part are in a text that its core does not have.
+#: Where the tokens of a fragment are in a text that its core does not have.
 NO_PLACES = np.zeros((0, 2), dtype=np.int32)
 
 #: A context of which nothing is read yet.
@@ -103,7 +103,7 @@ class QuestionAnsweringTask:
         ``threshold`` is the one for giving no answer where a query names none.
         """
         self.work = Work()
-        self.makes_parts = True
+        self.makes_fragments = True
         self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer
         self._spec = spec
@@ -291,11 +291,11 @@ class QuestionAnsweringTask:
         """Return neighbouring windows of an item for another core to read."""
         return pack_windows(item.query, item.question, item.context.ids, item.context_at, windows)
 
-    def unpack(self, part: bytes, about: Query) -> TokenizedQuery:
+    def unpack(self, fragment: bytes, about: Query) -> TokenizedQuery:
         """Return windows from another core as an item that has no text."""
-        query, question, ids, context_at, windows = unpack_windows(part, about)
+        query, question, ids, context_at, windows = unpack_windows(fragment, about)
         if any(window.length > self._max_length for window in windows):
-            raise ValueError("a part has windows that no row holds")
+            raise ValueError("a fragment has windows that no row holds")
         null_last = self._template.null_last
         return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at, null_last)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.drain import Backlog, BacklogWatch, DrainForecast, Sign, forecast_drain
+from corelane.domain.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, Sign, forecast_backlog
 from corelane.domain.forecast import drain_rate
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
@@ -37,7 +37,7 @@ from corelane.plugins.console.points import Point
 from corelane.plugins.console.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.plugins.console.survey import Survey, read_survey
 from corelane.store.fleet import Fleet
-from corelane.store.jobs.store import RATE_SECONDS
+from corelane.store.jobs.admissions import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
 from corelane.store.troubles import read_cores, read_troubles
@@ -153,7 +153,7 @@ class Overviews:
             list(pauses_of(survey)),
         )
         samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
-        forecast = forecast_drain(backlog, samples)
+        forecast = forecast_backlog(backlog, samples)
         return forecast_info(forecast, survey, self._recent.span(NOW_MS), done)
 
     async def _stuck(self, survey: Survey) -> dict[str, str]:
@@ -194,7 +194,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
         yield OWNERS_PAUSED
 
 
-def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
+def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
     """Return the forecast with what is done now; a service that is idle tells what it did."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from corelane.cli.output import needed_width, plain
-from corelane.domain.drain import Sign, duration
+from corelane.domain.backlog_forecast import Sign, duration
 from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, TroubleInfo
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.

@@ -1,22 +1,21 @@
 """The fields of a submitted job's hash in Redis, beside those that Redis sets. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import digest_in
 from corelane.domain.jobs import ADDED_OPTIONS, Item, Options
 from corelane.store.jobs.records import PromiseRecord
 from corelane.store.jobs.submission import Submission
 
 
-def job_fields(
-    submission: Submission, labels: list[str], promise: PromiseRecord | None, digests: Sequence[str]
-) -> dict[str, Any]:
+def job_fields(submission: Submission, promise: PromiseRecord | None, digests: Sequence[str]) -> dict[str, Any]:
     """Return the fields of the job's hash; those without a value are left out."""
-    head, file = submission.head, submission.file
+    head, file, total = submission.head, submission.file, submission.total
     fields = {
+        "total": total,
+        "left": total,
         "owner": submission.owner,
         "priority": head.priority.rank,
         "options": orjson.dumps(_stored(head.options)),
@@ -25,14 +24,11 @@ def job_fields(
     optional = {
         "promise": promise and promise.encode(),
         "reckoned": promise and promise.reckoned,
-        "input_url": submission.input_url,
-        "context_ids": submission.input_url and head.contexts and orjson.dumps(list(head.contexts)),
-        "output_url": head.output_url,
         "request_id": submission.request.request_id,
         "traceparent": submission.request.traceparent,
         "webhook_url": head.webhook and head.webhook.url,
         "webhook_events": head.webhook and ",".join(head.webhook.events),
-        "labels": labels and orjson.dumps(labels),
+        "labels": head.labels and orjson.dumps(unique(head.labels)),
         "asked": submission.asked or head.model,
         "keep_s": head.keep_s,
         "name": submission.name,
@@ -42,10 +38,18 @@ def job_fields(
         "digests": "".join(digests),
         "item_ids": digests and any(item.id for item in submission.items) and _ids(submission.items),
         "no_reuse": not head.reuse and 1,
-        "invalid_items": submission.input_url and head.invalid_items,
-        "stored": submission.known and " ".join(digest_in(each) for each in submission.known),
     }
-    return fields | {name: value for name, value in optional.items() if value}
+    return fields | present(optional)
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def unique(labels: Sequence[str]) -> list[str]:
+    """Return labels in order, each once."""
+    return list(dict.fromkeys(labels))
 
 
 def _ids(items: Sequence[Item]) -> bytes:

@@ -4,26 +4,21 @@ Every call either has its effect, or raises StoreUnavailable or StoreFull withou
 that was not submitted expire within a minute.
 """
 
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
 
-from corelane.domain.aliases import choose
-from corelane.domain.contexts import PREFIX, digest_in
-from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
-from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
+from corelane.domain.dispatch import PUBLIC, Row
+from corelane.domain.forecast import Speed
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
-from corelane.domain.jobs import JobStatus
-from corelane.domain.pauses import NO_PAUSES, Pauses
-from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
-from corelane.store.contexts import ContextStore, unknown
-from corelane.store.jobs.fields import job_fields
-from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
+from corelane.store.contexts import ContextStore
+from corelane.store.jobs.admissions import Admissions, read_accounts
+from corelane.store.jobs.contributions import CONTRIBUTORS, Contributor
+from corelane.store.jobs.idempotency import Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
@@ -31,218 +26,65 @@ from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
 from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_records
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.jobs.tallies import count_jobs
+from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, call, flatten, pairs, texts
+from corelane.store.link.link import CommonLink, call, pairs
 from corelane.store.link.replicas import ReplicaGate
-
-#: Payloads written before their job is submitted live this long, in seconds.
-PAYLOAD_TTL_S = 60
-
-#: A slice: its first item, its items, their tokens.
-Cut = tuple[int, int, int]
 
 #: Kept answers removed in one step.
 CLEARED_AT_ONCE = 500
-
-#: The reply to a job of which some items are answered or computed already, before its indexes.
-KNOWN = -2
-
-#: The reply where a stored context is not there, before the digests of those.
-MISSING = -3
-
-#: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
-INLINE_BYTES = 64 * 1024
-
-#: The drain rate is measured over this many full seconds.
-RATE_SECONDS = 10
-
-#: How far off forecasts were is read once in this time, in seconds, for so many models at most.
-RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
 
 
 class JobStore:
     """The jobs in Redis, for those who submit them."""
 
-    def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
+    def __init__(
+        self,
+        link: CommonLink,
+        settings: Settings,
+        bell: str,
+        gate: ReplicaGate | None = None,
+        contributors: Sequence[Contributor] = CONTRIBUTORS,
+    ) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``). With a gate, jobs are
-        accepted, and ends told, once replicas hold them.
+        accepted, and ends told, once replicas hold them. ``contributors`` add to the step that submits a job.
         """
         self._gate = gate
         self._link = link
         self._settings = settings
-        self._cache = settings.cache
-        self._bell = bell
+        self._admissions = Admissions(link)
+        self._writer = JobWriter(link, settings, bell, contributors)
         #: The contexts that jobs may name.
         self.contexts_kept = ContextStore(link, settings, gate)
-        #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
-        self._residuals: dict[str, Residuals] = {}
-        self._residuals_due: dict[str, float] = {}
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
-        """Read the state of the fleet before an owner's job; the version is None if the model means none.
-
-        Where the model is an alias of several versions, the key chooses. Writes nothing.
-        """
-        asks = time.monotonic() >= self._residuals_due.get(model, 0.0)
-        ask = {"model": model, "owner": owner, "residuals": asks}
-        found, owed, unfed, open_jobs, own, paused = await self._link.run("admit", **ask)
-        if asks and found:
-            self._keep_residuals(model, {version.decode(): texts for version, *_, texts in found})
-        speeds = {version.decode(): its_speeds for version, _, its_speeds, *_ in found}
-        version = next(iter(speeds), None)
-        if len(speeds) > 1:
-            version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
-        idle = {version.decode(): int(cores) for version, _, _, cores, _ in found}
-        pauses = Pauses.decode(texts(paused)) if paused else NO_PAUSES
-        return Admission(
-            version,
-            _accounts(owed),
-            _accounts(unfed),
-            [Speed.decode(speed.decode()) for speed in (speeds[version] if version else ()) if speed is not None],
-            [int(count) for count in open_jobs],
-            bool(version and speeds[version]),
-            [Own(*map(int, counts)) for counts in own],
-            idle[version] if version else 0,
-            self._residuals.get(version or "", NO_RESIDUALS),
-            pauses,
-            pauses.against(version or "", owner) if paused else None,
-        )
-
-    def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:
-        """Keep the residuals of the versions that a model means, so that not every job reads them."""
-        if len(self._residuals_due) >= MOST_RESIDUALS:
-            self._residuals_due.clear()
-            self._residuals.clear()
-        self._residuals_due[model] = time.monotonic() + RESIDUALS_S
-        for version, kept in found.items():
-            self._residuals[version] = Residuals.decode(pairs(kept))
+        """Read the state of the fleet before an owner's job: see ``Admissions``."""
+        return await self._admissions.admit(model, key, owner)
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return the tokens a second that the fleet answers; ``speeds`` stand for the cores if none is known."""
-        answered, known = await self._link.run("drain_rates", seconds=RATE_SECONDS)
-        decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
-        return drain_rate([int(tokens) for tokens in answered], decoded or speeds)
+        """Return the tokens a second that the fleet answers: see ``Admissions``."""
+        return await self._admissions.drain_rate(speeds)
 
     async def owed(self) -> dict[tuple[str, int], int]:
         """Return outstanding tokens, by owner and priority."""
-        return _accounts(await self._link("HGETALL", keys.OWED))
+        return read_accounts(await self._link("HGETALL", keys.OWED))
 
     async def submit(
-        self,
-        submission: Submission,
-        version: str,
-        slices: Sequence[tuple[int, int, int]],
-        promise: PromiseRecord | None,
+        self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
     ) -> JobRecord:
-        """Write job, refs and bells in one step, with the payload or after several. Idempotent by the job's id, and by
-        its ``once``.
+        """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
         another job holds its ``once``; UnknownContext if a stored context it names is gone; NotReplicated if it is
         written and replicas do not hold it.
         """
-        head, file, once = submission.head, submission.file, submission.once
-        stored = [digest_in(each) for each in submission.known]
-        labels = list(dict.fromkeys(head.labels))
-        total = len(submission.items) if file is None else file.items
-        digests = self._digests(submission, version)
-        slices = list(cut_out(slices, alone)) if (alone := repeated(digests)) else slices
-        fields = {"total": total, "left": total} | job_fields(submission, labels, promise, digests)
-        named: dict[str, Any] = {
-            "job": submission.id,
-            "version": version,
-            "envelope": self._bell,
-            "submit_us": _submit_us(submission),
-            "expires_in_ms": int(1000 * (head.expires_in_s or 0)),
-            "file": file and file.name,
-            "file_tokens": file and file.tokens,
-            "once": once and once.key,
-            "fingerprint": once and once.fingerprint,
-            "once_ttl_s": once and once.ttl_s,
-            "input": submission.input_url and True,
-            "stored": stored or None,
-            "is_retry": submission.retry_of and True,
-            "owner": submission.owner if stored else None,
-            "fields": flatten(fields),
-        }
-        if digests:
-            rank, ttl = str(head.priority.rank), self._settings.results_ttl_s
-            shared = {"digests": "".join(digests), "owner": submission.owner, "priority": rank, "ttl": ttl}
-            named |= shared | {"is_cut": total == 1, "cache": self._cache}
-        reply = await self._write(submission, slices, named)
-        if reply[0] == KNOWN:
-            reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})
-        if reply[0] == MISSING:
-            raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
-        if reply[0] < 0:
-            raise Held(Holder.decode(reply[1]))
-        if self._gate is not None:
-            await self.confirm(submission.id)
+        written = await self._writer.write(submission, version, slices, promise)
+        await self.confirm(submission.id)
         if self._settings.armed_faults:
             reach("submit.accepted", self._settings.armed_faults)
-        if reply[0] > 0 and reply[3] and (ended := await self.get(submission.id, self._settings.inline_results)):
+        if written.is_final and (ended := await self.get(submission.id, self._settings.inline_results)):
             return ended
-        return JobRecord(
-            id=submission.id,
-            status=JobStatus.QUEUED,
-            version=version,
-            total=total,
-            created_ms=int(reply[1]),
-            options=head.options,
-            metadata=dict(head.metadata),
-            owner=submission.owner,
-            priority=head.priority,
-            expires_ms=None if reply[2] is None else int(reply[2]),
-            promise=promise,
-            labels=labels,
-            name=submission.name,
-            retry_of=submission.retry_of,
-            input_url=submission.input_url,
-            output_url=head.output_url,
-        )
-
-    def _slices(
-        self, submission: Submission, slices: Sequence[tuple[int, int, int]]
-    ) -> tuple[dict[int, bytes], list[str]]:
-        """Return the payloads by their first items, and the refs that stand for them."""
-        numbers = {context_id: number for number, context_id in enumerate(submission.head.contexts or ())}
-        rows = [item_row(item, numbers) for item in submission.items]
-        rank = submission.head.priority.rank
-        payloads = {first: encode_slice(rows[first : first + count]) for first, count, _ in slices}
-        refs = [
-            Ref(submission.id, submission.owner, rank, first, first, count, tokens).encode()
-            for first, count, tokens in slices
-        ]
-        return payloads, refs
-
-    def _digests(self, submission: Submission, version: str) -> list[str]:
-        """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
-        items, head = submission.items, submission.head
-        most = MOST_CACHED_ITEMS if self._cache else MOST_ITEMS
-        if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
-            return []
-        return item_digests(submission.owner, version, head.options, items, head.contexts or {})
-
-    async def _write(self, submission: Submission, slices: Sequence[Cut], named: dict[str, Any]) -> Any:
-        """Submit, with the payload if that is small and the only one; else write payloads and shared contexts first, in
-        the same trip.
-        """
-        payloads, refs = self._slices(submission, slices)
-        is_inline = len(payloads) == 1 and not submission.head.contexts and fits_inline(*payloads.values())
-        if is_inline:
-            return await self._link(*call("submit", *refs, *payloads.values(), firsts=list(payloads), **named))
-        submit = call("submit", *refs, **named)
-        written: list[Command] = []
-        texts = dict(enumerate((submission.head.contexts or {}).values()))
-        for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
-            if values:
-                key = pattern % submission.id
-                written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
-        if self._settings.armed_faults:
-            await self._link.many(written)
-            reach("submit.payloads_written", self._settings.armed_faults)
-        replies = await self._link.many([*written, submit])
-        return replies[-1]
+        return written.record
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
         """Return a job as it stands, or None if there is none.
@@ -374,23 +216,3 @@ class JobStore:
             + [("EXISTS", keys.job(job or "none")) for job in made]
         )
         return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
-
-
-def fits_inline(payload: bytes) -> bool:
-    """Return whether a payload comes with the call that submits its job."""
-    return len(payload) <= INLINE_BYTES
-
-
-def _submit_us(submission: Submission) -> int:
-    """Return the microseconds since the request of a submission came; 0 without one."""
-    received = submission.request.received
-    return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
-
-
-def _accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:
-    """Decode the store's OWNER:P and tokens."""
-    accounts = {}
-    for name, tokens in pairs(flat):
-        owner, _, priority = name.decode().rpartition(":")
-        accounts[owner, int(priority)] = int(tokens)
-    return accounts

@@ -48,6 +48,11 @@ class Submission:
     known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestContext = NO_CONTEXT
 
+    @property
+    def total(self) -> int:
+        """Return how many items it has, as far as that is known."""
+        return len(self.items) if self.file is None else self.file.items
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:

@@ -6,28 +6,45 @@ server, the link loads it and repeats the call. What both versions must agree on
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS
+from corelane.domain import dispatch, forecast, reuse
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
+from corelane.plugin import installed
 from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The ground of all areas: everything in these files is seen by all that follow.
-GROUND = ("basics", "history", "counters", "lanes")
+GROUND = ("basics", "history", "counters", "lanes", "hooks")
 
-#: The areas. What a file has at its top is its own; what others may call is in the table that bears its name. Lua has
-#: room for 200 names at the top of a library, of which the ground and the areas take half.
+#: The areas, in the order in which their hooks run. What a file has at its top is its own; what others may call is in
+#: the table that bears its name. Lua has room for 200 names at the top of a library, of which the ground and the areas
+#: take half.
 AREAS = (
-    *("timing", "usage", "deliveries", "index", "contexts", "reuse", "jobs", "references", "admission", "parts"),
-    *("claims", "rates", "fleet", "batches", "secrets", "upkeep", "gauges", "overview"),
+    *("timing", "usage", "deliveries", "index", "reuse", "contexts", "jobs", "references", "admission", "parts"),
+    *("pick", "claims", "commits", "rates", "fleet", "batches", "secrets", "upkeep", "gauges", "overview"),
 )
+
+#: What Lua must know of the rules in Python. Each has its reason where it is defined.
+NUMBERS = {
+    "SMALL_TOKENS": dispatch.SMALL_TOKENS,
+    "BESIDE_TOKENS": dispatch.BESIDE_TOKENS,
+    "SMALL_WEIGHT": dispatch.SMALL_WEIGHT,
+    "LOW_TURN": dispatch.LOW_TURN,
+    "MOST_REF_ITEMS": dispatch.MOST_REF_ITEMS,
+    "DIGEST_CHARS": reuse.DIGEST_CHARS,
+    "RESIDUALS_KEPT": forecast.KEPT,
+    "RESIDUAL_CHARS": forecast.RESIDUAL_CHARS,
+    "HUNDREDTHS": forecast.HUNDREDTHS,
+    "MOST_RESIDUAL": forecast.MOST,
+}
 
 #: What the names of all versions of the library begin with.
 PREFIX = "corelane_"
@@ -54,22 +71,30 @@ def read_library() -> Library:
     return make_library(read_code())
 
 
-def read_code() -> str:
-    """Return the library's code, put together from its parts."""
-    ground = "".join(_read(name) for name in GROUND)
-    areas = "".join(f"local {name} = {{}}\n" for name in AREAS) + "".join(f"do\n{_read(name)}end\n" for name in AREAS)
+def read_code(extra: Sequence[Path] | None = None) -> str:
+    """Return the library's code, put together from its parts. The areas of plugins come after core's: those of the
+    installed ones, or ``extra``.
+
+    Raise ValueError if two areas have one name.
+    """
+    if extra is None:
+        extra = [path for plugin in installed() for path in plugin.lua()]
+    files = [*(FOLDER / f"{name}.lua" for name in AREAS), *extra]
+    if len(names := {path.stem for path in files}) < len(files):
+        raise ValueError(f"two areas of the Lua library have one name: {sorted(path.stem for path in files)}")
+    ground = "".join((FOLDER / f"{name}.lua").read_text() for name in GROUND)
+    tables = "".join(f"local {name} = {{}}\n" for name in sorted(names))
+    areas = "".join(f"do\n{path.read_text()}end\n" for path in files)
+    return f"{constants()}local keys = {keys.as_lua()}\n{ground}{tables}{areas}"
+
+
+def constants() -> str:
+    """Return what Lua must know of the rules in Python, as its locals."""
     bounds = ",".join(f"{1000 * bound:g}" for bound in LATENCY_S)
     buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
-    return (
-        f"local SMALL_TOKENS, BESIDE_TOKENS = {SMALL_TOKENS}, {BESIDE_TOKENS}\n"
-        f"local PRIORITIES, LATENCY_MS = {{{names}}}, {{{bounds}}}\nlocal LATENCY = {{{buckets}}}\n"
-        f"local keys = {keys.as_lua()}\n{ground}{areas}"
-    )
-
-
-def _read(name: str) -> str:
-    return (FOLDER / f"{name}.lua").read_text()
+    numbers = "".join(f"local {name} = {number}\n" for name, number in NUMBERS.items())
+    return f"{numbers}local PRIORITIES, LATENCY_MS = {{{names}}}, {{{bounds}}}\nlocal LATENCY = {{{buckets}}}\n"
 
 
 def make_library(code: str) -> Library:

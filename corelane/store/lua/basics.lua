@@ -53,14 +53,14 @@ local function next_fence()
 end
 
 -- job:owner:priority:payload:first:count:tokens:attempt; nil for a text that no process of Corelane writes.
-local MOST_DIGITS, MOST_REF_ITEMS = 12, 1000
+local MOST_DIGITS = 12
 local function parse(ref)
   local job, owner, priority, payload, first, count, tokens, attempt =
     string.match(ref, '^([^:]+):([^:]+):([012]):(%d+):(%d+):(%d+):(%d+):(%d+)$')
   if not job or math.max(#payload, #first, #count, #tokens, #attempt) > MOST_DIGITS then return nil end
   if tonumber(count) > MOST_REF_ITEMS or tonumber(first) < tonumber(payload) then return nil end
   return {
-    job = job, owner = owner, priority = priority, payload = payload, first = first, count = count,
+    text = ref, job = job, owner = owner, priority = priority, payload = payload, first = first, count = count,
     tokens = tonumber(tokens), attempt = tonumber(attempt),
   }
 end

@@ -27,16 +27,20 @@ local function drop_context(owner, digest)
   call('ZREM', keys.CONTEXTS_DUE, owner .. ':' .. digest)
 end
 
--- Have a job keep contexts of its owner. Only what a retry asks for again may be removed already.
--- → the digests of those that are not there
-function contexts.use(owner, digests, job, is_retry)
+-- Those of some contexts that are not there. Only what a retry asks for again may be removed already.
+local function missing_of(owner, digests, is_retry)
   local missing, now = {}, now_ms()
   for _, digest in ipairs(digests) do
     local expires, removed = unpack(call('HMGET', keys.context(owner, digest), 'expires_ms', 'removed'))
     local is_over = removed or (expires and tonumber(expires) <= now)
     if not expires or (is_over and not is_retry) then missing[#missing + 1] = digest end
   end
-  if #missing > 0 then return missing end
+  return missing
+end
+
+-- Have a job keep contexts of its owner that are there.
+local function use(owner, digests, job)
+  local now = now_ms()
   for _, digest in ipairs(digests) do
     local key = keys.context(owner, digest)
     call('SADD', keys.context_jobs(owner, digest), job)
@@ -46,11 +50,20 @@ function contexts.use(owner, digests, job, is_retry)
       call('HSET', key, 'used_ms', now, 'expires_ms', math.max(tonumber(expires), now + ttl))
     end
   end
-  return missing
 end
 
+-- `ask.stored` are the digests of the stored contexts that a job's items name.
+on('refuse', function(job, ask)
+  local missing = ask.stored and missing_of(job.fields.owner, ask.stored, ask.is_retry) or {}
+  if #missing > 0 then return { -3, unpack(missing) } end
+end)
+
+on('submit', function(job, ask)
+  if ask.stored then use(job.fields.owner, ask.stored, job.id) end
+end)
+
 -- Have a job keep contexts no longer; `stored` are their digests, as its hash has them.
-function contexts.leave(job, owner, stored)
+local function leave(job, owner, stored)
   for digest in string.gmatch(stored, '%x+') do
     call('SREM', keys.context_jobs(owner, digest), job)
     if call('HEXISTS', keys.context(owner, digest), 'removed') == 1
@@ -59,6 +72,14 @@ function contexts.leave(job, owner, stored)
     end
   end
 end
+
+on('finished', function(job)
+  if job.stored and job.is_whole then leave(job.id, job.owner, job.stored) end
+end, { 'owner', 'stored' })
+
+on('forget', function(job)
+  if job.stored then leave(job.id, job.owner, job.stored) end
+end, { 'owner', 'stored' })
 
 -- keep_context{owner, digest, ttl_ms, most, most_bytes, name, fields}, text → 1 if it is new, 0 if it was there already;
 --   -1 if the owner has `most` already, -2 if it would have more than `most_bytes`
@@ -109,14 +130,15 @@ define('pin_context', function(ask)
   local status, stored = unpack(call('HMGET', key, 'status', 'stored'))
   if not is_open(status) then return 0 end
   if call('SISMEMBER', keys.context_jobs(ask.owner, ask.digest), ask.job) == 1 then return 1 end
-  if #contexts.use(ask.owner, { ask.digest }, ask.job, false) > 0 then return 0 end
+  if #missing_of(ask.owner, { ask.digest }, false) > 0 then return 0 end
+  use(ask.owner, { ask.digest }, ask.job)
   call('HSET', key, 'stored', (stored and stored .. ' ' or '') .. ask.digest)
   return 1
 end)
 
 -- Look at the contexts whose time may be over, `most` at a time, and drop those that no job needs.
-function contexts.prune(now, most)
-  for _, name in ipairs(call('ZRANGEBYSCORE', keys.CONTEXTS_DUE, '-inf', now, 'LIMIT', 0, most)) do
+on('prune', function(now, ask)
+  for _, name in ipairs(call('ZRANGEBYSCORE', keys.CONTEXTS_DUE, '-inf', now, 'LIMIT', 0, ask.most)) do
     local owner, digest = string.match(name, '^(.*):(%x+)$')
     local key, users = keys.context(owner, digest), keys.context_jobs(owner, digest)
     local created, expires, removed = unpack(call('HMGET', key, 'created_ms', 'expires_ms', 'removed'))
@@ -135,4 +157,4 @@ function contexts.prune(now, most)
       end
     end
   end
-end
+end)

@@ -70,20 +70,6 @@ local function count_end(status, priority, promise, took_ms)
   end
 end
 
--- Note how long a job took against what was reckoned for it, `KIND MS`, for forecasts to come: the last residuals of its kind,
--- in hundredths of a logarithm, four characters each. See corelane.domain.forecast.
-local function learn_residual(version, reckoned, took_ms)
-  local KEPT, MOST, TTL_S = 39, 700, 2592000
-  local kind, ms = string.match(reckoned, '^(%d+) (%d+%.?%d*)$')
-  if not kind then return end
-  local key, off = keys.residuals(version), math.floor(100 * math.log(math.max(took_ms, 0.5) / math.max(ms, 0.5)) + 0.5)
-  off = string.format('%+04d', math.max(-MOST, math.min(MOST, off)))
-  local kept = call('HGET', key, kind)
-  call('HSET', key, kind, string.sub((kept or '') .. off, -4 * KEPT))
-  -- Heartbeats with costs put this off: see `learn`.
-  if not kept then call('EXPIRE', key, TTL_S) end
-end
-
 -- flush_metrics{process, number, facts, ttl_s, release, leaves, amounts: [field, amount…]}
 -- What a process measured since its last flush. One that comes again, because its reply was lost, has the same number and
 -- counts once. `facts` are fields that say what the process is and how it stands now. The first process of a release to

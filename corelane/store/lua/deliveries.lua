@@ -58,22 +58,23 @@ function deliveries.schedule(event, subject, owner, url, now, ttl, kind, facts, 
   return id
 end
 
--- Announce those of some events of a job that its webhook wants, with the job's facts as they stand now. A job without a
--- webhook costs a single read.
-function deliveries.announce(key, job, now, ttl, ...)
-  local url, events, owner, request_id, traceparent =
-    unpack(call('HMGET', key, 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent'))
-  if not url then return end
-  local wanted, facts, headers = ',' .. (events or 'job.completed') .. ',', nil, nil
+-- Announce those of some events of a job that its webhook wants, with the job's facts as they stand now. `job` has the fields
+-- that are read here for these steps.
+local ANNOUNCED = { 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent' }
+reads('claim', ANNOUNCED)
+reads('finish', ANNOUNCED)
+function deliveries.announce(job, now, ttl, ...)
+  if not job.webhook_url then return end
+  local wanted, facts, headers = ',' .. (job.webhook_events or 'job.completed') .. ',', nil, nil
   for _, event in ipairs({ ... }) do
     if string.find(wanted, ',' .. event .. ',', 1, true) then
       if not facts then
-        local flat, record = call('HGETALL', key), {}
+        local flat, record = call('HGETALL', job.key), {}
         for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
         facts = cjson.encode(record)
-        headers = cjson.encode({ ['x-request-id'] = request_id or nil, traceparent = traceparent or nil })
+        headers = cjson.encode({ ['x-request-id'] = job.request_id, traceparent = job.traceparent })
       end
-      deliveries.schedule(event, job, owner, url, now, ttl, 'record', facts, headers)
+      deliveries.schedule(event, job.id, job.owner, job.webhook_url, now, ttl, 'record', facts, headers)
     end
   end
 end
@@ -88,7 +89,7 @@ local function end_delivery(id, host, state, now, ttl)
   call('HINCRBY', keys.POSTED, state, 1)
   if state == 'delivered' then
     observe_ms('corelane_delivery_seconds', now - tonumber(call('HGET', key, 'at_ms')))
-    timing.note_delivered(key, now)
+    hooks.delivered(key, now)
   end
   if state == 'dead' then
     call('ZADD', keys.DEAD, now, id)

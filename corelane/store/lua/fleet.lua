@@ -40,9 +40,8 @@ define('beat', function(ask)
     if not paused then call('ZADD', keys.holders(version), now + ask.lease_ms, core) end
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
-  if ask.worked then usage.note_worked(core, unpack(ask.worked)) end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
-  for _, cost in ipairs(ask.costs) do rates.learn(cost[1], cost[2], cost[3], price) end
+  hooks.beat(ask, price)
   return reply
 end, 'allow-oom')
 

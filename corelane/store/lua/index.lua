@@ -25,13 +25,14 @@ local function label_terms(labels)
   return terms
 end
 
-function index.open(owner, job, labels)
-  call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job)
+on('submit', function(job)
+  local owner, labels = job.fields.owner, job.fields.labels
+  call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job.id)
   add(keys.INDEXED, owner, 1)
-  if labels then add_terms(owner, job, label_terms(labels)) end
-end
+  if labels then add_terms(owner, job.id, label_terms(labels)) end
+end)
 
-function index.close(owner, job, status, failed)
+local function close(owner, job, status, failed)
   call('ZREM', keys.terms(owner), OPEN .. ' ' .. job)
   if status == 'succeeded' and tonumber(failed) == 0 then return end
   local terms = { ENDS_OF_NOTE[status] }
@@ -39,17 +40,20 @@ function index.close(owner, job, status, failed)
   add_terms(owner, job, terms)
 end
 
+on('finished', function(job) close(job.owner, job.id, job.status, job.failed) end, { 'owner', 'failed' })
+
 -- Note how many items of a stretch failed, so that they are found without reading all results of the job; and of the job,
 -- how many failed with each code.
-function index.note_failures(job, first, failed, is_first, blob)
-  call('HSET', keys.failures(job), first, failed)
-  for _, result in ipairs(cjson.decode(blob)) do
+on('answer', function(job, stretch)
+  if stretch.failed == 0 then return end
+  call('HSET', keys.failures(job.id), stretch.first, stretch.failed)
+  for _, result in ipairs(cjson.decode(stretch.blob)) do
     local error = result.status == 'failed' and result.error
     local code = error and error ~= cjson.null and string.match(error.code, '^[%w_]+$')
-    if code then call('HINCRBY', keys.job(job), 'failed:' .. code, 1) end
+    if code then call('HINCRBY', job.key, 'failed:' .. code, 1) end
   end
-  if is_first then add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
-end
+  if stretch.is_first_failure then add_terms(job.owner, job.id, { ITEMS_FAILED }) end
+end, { 'owner' })
 
 -- Forget an owner's job in the list of its jobs and in the index.
 function index.unlist(owner, job)
@@ -61,11 +65,13 @@ function index.unlist(owner, job)
   call('HDEL', keys.job_terms(owner), job)
 end
 
+on('forget', function(job) index.unlist(job.owner, job.id) end, { 'owner' })
+
 -- Put a job into the index that a core of an earlier version has ended.
-function index.close_late(owner, job, status)
+on('late_end', function(job, owner, status)
   if not owner or not call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then return end
-  index.close(owner, job, status, call('HGET', keys.job(job), 'failed'))
-end
+  close(owner, job, status, call('HGET', keys.job(job), 'failed'))
+end)
 
 -- An owner's open jobs: how many, and the first of them, the oldest first.
 function index.open_jobs(owner, most)
@@ -89,7 +95,7 @@ define('index_jobs', function(ask)
       call('ZADD', keys.terms(ask.owner), 0, OPEN .. ' ' .. job)
       if tonumber(failed) > 0 then add_terms(ask.owner, job, { ITEMS_FAILED }) end
     elseif status then
-      index.close(ask.owner, job, status, failed)
+      close(ask.owner, job, status, failed)
     end
     if labels then add_terms(ask.owner, job, label_terms(labels)) end
   end

@@ -14,14 +14,15 @@ function jobs.add_event(job, event, ...)
 end
 
 -- A job's work begins: by its first claim, or because an answer for it is there or is being computed.
-function jobs.begin_job(job, status, priority, ttl)
+reads('claim', { 'created_ms' })
+function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
-  local key, now = keys.job(job), now_ms()
-  local created, times = unpack(call('HMGET', key, 'created_ms', 'times'))
-  local more = times and { 'times', timing.claimed_times(times) } or {}
-  call('HSET', key, 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
-  deliveries.announce(key, job, now, ttl, 'job.running')
-  observe_ms(WAIT_SERIES[priority], now - tonumber(created or now))
+  local job, now = read_job('claim', id), now_ms()
+  local changes = {}
+  hooks.claim(job, changes)
+  write_fields(job.key, changes, 'status', 'running', 'started_ms', now, 'told_ms', now)
+  deliveries.announce(job, now, ttl, 'job.running')
+  observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
 end
 
 -- The account (OWNER:P) of a job, its tokens that still stand in its file, and its owner.
@@ -45,24 +46,20 @@ end
 -- Set how long a final job's data are kept: items and contexts only while a retry could ask for some of them again. Items
 -- in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
 -- → the seconds it is kept for
-local function retain(job, status, ttl, now)
-  local key = keys.job(job)
-  local keep_s, owner, once, file, failed, stored =
-    unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed', 'stored'))
-  ttl = math.min(tonumber(keep_s) or ttl, ttl)
-  call('HSET', key, 'kept_until_ms', now + ttl * 1000)
-  call('EXPIRE', key, ttl)
-  call('EXPIRE', keys.results(job), ttl)
-  call('EXPIRE', keys.dropped(job), ttl)
-  if tonumber(failed) > 0 then call('EXPIRE', keys.failures(job), ttl) end
-  if once then call('EXPIRE', once, ttl) end
-  local is_whole = status == 'succeeded' and tonumber(failed) == 0
-  local is_cut = status == 'canceled' or status == 'expired'
-  if stored and is_whole then contexts.leave(job, owner, stored) end
-  keep_or_remove(keys.contexts(job), not is_whole, ttl)
-  keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
-  if file then call('ZADD', keys.FEEDS, now, job) end
-  call('ZADD', keys.KEEPING, now + ttl * 1000, owner .. ':' .. job .. (file and ':file' or ''))
+local function retain(job, most_s)
+  local id, file, ttl = job.id, job.file, math.min(tonumber(job.keep_s) or most_s, most_s)
+  local kept_until = job.now + ttl * 1000
+  call('HSET', job.key, 'kept_until_ms', kept_until)
+  call('EXPIRE', job.key, ttl)
+  call('EXPIRE', keys.results(id), ttl)
+  call('EXPIRE', keys.dropped(id), ttl)
+  if tonumber(job.failed) > 0 then call('EXPIRE', keys.failures(id), ttl) end
+  if job.once then call('EXPIRE', job.once, ttl) end
+  local is_cut = job.status == 'canceled' or job.status == 'expired'
+  keep_or_remove(keys.contexts(id), not job.is_whole, ttl)
+  keep_or_remove(keys.payloads(id), not job.is_whole and (is_cut or not file), ttl)
+  if file then call('ZADD', keys.FEEDS, job.now, id) end
+  call('ZADD', keys.KEEPING, kept_until, job.owner .. ':' .. id .. (file and ':file' or ''))
   return ttl
 end
 
@@ -75,68 +72,69 @@ local function told(job, tell)
   return job .. ' ' .. cjson.encode({ call('HGETALL', keys.job(job)), call('HGET', results, 0) })
 end
 
+-- Take a job that ends out of all accounts of open ones.
+local function close_accounts(job)
+  drop_refs(job.id, job.version)
+  local unfed = job.file and job.file_tokens - job.fed_tokens or 0
+  if unfed ~= 0 then add(keys.UNFED, job.owner .. ':' .. job.priority, -unfed) end
+  add(keys.JOB_COUNTS, job.version, -1)
+  call('ZREM', keys.EXPIRING, job.id)
+  call('SREM', keys.open_jobs(job.priority or '1'), job.id)
+end
+
 -- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `commit` is the
 -- call of the core whose results end it, if one's do.
-local function finish(job, status, ttl, commit)
-  local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, so_far, output, tell, reckoned = unpack(call('HMGET',
-    key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell',
-    'reckoned'))
-  local ended = times and timing.ended_times(job, times, commit)
-  local used = commit and usage.use(commit, job, owner, version, so_far)
-  if ended and used then
-    call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended, 'usage', used)
-  else
-    local name, value = ended and 'times' or used and 'usage', ended or used
-    call('HSET', key, 'status', status, 'finished_ms', now, name or 'status', value or status)
+reads('finish', {
+  'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell',
+  'keep_s', 'once',
+})
+local function finish(id, status, ttl, commit)
+  local job, now = read_job('finish', id), now_ms()
+  local changes, created = {}, tonumber(job.created_ms or now)
+  job.status, job.now, job.took_ms, job.commit = status, now, now - created, commit
+  job.is_whole = status == 'succeeded' and tonumber(job.failed) == 0
+  -- What waited through a pause tells nothing of promises and forecasts.
+  local resumed = (job.promise or job.reckoned) and call('GET', keys.RESUMED)
+  job.was_paused = resumed and tonumber(resumed) >= created
+  hooks.finish(job, changes)
+  write_fields(job.key, changes, 'status', status, 'finished_ms', now)
+  close_accounts(job)
+  job.ttl = retain(job, ttl)
+  count_end(status, job.priority or '1', not job.was_paused and job.promise or nil, job.took_ms)
+  hooks.finished(job)
+  call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', id, 'status', status)
+  deliveries.announce(job, now, job.ttl, 'job.completed', 'job.' .. status)
+  if call('EXISTS', keys.job_events(id)) == 1 then
+    call('HSET', job.key, 'story_end', jobs.add_event(id, 'job.completed'))
+    call('EXPIRE', keys.job_events(id), job.ttl)
   end
-  index.close(owner, job, status, failed)
-  drop_refs(job, version)
-  ttl = retain(job, status, ttl, now)
-  if file then
-    local account, tokens = jobs.unfed(job)
-    if tokens ~= 0 then add(keys.UNFED, account, -tokens) end
-  end
-  if output then call('ZADD', keys.WRITING, now, job) end
-  add(keys.JOB_COUNTS, version, -1)
-  call('ZREM', keys.EXPIRING, job)
-  call('SREM', keys.open_jobs(priority or '1'), job)
-  -- A pause is no fault of promises and forecasts: what waited through one tells nothing of them.
-  local resumed = (promise or reckoned) and call('GET', keys.RESUMED)
-  if resumed and tonumber(resumed) >= tonumber(created or now) then promise, reckoned = nil, nil end
-  count_end(status, priority or '1', promise, now - tonumber(created or now))
-  if commit and reckoned then learn_residual(version, reckoned, now - tonumber(created or now)) end
-  call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
-  deliveries.announce(key, job, now, ttl, 'job.completed', 'job.' .. status)
-  if call('EXISTS', keys.job_events(job)) == 1 then
-    call('HSET', key, 'story_end', jobs.add_event(job, 'job.completed'))
-    call('EXPIRE', keys.job_events(job), ttl)
-  end
-  call('PUBLISH', keys.DONE, told(job, tell))
+  call('PUBLISH', keys.DONE, told(id, job.tell))
 end
 
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
 -- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
 -- answered, if one did.
-function jobs.answer(job, first, blob, succeeded, failed, ttl, commit)
-  local key = keys.job(job)
-  local status, told, version, digests, owner = unpack(call('HMGET', key, 'status', 'told_ms', 'version', 'digests', 'owner'))
-  if not is_open(status) then return false end
-  if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
-  count_items(version, '|succeeded', succeeded)
-  count_items(version, '|failed', failed)
-  if commit then usage.note_items(commit, job, succeeded + failed) end
-  local ok = call('HINCRBY', key, 'succeeded', succeeded)
-  local lost = call('HINCRBY', key, 'failed', failed)
-  if failed > 0 then index.note_failures(job, first, failed, lost == failed, blob) end
-  if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
-    finish(job, ok > 0 and 'succeeded' or 'failed', ttl, commit)
-  elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
-    call('HSET', key, 'told_ms', now_ms())
-    jobs.add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
+reads('answer', { 'status', 'told_ms', 'version', 'digests', 'owner' })
+function jobs.answer(id, first, blob, succeeded, failed, ttl, commit)
+  local job = read_job('answer', id)
+  if not is_open(job.status) then return false end
+  if call('HSETNX', keys.results(id), first, blob) == 0 then return false end
+  count_items(job.version, '|succeeded', succeeded)
+  count_items(job.version, '|failed', failed)
+  local ok = call('HINCRBY', job.key, 'succeeded', succeeded)
+  local lost = call('HINCRBY', job.key, 'failed', failed)
+  hooks.answer(job, {
+    first = first, blob = blob, succeeded = succeeded, failed = failed, commit = commit,
+    is_first_failure = failed > 0 and lost == failed,
+  })
+  if call('HINCRBY', job.key, 'left', -(succeeded + failed)) == 0 then
+    finish(id, ok > 0 and 'succeeded' or 'failed', ttl, commit)
+  elseif now_ms() - tonumber(job.told_ms or 0) >= PROGRESS_MS then
+    call('HSET', job.key, 'told_ms', now_ms())
+    jobs.add_event(id, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
-  if digests then
-    reuse.settle_digests(job, owner, digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
+  if job.digests then
+    reuse.settle_digests(id, job.owner, job.digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
   end
   return true
 end
@@ -187,68 +185,74 @@ local function keep_payloads(job, firsts, args)
   end
 end
 
+-- The reply to a submit whose `once` another job holds: for `once_ttl_s`, or with 0 for as long as that job is kept.
+local function find_holder(ask)
+  local holder = ask.once and call('GET', ask.once)
+  if holder and (ask.once_ttl_s > 0 or call('EXISTS', keys.job(string.match(holder, '^%S+'))) == 1) then
+    return { -1, holder }
+  end
+end
+
+-- Keep what comes with the call, or from now on what was written just before. → an error if that expired
+local function keep_input(job, ask, args)
+  if ask.firsts then return keep_payloads(job.id, ask.firsts, args) end
+  if not ask.file and not ask.input and call('PERSIST', keys.payloads(job.id)) == 0 then
+    return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
+  end
+  call('PERSIST', keys.contexts(job.id))
+end
+
+-- Have a job found by its owner, its `once`, its time and what it waits for. → when it expires, if it does
+local function list_job(job, ask)
+  local id, once, fields = job.id, ask.once, job.fields
+  call('ZADD', keys.owner_jobs(fields.owner), 0, id)
+  if once then
+    call('SET', once, id .. ' ' .. ask.fingerprint)
+    if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', job.key, 'once', once) end
+  end
+  local expires_ms = ask.expires_in_ms > 0 and job.now + ask.expires_in_ms
+  if expires_ms then
+    call('HSET', job.key, 'expires_ms', expires_ms)
+    call('ZADD', keys.EXPIRING, expires_ms, id)
+  end
+  if ask.file then jobs.add_file(id, ask.file, ask.file_tokens, job.now) end
+  call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
+  count('corelane_jobs_submitted_total|', ask.version, 1)
+  count('corelane_items_submitted_total|', ask.version, fields.total)
+  call('SADD', keys.open_jobs(job.priority), id)
+  return expires_ms
+end
+
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields,
---   digests, is_cut, owner, priority, cache, ttl, stored, is_retry, firsts}, ref…, payload…
+--   digests, is_cut, cache, ttl, stored, is_retry, firsts}, ref…, payload…
 --   → {1 if new, created_ms, expires_ms or nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`},
 --   {-2, indexes of items}, or {-3, digests of stored contexts that are not there…}
 -- The job, its refs in the lanes and the bells, in one step. The payloads come with it if they are few: `firsts` are their
 -- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was
--- closed since the job was admitted takes it no more. `once` is a key that one job may hold: for `once_ttl_s`, or with 0
--- for as long as the job is kept. `fields`: names and values in turn. With `input` its items are at a URL, and are read
--- from there before anything else. `digests` are those of its items. If some are answered or computed already (-2), nothing
--- is written: the job is submitted again with a ref for each of these items alone, and `is_cut`. `stored` are the digests
--- of its owner's stored contexts that its items name.
+-- closed since the job was admitted takes it no more. `once` is a key that one job may hold. `fields` are those of its hash.
+-- With `input` its items are at a URL, and are read from there before anything else. `digests` are those of its items. If
+-- some are answered or computed already (-2), nothing is written: the job is submitted again with a ref for each of these
+-- items alone, and `is_cut`. `stored` are the digests of its owner's stored contexts that its items name.
 define('submit', function(ask, args)
-  local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
-  if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
-  local holder = once and call('GET', once)
-  if holder and (ask.once_ttl_s > 0 or call('EXISTS', keys.job(string.match(holder, '^%S+'))) == 1) then
-    return { -1, holder }
-  end
+  local id, fields = ask.job, ask.fields
+  local job = { id = id, key = keys.job(id), now = now_ms(), fields = fields, priority = tostring(fields.priority) }
+  if call('EXISTS', job.key) == 1 then return { 0, unpack(call('HMGET', job.key, 'created_ms', 'expires_ms')) } end
+  local held = find_holder(ask)
+  if held then return held end
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
-  if ask.digests and not ask.is_cut then
-    local known = reuse.find_all_known(ask.owner, ask.priority, ask.digests, ask.cache)
-    if #known > 0 then return { -2, known } end
-  end
-  if ask.stored then
-    local missing = contexts.use(ask.owner, ask.stored, job, ask.is_retry)
-    if #missing > 0 then return { -3, unpack(missing) } end
-  end
-  if ask.firsts then
-    keep_payloads(job, ask.firsts, args)
-  else
-    if not ask.file and not ask.input and call('PERSIST', keys.payloads(job)) == 0 then
-      return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
-    end
-    call('PERSIST', keys.contexts(job))
-  end
-  call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
-    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', timing.new_times(ask.submit_us), unpack(ask.fields))
-  local owner, priority, total, labels = unpack(call('HMGET', key, 'owner', 'priority', 'total', 'labels'))
-  call('ZADD', keys.owner_jobs(owner), 0, job)
-  index.open(owner, job, labels)
-  if once then
-    call('SET', once, job .. ' ' .. ask.fingerprint)
-    if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
-  end
-  local expires_ms = ask.expires_in_ms > 0 and now + ask.expires_in_ms
-  if expires_ms then
-    call('HSET', key, 'expires_ms', expires_ms)
-    call('ZADD', keys.EXPIRING, expires_ms, job)
-  end
-  if ask.file then jobs.add_file(job, ask.file, ask.file_tokens, now) end
-  if ask.input then call('ZADD', keys.READING, now, job) end
-  call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
-  count('corelane_jobs_submitted_total|', ask.version, 1)
-  count('corelane_items_submitted_total|', ask.version, tonumber(total))
-  call('SADD', keys.open_jobs(priority), job)
+  local refused = hooks.refuse(job, ask) or keep_input(job, ask, args)
+  if refused then return refused end
+  hooks.submit(job, ask)
+  write_fields(job.key, fields, 'status', 'queued', 'version', ask.version, 'created_ms', job.now,
+    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0)
+  local expires_ms = list_job(job, ask)
   table.remove(args, 1)
   local refs = args
-  if ask.digests then refs = spare_refs(job, args, ask) end
+  if ask.digests then refs = spare_refs(id, args, ask) end
   enqueue(ask.version, refs, ask.envelope, false)
-  return { 1, now, expires_ms, #refs == 0 and not job_is_open(job) and 1 or 0 }
+  return { 1, job.now, expires_ms, #refs == 0 and not job_is_open(id) and 1 or 0 }
 end)
 
 -- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref…
@@ -294,19 +298,18 @@ end, 'allow-oom')
 -- delete{job, ttl} → 1 if deleted, 0 if there is no such job
 -- Cancels it first if it is open, so that all who wait hear of it; then nothing is left of it. Refs of it that still wait
 -- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
+reads('forget', { 'status', 'owner', 'once', 'file' })
 define('delete', function(ask)
-  local job, key = ask.job, keys.job(ask.job)
-  local status, owner, once, file, stored = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file', 'stored'))
-  if not status then return 0 end
-  if is_open(status) then jobs.cut_short(job, 'canceled', ask.ttl) end
-  if stored then contexts.leave(job, owner, stored) end
-  if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
-  if file then call('ZADD', keys.FEEDS, now_ms(), job) end
-  index.unlist(owner, job)
-  call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
-  deliveries.forget(job)
-  call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.failures(job),
-    keys.job_events(job))
+  local id, job = ask.job, read_job('forget', ask.job)
+  if not job.status then return 0 end
+  if is_open(job.status) then jobs.cut_short(id, 'canceled', ask.ttl) end
+  hooks.forget(job)
+  if job.once and string.match(call('GET', job.once) or '', '^%S+') == id then call('DEL', job.once) end
+  if job.file then call('ZADD', keys.FEEDS, now_ms(), id) end
+  call('ZREM', keys.KEEPING, job.owner .. ':' .. id .. (job.file and ':file' or ''))
+  deliveries.forget(id)
+  call('UNLINK', job.key, keys.payloads(id), keys.contexts(id), keys.results(id), keys.dropped(id), keys.failures(id),
+    keys.job_events(id))
   return 1
 end, 'allow-oom')
 

@@ -39,11 +39,13 @@ function parts.settle_offer(lease, ref, is_lost)
       if not is_lost then
         if job_is_open(job) then answered[job] = true else late[job] = ref.owner end
       end
-      usage.keep({ spent = { [job] = spent }, items = {}, rows = {}, price = price, core = core }, answered, late)
+      hooks.spend({ spent = { [job] = spent }, price = price, core = core }, answered, late)
     end
   end
   call('UNLINK', hash)
 end
+
+on('give_back', function(lease, ref) parts.settle_offer(lease, ref, true) end)
 
 -- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
 -- bytes; nil if there is none
@@ -119,7 +121,7 @@ end)
 -- What was spent on a part is kept with it. An answer that is repeated counts once.
 define('answer_parts', function(ask, args)
   local refused, answered, late = 0, {}, {}
-  ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
+  ask.spent, ask.price = ask.spent or {}, ask.price or '-'
   for i, part in ipairs(ask.parts) do
     local lease, offer, start, job, owner = unpack(part)
     local hash, found = keys.offer(offer), args[i + 1]
@@ -145,6 +147,6 @@ define('answer_parts', function(ask, args)
     end
     call('ZREM', keys.LEASES, lease)
   end
-  usage.keep(ask, answered, late)
+  hooks.spend(ask, answered, late)
   return refused
 end, 'allow-oom')

@@ -13,7 +13,7 @@ local LASTING_RECENT_US = 1000000
 local COSTS_TTL_S = 2592000
 
 -- Add what a core learned: version, class, then the sums. Its `price` is that of the version where no core lives.
-function rates.learn(version, class, added, price)
+local function learn(version, class, added, price)
   local key, sums = keys.costs(version), {}
   local done = call('HINCRBY', key, 'done', added[5])
   for number in string.gmatch(call('HGET', key, class) or '', '%S+') do sums[#sums + 1] = tonumber(number) end
@@ -28,3 +28,22 @@ function rates.learn(version, class, added, price)
   call('EXPIRE', key, COSTS_TTL_S)
   call('EXPIRE', keys.residuals(version), COSTS_TTL_S)
 end
+
+on('beat', function(ask, price)
+  for _, cost in ipairs(ask.costs) do learn(cost[1], cost[2], cost[3], price) end
+end)
+
+-- Note how long a job took against what was reckoned for it, `KIND MS`, for forecasts to come: the last residuals of its kind,
+-- as parts of a logarithm. See corelane.domain.forecast. A pause is no fault of forecasts.
+on('finished', function(job)
+  if not (job.commit and job.reckoned) or job.was_paused then return end
+  local kind, ms = string.match(job.reckoned, '^(%d+) (%d+%.?%d*)$')
+  if not kind then return end
+  local key, off = keys.residuals(job.version), math.log(math.max(job.took_ms, 0.5) / math.max(ms, 0.5))
+  off = math.max(-MOST_RESIDUAL, math.min(MOST_RESIDUAL, math.floor(HUNDREDTHS * off + 0.5)))
+  off = string.format('%+0' .. RESIDUAL_CHARS .. 'd', off)
+  local kept = call('HGET', key, kind)
+  call('HSET', key, kind, string.sub((kept or '') .. off, -RESIDUAL_CHARS * RESIDUALS_KEPT))
+  -- Heartbeats with costs put this off: see `learn`.
+  if not kept then call('EXPIRE', key, COSTS_TTL_S) end
+end, { 'reckoned', 'version' })

@@ -1,6 +1,14 @@
 -- Jobs whose items are read from a URL, or whose results are written to one. Steps under the lease of the keeper that does
 -- it; each is taken from the state that was read, so that a keeper that was held up changes nothing.
 
+on('submit', function(job, ask)
+  if ask.input then call('ZADD', keys.READING, job.now, job.id) end
+end)
+
+on('finished', function(job)
+  if job.output_url then call('ZADD', keys.WRITING, job.now, job.id) end
+end, { 'output_url' })
+
 -- Whether a job is open and its input as far as `before` says.
 local function is_at(key, before)
   local status, input = unpack(call('HMGET', key, 'status', 'input'))
@@ -30,14 +38,14 @@ define('begin_items', function(ask)
 end)
 
 -- Have a final job's results written if a core of an earlier version ended it, which does not know of outputs.
-function references.write_late(job)
+on('late_end', function(job)
   local output, done = unpack(call('HMGET', keys.job(job), 'output_url', 'output_done'))
   if output and not done then call('ZADD', keys.WRITING, 'NX', now_ms(), job) end
-end
+end)
 
 -- note_output{job, output, done, retry_ms, hold_s} → 1, or 0 if there is no such job any more
--- What became of a final job's output. If it is `done` it is not tried again, and its webhook hears of it; else after `retry_ms`, and the job is held for
--- `hold_s` at least.
+-- What became of a final job's output. If it is `done` it is not tried again, and its webhook hears of it; else it is tried
+-- after `retry_ms`, and the job is held for `hold_s` at least.
 define('note_output', function(ask)
   local key, job = keys.job(ask.job), ask.job
   if call('EXISTS', key) == 0 then
@@ -46,7 +54,9 @@ define('note_output', function(ask)
   end
   call('HSET', key, 'output', ask.output)
   if ask.done then
-    if call('HSET', key, 'output_done', 1) == 1 then deliveries.announce(key, job, now_ms(), call('TTL', key), 'job.output') end
+    if call('HSET', key, 'output_done', 1) == 1 then
+      deliveries.announce(read_job('finish', job), now_ms(), call('TTL', key), 'job.output')
+    end
     call('ZREM', keys.WRITING, job)
     return 1
   end

@@ -8,7 +8,7 @@
 -- Answers that were followed are kept for a moment, so that a burst that lasts longer than one computation is one; where the
 -- cache is on, all answers of succeeded items are kept, up to a number of bytes, the oldest going first.
 
-local DIGEST_CHARS, MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 22, 1000, 10000
+local MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 1000, 10000
 
 -- What is kept without a cache, in bytes and seconds; and what Redis needs for an entry beside its text.
 local KEPT_BYTES, KEPT_S, ENTRY_BYTES = 1048576, 5, 400
@@ -245,7 +245,7 @@ function reuse.find_known(ref, digest, cache)
 end
 
 -- The indexes of items with digests that are answered or computed already, of a job that is about to be submitted.
-function reuse.find_all_known(owner, priority, digests, cache)
+local function find_all_known(owner, priority, digests, cache)
   local own, known = digests_from(digests, 0, #digests / DIGEST_CHARS), {}
   local leaders = call('HMGET', keys.COMPUTING, unpack(own))
   local kept = call('HMGET', keys.cache(owner), unpack(own))
@@ -254,6 +254,14 @@ function reuse.find_all_known(owner, priority, digests, cache)
   end
   return known
 end
+
+on('refuse', function(job, ask)
+  if not ask.digests or ask.is_cut then return nil end
+  local known = find_all_known(job.fields.owner, job.priority, ask.digests, ask.cache)
+  if #known > 0 then return { -2, known } end
+end)
+
+on('give_back', function(_, ref) reuse.release_led(ref.job, ref.first, tonumber(ref.count)) end)
 
 -- Release followers of leaders that an earlier version of the service has answered or taken back, which does not know them.
 function reuse.tend_followers()

@@ -67,8 +67,7 @@ define('take_ended', function(ask)
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
-    index.close_late(values[1], job, status)
-    references.write_late(job)
+    hooks.late_end(job, values[1], status)
     ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end
@@ -194,8 +193,7 @@ define('prune', function(ask)
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
   prune_owners(now - ask.idle_ms, ask.most)
-  contexts.prune(now, ask.most)
-  usage.prune(usage.day() - ask.usage_days, ask.most)
+  hooks.prune(now, ask)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end

@@ -6,7 +6,7 @@
 -- A job of a version that kept no usage has what was added since.
 
 local DAY_MS = 86400000
-function usage.day() return math.floor(now_ms() / DAY_MS) end
+local function this_day() return math.floor(now_ms() / DAY_MS) end
 
 -- Add to a job's usage, which may be nil.
 local ONE_PRICE, SEVERAL = '^(%d+) (%d+) (%d+);(%d+) ([^; ]+)$', '^(%d+) (%d+) (%d+)(.*)$'
@@ -29,7 +29,7 @@ end
 
 -- Add to a row of today.
 local function add_row(name, used)
-  local day = keys.usage(usage.day())
+  local day = keys.usage(this_day())
   local text = call('HGET', day, name) or '0 0 0 0'
   local items, windows, tokens, us = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
   items, windows, tokens, us = items + used[1], windows + used[2], tokens + used[3], us + used[4]
@@ -37,8 +37,14 @@ local function add_row(name, used)
 end
 
 -- Add work that was thrown away: windows, tokens and core microseconds, or nothing.
-function usage.add_lost(lost, price)
+local function add_lost(lost, price)
   if lost[1] then add_row('#lost|' .. price, { 0, lost[1], lost[2], lost[3] }) end
+end
+
+-- A core's call, with what it adds to jobs (`items`) and to the rows of the day.
+local function with_sums(commit)
+  commit.price, commit.items, commit.rows = commit.price or '-', commit.items or {}, commit.rows or {}
+  return commit
 end
 
 -- The row that a commit adds to today's of an owner and version. Most commits have one.
@@ -57,7 +63,7 @@ end
 
 -- What a commit adds to a job: the items of it that were answered here, and what the core spent. Both count once. → the
 -- job's usage from now on, or nil if nothing is added
-function usage.use(commit, job, owner, version, text)
+local function use(commit, job, owner, version, text)
   local spent, items = commit.spent[job], commit.items[job]
   if not spent and not items then return nil end
   commit.spent[job], commit.items[job] = nil, nil
@@ -68,18 +74,25 @@ function usage.use(commit, job, owner, version, text)
   return add_used(text, items, windows, tokens, us, commit.price)
 end
 
--- Count items that a commit answered, for `use`.
-function usage.note_items(commit, job, items) commit.items[job] = (commit.items[job] or 0) + items end
+on('answer', function(job, stretch)
+  local commit = stretch.commit and with_sums(stretch.commit)
+  if commit then commit.items[job.id] = (commit.items[job.id] or 0) + stretch.succeeded + stretch.failed end
+end)
+
+on('finish', function(job, changes)
+  if job.commit then changes.usage = use(with_sums(job.commit), job.id, job.owner, job.version, job.usage) end
+end, { 'owner', 'version', 'usage' })
 
 -- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
 -- it; and what nobody pays for. Then write the rows of the day.
-function usage.keep(commit, answered, late)
+on('spend', function(commit, answered, late)
+  with_sums(commit)
   for job, wanted in pairs(answered) do
     local spent = commit.spent[job]
     if wanted and (spent or commit.items[job]) then
       local key = keys.job(job)
       local times, text, owner, version = unpack(call('HMGET', key, 'times', 'usage', 'owner', 'version'))
-      local used = usage.use(commit, job, owner, version, text)
+      local used = use(commit, job, owner, version, text)
       if times and spent then
         call('HSET', key, 'usage', used, 'times', timing.add_spent(times, spent, commit.core))
       else
@@ -91,20 +104,22 @@ function usage.keep(commit, answered, late)
     if late[job] then
       waste(reason_of(job), spent[9] or 0)
       local text, version = unpack(call('HMGET', keys.job(job), 'usage', 'version'))
-      local used = usage.use(commit, job, late[job], version or '-', text)
+      local used = use(commit, job, late[job], version or '-', text)
       if version then call('HSET', keys.job(job), 'usage', used) end
     else
-      usage.add_lost({ spent[8] or 0, spent[9] or 0, spent[7] }, commit.price)
+      add_lost({ spent[8] or 0, spent[9] or 0, spent[7] }, commit.price)
     end
   end
   for name, used in pairs(commit.rows) do add_row(name, used) end
-  if commit.lost then usage.add_lost(commit.lost, commit.price) end
-end
+  if commit.lost then add_lost(commit.lost, commit.price) end
+end)
 
 -- Note with a heartbeat how long a core has lived and worked since the last one. `worked_us` grows while its process lives; of
 -- a new process all of it is new, and the time before its first heartbeat is not counted.
-function usage.note_worked(core, process, price, worked_us)
-  local now, day = now_ms(), usage.day()
+on('beat', function(ask)
+  if not ask.worked then return end
+  local core, now, day = ask.core, now_ms(), this_day()
+  local process, price, worked_us = unpack(ask.worked)
   local before, at, us = string.match(call('HGET', keys.WORKED, core) or '', '^(%S+) (%d+) (%d+)$')
   call('HSET', keys.WORKED, core, string.format('%s %.0f %.0f', process, now, worked_us))
   call('ZADD', keys.USAGE_DAYS, day, day)
@@ -112,12 +127,13 @@ function usage.note_worked(core, process, price, worked_us)
   if is_same then call('HINCRBY', keys.usage(day), '#up|' .. price, math.max(0, now - at)) end
   local more = is_same and worked_us - us or before and worked_us or 0
   if more > 0 then call('HINCRBY', keys.usage(day), '#busy|' .. price, string.format('%.0f', more)) end
-end
+end)
 
--- Forget the days before one.
-function usage.prune(first_day, most)
-  for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, most)) do
+-- Forget the days before the last ones.
+on('prune', function(_, ask)
+  local first_day = this_day() - ask.usage_days
+  for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, ask.most)) do
     call('UNLINK', keys.usage(day))
     call('ZREM', keys.USAGE_DAYS, day)
   end
-end
+end)

@@ -1,7 +1,7 @@
-"""Parts of a long item as bytes: windows for another core to read, and the spans that it found in them. Pure.
+"""Fragments of a long item as bytes: windows for another core to read, and the spans that it found in them. Pure.
 
-A part holds token ids, so no core tokenizes a document that another has tokenized. What comes back are the numbers that
-the core itself would have found, bit for bit: floats travel as they are in memory.
+A fragment holds token ids, so no core tokenizes a document that another has tokenized. What comes back are the numbers
+that the core itself would have found, bit for bit: floats travel as they are in memory.
 """
 
 from collections.abc import Mapping, Sequence

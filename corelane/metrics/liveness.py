@@ -1,4 +1,4 @@
-"""Signs of life: a small file of each worker, keeper and webhook sender, renewed every second, for health checks.
+"""Liveness files: one of each worker, keeper and webhook sender, renewed every second, for health checks.
 
 A check of a container must neither need Redis nor cost anything: an outage of Redis is no reason to restart workers,
 and a check runs every few seconds beside the work. So the part itself notes its state, and a check reads that. Only the
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-#: A sign that is older is none, in seconds: a core's process that ended is replaced sooner, torch's import included.
+#: A file that is older counts for nothing, in seconds: a process that ended is replaced sooner, with torch imported.
 FRESH_S = 60.0
 
 #: States in which a core answers questions. Loops go round in ``running``.
@@ -35,8 +35,8 @@ class Question(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """What a part noted last: its name, its state, why, and when."""
+class Liveness:
+    """What a process noted last: its name, its state, why, and when."""
 
     part: str
     state: str
@@ -44,56 +44,56 @@ class Sign:
     at_s: float = 0.0
 
 
-class SignFile:
-    """The sign of one part; nothing is written where there is no folder for it."""
+class LivenessFile:
+    """The file of one process; nothing is written where there is no folder for it."""
 
     def __init__(self, folder: Path | None, part: str) -> None:
         self._part = part
         self._path = None if folder is None else folder / f"{part.replace('/', '.')}.json"
 
     def write(self, state: str, reason: str = "") -> None:
-        """Note the state. Without a folder, or where it cannot be written, do nothing: checks then find no sign."""
+        """Note the state. Without a folder, or where it cannot be written, do nothing: checks then find no file."""
         if self._path is None:
             return
-        sign = Sign(self._part, state, reason[:MOST_REASON_CHARS], time.monotonic())
+        liveness = Liveness(self._part, state, reason[:MOST_REASON_CHARS], time.monotonic())
         beside = self._path.with_suffix(".new")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(asdict(sign)))
+            beside.write_text(json.dumps(asdict(liveness)))
             beside.replace(self._path)
 
     def clear(self) -> None:
-        """Take the sign away: a part that ended as it was asked to is not missed."""
+        """Remove the file: a process that ended as it was asked to is not missed."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
 
-def read_signs(folder: Path) -> list[Sign]:
-    """Return the signs of all parts that note theirs in a folder; one that cannot be read is left out."""
+def read_liveness(folder: Path) -> list[Liveness]:
+    """Return what all processes noted in a folder; one that cannot be read is left out."""
     found = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, ValueError, TypeError):
-            found.append(Sign(**json.loads(path.read_text())))
+            found.append(Liveness(**json.loads(path.read_text())))
     return found
 
 
-def judge(question: Question, signs: Sequence[Sign], now_s: float) -> str | None:
+def judge(question: Question, found: Sequence[Liveness], now_s: float) -> str | None:
     """Return what is wrong, or None. ``now_s`` is the monotonic clock.
 
     A part that waits for its core, or loads, has not started and is not ready, and lives. A core that is out of service
     has started, so that nothing restarts it in vain, and is not ready.
     """
-    if not signs:
+    if not found:
         return "there is no sign of life yet"
-    for sign in signs:
-        age_s = now_s - sign.at_s
-        # A sign from before the host was restarted lies in the future.
+    for each in found:
+        age_s = now_s - each.at_s
+        # A file from before the host was restarted lies in the future.
         if not 0 <= age_s <= FRESH_S:
-            return f"{sign.part} has given no sign of life for a minute"
-        has_started = sign.state in SERVING or sign.state == OUT_OF_SERVICE
+            return f"{each.part} has given no sign of life for a minute"
+        has_started = each.state in SERVING or each.state == OUT_OF_SERVICE
         if (question is Question.STARTUP and not has_started) or (
-            question is Question.READY and sign.state not in SERVING
+            question is Question.READY and each.state not in SERVING
         ):
-            return f"{sign.part} is {sign.state}" + (f": {sign.reason}" if sign.reason else "")
+            return f"{each.part} is {each.state}" + (f": {each.reason}" if each.reason else "")
     return None

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.domain.drain import (
+from corelane.domain.backlog_forecast import (
     KEEPS_UP_S,
     MARGIN,
     Backlog,
+    BacklogForecast,
     BacklogSample,
     BacklogWatch,
-    DrainForecast,
     Sign,
     duration,
-    forecast_drain,
+    forecast_backlog,
     rates,
 )
 
@@ -24,7 +24,7 @@ ITEM_TOKENS = 100
 
 def run(
     arrives: Callable[[int], int], speed: float, seconds: int, start: int = 0
-) -> tuple[list[BacklogSample], list[DrainForecast]]:
+) -> tuple[list[BacklogSample], list[BacklogForecast]]:
     """Return the course of a backlog that cores of this speed answer, and the forecast at each second."""
     samples, forecasts, tokens = [BacklogSample(0, start)], [], float(start)
     for second in range(1, seconds + 1):
@@ -33,12 +33,12 @@ def run(
         tokens -= answered
         samples.append(BacklogSample(second, round(tokens), round(answered)))
         now = Backlog(-(-round(tokens) // ITEM_TOKENS), round(tokens), speed, is_working=answered > 0)
-        forecasts.append(forecast_drain(now, samples[-60:]))
+        forecasts.append(forecast_backlog(now, samples[-60:]))
     return samples, forecasts
 
 
 def test_nothing_open_is_idle() -> None:
-    found = forecast_drain(Backlog(0, 0, 1000), [BacklogSample(1, 0)])
+    found = forecast_backlog(Backlog(0, 0, 1000), [BacklogSample(1, 0)])
     assert (found.sign, found.text, found.clear_in_s) == (Sign.IDLE, "nothing waits", 0)
 
 
@@ -87,7 +87,7 @@ def test_no_time_is_given_near_balance() -> None:
 
 def test_cores_that_are_slower_than_they_said_are_believed_by_what_they_answer() -> None:
     samples = [BacklogSample(at, 1_000_000 - 100 * at, 100) for at in range(61)]
-    found = forecast_drain(Backlog(9940, samples[-1].tokens, 1000, is_working=True), samples)
+    found = forecast_backlog(Backlog(9940, samples[-1].tokens, 1000, is_working=True), samples)
     assert found.clear_in_s == pytest.approx(9940, rel=0.01)
 
 
@@ -97,33 +97,33 @@ def test_outage_does_not_count_as_slowness() -> None:
     for second, answered in enumerate(speeds, 1):
         tokens -= answered
         samples.append(BacklogSample(second, tokens, answered))
-    found = forecast_drain(Backlog(tokens // ITEM_TOKENS, tokens, 1000, is_working=True), samples[-60:])
+    found = forecast_backlog(Backlog(tokens // ITEM_TOKENS, tokens, 1000, is_working=True), samples[-60:])
     assert found.clear_in_s == pytest.approx(tokens / 1000, rel=0.05)
 
 
 def test_work_that_no_core_can_take_is_stalled_at_once_and_says_why() -> None:
     now = Backlog(84, 8400, 1000, stuck_tokens=8400, reasons=["no core holds qa@1, and none is about to"])
-    found = forecast_drain(now, [BacklogSample(1, 8400)])
+    found = forecast_backlog(now, [BacklogSample(1, 8400)])
     assert (found.sign, found.clear_in_s) == (Sign.STALLED, None)
     assert found.text == "84 waiting, nothing is answered: no core holds qa@1, and none is about to"
 
 
 def test_work_that_waits_while_nothing_is_answered_is_stalled_after_a_while() -> None:
     samples = [BacklogSample(at, 8400) for at in range(40)]
-    assert forecast_drain(Backlog(84, 8400, 1000, oldest_s=20), samples).sign is Sign.DRAINING
-    assert forecast_drain(Backlog(84, 8400, 1000, oldest_s=39), samples).sign is Sign.STALLED
-    assert forecast_drain(Backlog(84, 8400, 1000, oldest_s=39, is_working=True), samples).sign is Sign.DRAINING
+    assert forecast_backlog(Backlog(84, 8400, 1000, oldest_s=20), samples).sign is Sign.DRAINING
+    assert forecast_backlog(Backlog(84, 8400, 1000, oldest_s=39), samples).sign is Sign.STALLED
+    assert forecast_backlog(Backlog(84, 8400, 1000, oldest_s=39, is_working=True), samples).sign is Sign.DRAINING
 
 
 def test_part_that_is_stuck_does_not_count_for_the_time_and_is_named() -> None:
     now = Backlog(200, 20_000, 1000, stuck_tokens=10_000, is_working=True, reasons=["no core holds qa@2"])
-    found = forecast_drain(now, [BacklogSample(1, 20_000)])
+    found = forecast_backlog(now, [BacklogSample(1, 20_000)])
     assert found.clear_in_s == pytest.approx(10)
     assert found.text == "200 waiting, clear in 10 s; some will not go on: no core holds qa@2"
 
 
 def test_speed_that_nobody_has_measured_gives_no_time() -> None:
-    found = forecast_drain(Backlog(1, 100, 0), [BacklogSample(1, 100)])
+    found = forecast_backlog(Backlog(1, 100, 0), [BacklogSample(1, 100)])
     assert (found.sign, found.clear_in_s) == (Sign.DRAINING, None)
 
 
@@ -146,7 +146,7 @@ BACKLOG = st.builds(
 @example(Backlog(0, 1, 2.2e-311), [BacklogSample(0, 0)])
 @given(BACKLOG, SAMPLES)
 def test_time_is_given_where_it_drains_and_is_never_absurd(now: Backlog, samples: Sequence[BacklogSample]) -> None:
-    found = forecast_drain(now, samples)
+    found = forecast_backlog(now, samples)
     assert (found.clear_in_s is None) or found.sign in (Sign.IDLE, Sign.DRAINING)
     assert min(found.backlog_s, found.tokens_per_s, found.arriving_tokens_per_s) >= 0
     if found.clear_in_s is not None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from corelane.domain.dispatch import Core
-from corelane.metrics.signs import read_signs
+from corelane.metrics.liveness import read_liveness
 from corelane.settings import Settings
 from tests.conftest import free_port
 from workers.core.faults import FaultHistory, FaultRecord
@@ -31,10 +31,10 @@ def started(
         process.vitals.running_since = float("-inf")
     process.start(should_stop)
     try:
-        yield [(sign.state, sign.reason) for sign in read_signs(folder)]
+        yield [(sign.state, sign.reason) for sign in read_liveness(folder)]
     finally:
         process.close()
-        assert read_signs(folder) == [], "one that was asked to end is not missed"
+        assert read_liveness(folder) == [], "one that was asked to end is not missed"
 
 
 def test_process_gives_a_sign_before_redis_is_there(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_process_gives_a_sign_before_redis_is_there(tmp_path: Path) -> None:
 
 def test_core_that_is_held_is_waiting_and_one_that_is_broken_out_of_service(tmp_path: Path) -> None:
     def is_waiting() -> bool:
-        return any(sign.state == "waiting" for sign in read_signs(tmp_path / "held"))
+        return any(sign.state == "waiting" for sign in read_liveness(tmp_path / "held"))
 
     held = FaultHistory(busy=9, reason="process 7 holds the core")
     with started(tmp_path / "held", held, is_waiting) as signs:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.metrics.signs import FRESH_S, MOST_REASON_CHARS, Question, Sign, SignFile, judge, read_signs
+from corelane.metrics.liveness import FRESH_S, MOST_REASON_CHARS, Liveness, LivenessFile, Question, judge, read_liveness
 
 STARTUP, READY, LIVE = Question
 
@@ -27,7 +27,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("state", "answers"), ANSWERS.items())
 def test_state_of_a_part_answers_each_question(state: str, answers: tuple[bool, ...]) -> None:
-    signs = [Sign("pod-0/0", state, "why", 100.0)]
+    signs = [Liveness("pod-0/0", state, "why", 100.0)]
     for question, is_well in zip(Question, answers, strict=True):
         fault = judge(question, signs, 101.0)
         assert (fault is None) == is_well, question
@@ -36,7 +36,7 @@ def test_state_of_a_part_answers_each_question(state: str, answers: tuple[bool, 
 
 def test_part_without_a_fresh_sign_does_not_live() -> None:
     assert "no sign of life yet" in str(judge(LIVE, [], 100))
-    sign = Sign("pod-0/0", "busy", at_s=100)
+    sign = Liveness("pod-0/0", "busy", at_s=100)
     assert judge(LIVE, [sign], 100 + FRESH_S) is None
     for question in Question:
         assert "no sign of life for a minute" in str(judge(question, [sign], 101 + FRESH_S))
@@ -44,16 +44,16 @@ def test_part_without_a_fresh_sign_does_not_live() -> None:
 
 
 def test_one_part_in_trouble_is_enough() -> None:
-    signs = [Sign("keeper@pod", "running", at_s=1), Sign("pod/0", "waiting", at_s=1)]
+    signs = [Liveness("keeper@pod", "running", at_s=1), Liveness("pod/0", "waiting", at_s=1)]
     assert judge(READY, signs, 2) == "pod/0 is waiting"
     assert judge(LIVE, signs, 2) is None
 
 
 def test_sign_is_a_file_that_is_replaced(tmp_path: Path) -> None:
-    file = SignFile(tmp_path / "health", "pod-0/0")
+    file = LivenessFile(tmp_path / "health", "pod-0/0")
     file.write("starting")
     file.write("out_of_service", "x" * 9999)
-    [sign] = read_signs(tmp_path / "health")
+    [sign] = read_liveness(tmp_path / "health")
     assert (sign.part, sign.state, len(sign.reason)) == ("pod-0/0", "out_of_service", MOST_REASON_CHARS)
     assert 0 <= time.monotonic() - sign.at_s < FRESH_S
     assert [path.name for path in (tmp_path / "health").iterdir()] == ["pod-0.0.json"]
@@ -61,11 +61,11 @@ def test_sign_is_a_file_that_is_replaced(tmp_path: Path) -> None:
 
 def test_sign_that_cannot_be_written_or_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    SignFile(tmp_path / "file", "a").write("idle")
-    SignFile(None, "a").write("idle")
+    LivenessFile(tmp_path / "file", "a").write("idle")
+    LivenessFile(None, "a").write("idle")
     for name, text in (("torn.json", '{"part": "a"'), ("list.json", "[1]"), ("other.json", '{"colour": "red"}')):
         (tmp_path / name).write_text(text)
-    assert read_signs(tmp_path) == []
+    assert read_liveness(tmp_path) == []
 
 
 def probe(*arguments: str) -> tuple[int, str]:
@@ -74,7 +74,7 @@ def probe(*arguments: str) -> tuple[int, str]:
 
 
 def test_probe_says_why_and_imports_no_library(tmp_path: Path) -> None:
-    SignFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
+    LivenessFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
     assert probe("ready", str(tmp_path)) == (1, "pod-0/0 is waiting: another process holds the core")
     assert probe("live", str(tmp_path)) == (0, "")
     assert probe("other", str(tmp_path))[0] == 2

@@ -12,8 +12,8 @@ from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Announcer
-from workers.core import namesake
-from workers.core.namesake import LOOKS, NamesakeWatch, read_boot, require_own_name
+from workers.core import duplicate_host
+from workers.core.duplicate_host import LOOKS, DuplicateHostWatch, read_boot, require_own_name
 
 CORE = Core("test", 0)
 
@@ -63,13 +63,13 @@ def test_name_of_a_living_machine_is_refused(quick: Settings, raw: redis.Redis) 
 def test_machine_that_tells_no_boot_is_not_asked(
     quick: Settings, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namesake, "read_boot", str)
+    monkeypatch.setattr(duplicate_host, "read_boot", str)
     raw.hset(keys.core(CORE), mapping={"boot": "another", "beat_ms": 1})
     require_own_name(quick, CORE)
 
 
 def test_two_that_start_at_once_say_so_once(settings: Settings, raw: redis.Redis) -> None:
-    watch = NamesakeWatch(CORE, Announcer(settings, str(CORE)).read)
+    watch = DuplicateHostWatch(CORE, Announcer(settings, str(CORE)).read)
     with capture_logs() as logs:
         watch.look()
         raw.hset(keys.core(CORE), "boot", read_boot())
@@ -84,7 +84,7 @@ def test_two_that_start_at_once_say_so_once(settings: Settings, raw: redis.Redis
 
 
 def test_heartbeats_are_looked_at_for_a_while(settings: Settings, raw: redis.Redis) -> None:
-    watch = NamesakeWatch(CORE, Announcer(settings, str(CORE)).read)
+    watch = DuplicateHostWatch(CORE, Announcer(settings, str(CORE)).read)
     for _ in range(LOOKS):
         watch.look()
     raw.hset(keys.core(CORE), "boot", "another")

@@ -79,7 +79,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainForecast:
+class BacklogForecast:
     """The sign, when the backlog is done if that can be told, and what it was told from."""
 
     sign: Sign
@@ -90,7 +90,7 @@ class DrainForecast:
     arriving_tokens_per_s: float
 
 
-def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForecast:
+def forecast_backlog(now: Backlog, samples: Sequence[BacklogSample]) -> BacklogForecast:
     """Forecast how the backlog goes on; ``samples`` are those of the last minutes, oldest first."""
     window = [sample for sample in samples if sample.at_s >= samples[-1].at_s - WINDOW_S]
     answering, arriving = rates(window)
@@ -100,8 +100,8 @@ def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForec
     movable = max(0, now.tokens - now.stuck_tokens - now.paused_tokens)
     backlog_s = movable / speed if speed > 0 else 0.0
 
-    def tell(sign: Sign, text: str, clear_in_s: float | None = None) -> DrainForecast:
-        return DrainForecast(sign, text, backlog_s, clear_in_s, answering, arriving)
+    def tell(sign: Sign, text: str, clear_in_s: float | None = None) -> BacklogForecast:
+        return BacklogForecast(sign, text, backlog_s, clear_in_s, answering, arriving)
 
     if now.tokens <= 0 and now.items <= 0:
         return tell(Sign.IDLE, "nothing waits", 0.0)

@@ -61,7 +61,7 @@ def describe(core: Core) -> str:
     return f"another machine serves a core named {core}; give each machine a name of its own, with CORELANE_CORE_HOST"
 
 
-class NamesakeWatch:
+class DuplicateHostWatch:
     """Logs once that another machine serves a core of this name, which starts in the same seconds as this one.
 
     Heartbeats of both overwrite each other. So those of the first half minute are looked at; later ones cost nothing.

@@ -1,0 +1,136 @@
+-- Commits: what a core corrects, reports, answers and gives back under its lease.
+
+-- Charge an owner's share for a stretch in progress that costs more, or less, than was charged when it was claimed; and its
+-- job among the larger jobs of the owner.
+local function charge_share(ref, more)
+  if more == 0 then return end
+  local shares, version = keys.shares(ref.priority), call('HGET', keys.job(ref.job), 'version')
+  if call('ZSCORE', shares, ref.owner) then call('ZINCRBY', shares, more, ref.owner) end
+  local line = version and keys.line(version, ref.priority, ref.owner)
+  if line and call('ZSCORE', line, ref.job) then call('ZINCRBY', line, more, ref.job) end
+end
+
+-- Take a stretch out of a claim, with what it is charged there, which may have been corrected since its ref was read.
+-- → its tokens there, nil if the claim holds it no more
+local function release_stretch(claim, core, ref)
+  local name = ref.job .. ':' .. ref.first
+  local held = call('HGET', claim, name)
+  if not held then return nil end
+  call('HDEL', claim, name)
+  local tokens = parse(held).tokens
+  charge(keys.HELD, core, ref, -tokens)
+  return tokens
+end
+
+-- A claim that holds nothing needs no lease.
+local function end_if_empty(lease)
+  if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
+end
+
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache, shared: [key
+--   of an item that was offered…]}, results of each… → stretches refused
+-- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
+-- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
+-- was answered whole goes at once; what was cut from one stays with it until the job is final. One in which an item failed
+-- stays for a retry, unless its items stand in a file.
+define('commit', function(ask, args)
+  local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
+  local shared = {}
+  for _, key in ipairs(ask.shared or {}) do shared[key] = true end
+  ask.spent = ask.spent or {}
+  for i, stretch in ipairs(ask.stretches) do
+    local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
+    local charged = release_stretch(claim, ask.core, ref)
+    if charged then
+      charge_share(ref, ref.tokens - charged)
+      done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
+      count_attempt(ref)
+      if shared[ref.job .. ':' .. ref.first] then parts.settle_offer(ask.lease, ref, false) end
+      local wanted = jobs.answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
+      if not wanted then
+        late[ref.job] = ref.owner
+        if not ask.spent[ref.job] and succeeded + failed > 0 then waste(reason_of(ref.job), ref.tokens) end
+      end
+      answered[ref.job] = wanted or answered[ref.job]
+      local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
+      if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
+    else
+      -- Its tokens were counted as wasted when the claim was taken back.
+      refused = refused + 1
+    end
+  end
+  local second = keys.rate(math.floor(now_ms() / 1000))
+  for owner, tokens in pairs(done) do
+    call('HINCRBY', second, owner, tokens)
+    call('EXPIRE', second, 60)
+  end
+  hooks.spend(ask, answered, late)
+  end_if_empty(ask.lease)
+  return refused
+end, 'allow-oom')
+
+-- correct{core, found: [[lease, ref]…]} → how many charges were corrected
+-- What stretches in progress cost, as their core found when it read them: each ref carries the tokens it is to be charged.
+-- The ref in the claim says what is charged, so this counts once however often it is repeated.
+define('correct', function(ask)
+  local corrected = 0
+  for _, found in ipairs(ask.found) do
+    local claim, ref = keys.claim(found[1]), parse(found[2])
+    local name = ref.job .. ':' .. ref.first
+    local held = call('HGET', claim, name)
+    if held and held ~= found[2] then
+      local more = ref.tokens - parse(held).tokens
+      call('HSET', claim, name, found[2])
+      charge(keys.HELD, ask.core, ref, more)
+      charge_share(ref, more)
+      corrected = corrected + 1
+    end
+  end
+  return corrected
+end)
+
+-- add_partials{lease, items: [[job, first of its stretch]…]}, what was found of each as JSON… → how many became events
+-- The best answers so far of items in progress. The fence: only what the claim still holds counts, so nothing comes after
+-- an item's answer, and nothing from a core whose lease was taken back.
+define('add_partials', function(ask, args)
+  local claim, added = keys.claim(ask.lease), 0
+  for i, item in ipairs(ask.items) do
+    if call('HEXISTS', claim, item[1] .. ':' .. item[2]) == 1 and job_is_open(item[1]) then
+      jobs.add_event(item[1], 'item.partial', 'data', args[i + 1])
+      added = added + 1
+    end
+  end
+  return added
+end)
+
+-- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first, results]…]}…],
+--   lost, price} → stretches taken back
+-- Only what the claim still holds is taken back: a commit may have come in between, a heartbeat may have renewed the lease.
+define('return_claim', function(ask)
+  local deadline = call('ZSCORE', keys.LEASES, ask.lease)
+  if ask.only_lapsed and deadline and tonumber(deadline) > now_ms() then return 0 end
+  local claim, core, back, lapsed = keys.claim(ask.lease), string.match(ask.lease, '^(.*)#%d+$'), 0, 0
+  for _, stretch in ipairs(ask.stretches) do
+    local ref = parse(stretch.ref)
+    local charged = release_stretch(claim, core, ref)
+    if charged then
+      back = back + 1
+      -- A stretch that was handed back comes as it was; one that was lost with its core counts as an attempt.
+      if stretch.refs[1] ~= stretch.ref then
+        lapsed = 1
+        count_attempt(ref)
+        waste('core_lost', charged)
+      end
+      hooks.give_back(ask.lease, ref)
+      for _, lost in ipairs(stretch.lost) do jobs.answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
+      if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
+    end
+  end
+  if ask.lost then
+    hooks.spend({ spent = {}, lost = ask.lost, price = ask.price }, {}, {})
+    waste('handed_back', ask.lost[2] or 0)
+  end
+  count('corelane_leases_lapsed_total', '', lapsed)
+  end_if_empty(ask.lease)
+  return back
+end, 'allow-oom')

@@ -1,0 +1,75 @@
+-- Hooks: the steps of a job's life at which areas do their part, those of plugins too. An area registers its functions while
+-- the library is loaded (`on`), and they run in that order: the order of the areas in `store.link.library`, then that of the
+-- plugins. A function that returns something ends its step there, which only those of `refuse` do.
+--
+--   refuse(job, ask)            may the job be taken in? Reads only; → the reply to its submit if not
+--   submit(job, ask)            it is taken in: `job.fields` are written to its hash after this
+--   claim(job, changes)         its work begins; `changes` are written to its hash after this
+--   answer(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
+--   finish(job, changes)        it ends; `job.commit` is the call of the core that ended it, if one did
+--   finished(job)               it has ended, and is kept for `job.ttl` seconds
+--   late_end(id, owner, status) the keeper saw the end of a job, which a process of an earlier version may have written
+--   forget(job)                 it is deleted
+--   spend(ask, answered, late)  a core told what work cost (`ask.spent`, `ask.lost`): of jobs that go on, and that were over
+--   give_back(lease, ref)       a claim holds a stretch no more, and has not answered it
+--   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
+--   beat(ask, price)            a core lives
+--   prune(now, ask)             upkeep, once in a while
+--
+-- `job` has its id, the key of its hash (`key`), and the fields of the hash that a function said it reads, as texts or nil.
+-- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
+local hooks, registered, readers = {}, {}, {}
+local STEPS = {
+  'refuse', 'submit', 'claim', 'answer', 'finish', 'finished', 'late_end', 'forget', 'spend', 'give_back', 'delivered',
+  'beat', 'prune',
+}
+
+for place = 1, #STEPS do
+  local step, all = STEPS[place], {}
+  registered[step], readers[step] = all, {}
+  hooks[step] = function(...)
+    for i = 1, #all do
+      local reply = all[i](...)
+      if reply then return reply end
+    end
+  end
+end
+
+-- What `finish` read is handed on.
+readers.finished = readers.finish
+
+-- Have the job of a step come with these fields of its hash.
+local function reads(step, fields)
+  local names = readers[step]
+  for i = 1, #fields do
+    local is_known = false
+    for known = 1, #names do is_known = is_known or names[known] == fields[i] end
+    if not is_known then names[#names + 1] = fields[i] end
+  end
+end
+
+-- Have a step run a function; `fields` are those of the job's hash that it reads.
+local function on(step, run, fields)
+  local all = registered[step]
+  all[#all + 1] = run
+  reads(step, fields or {})
+end
+
+-- A job with all fields of its hash that the functions of a step read, in one read.
+local function read_job(step, id)
+  local names, job = readers[step], { id = id, key = keys.job(id) }
+  for i, value in ipairs(call('HMGET', job.key, unpack(names))) do job[names[i]] = value or nil end
+  return job
+end
+
+-- Write fields of a hash: names and values in turn, then those of a table. The first ones are found soonest: a small hash is
+-- read from its beginning.
+local function write_fields(key, fields, ...)
+  local flat = { ... }
+  local n = #flat
+  for name, value in pairs(fields) do
+    flat[n + 1], flat[n + 2] = name, value
+    n = n + 2
+  end
+  call('HSET', key, unpack(flat))
+end

@@ -1,0 +1,161 @@
+"""Observers of a core's work: each hears of claims, batches and trips to Redis, and may add to what a core sends.
+
+Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in flight (``in_flight``)
+know none by name: a core's process is given a list of those that make them. Hooks are called for each claim, batch and
+trip, never for each item, on the drain's thread. An observer that raises ends the drain.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from corelane.domain.dispatch import Ref
+from corelane.engine.runner import Runner, RunningBatch
+from corelane.metrics.recorder import Recorder
+from corelane.settings import Settings
+from corelane.store.dispatch import ClaimedSlice, Dispatch, Exchange, ExchangeRequest, SliceResults
+from workers.core.pending import PendingSlice
+
+
+@dataclass(frozen=True, slots=True)
+class CoreContext:
+    """The core whose work is observed: its settings, name and price as it is stored, and what may be used of it."""
+
+    settings: Settings
+    core: str
+    price: str
+    dispatch: Dispatch
+    recorder: Recorder
+
+
+@dataclass(slots=True)
+class Trip:
+    """A trip to Redis that is over: what was asked, the reply, when it was there and the seconds it took."""
+
+    request: ExchangeRequest
+    reply: Exchange
+    at: float
+    seconds: float
+    #: The jobs of which something was claimed.
+    claimed: Sequence[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        claim, part = self.reply.claim, self.reply.part
+        self.claimed = claim.jobs if claim is not None else [part.ref.job] if part is not None else ()
+
+
+@dataclass(slots=True)
+class Claimed:
+    """Slices that a core took, or, without slices, a fragment of another core's item."""
+
+    jobs: Sequence[str]
+    slices: Sequence[ClaimedSlice]
+    #: When the reply to the claim was there, and the seconds that reading the payloads took.
+    at: float
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class TokenizedSlices:
+    """Slices of one version that are in progress from now on: the estimated tokens of each job, and the time it took.
+
+    ``core_s`` are the seconds that the core is charged with.
+    """
+
+    version: str
+    tokens: Mapping[str, int]
+    seconds: float
+    core_s: float
+
+
+@dataclass(slots=True)
+class CoreBatch:
+    """One batch. Its rows are known once it runs, what it took and answered once it is over."""
+
+    runner: Runner
+    #: When it began, by the performance counter and by the CPU's.
+    began: float
+    cpu_began: float
+    running: RunningBatch = field(init=False)
+    #: The windows of each job in it, and their tokens; of a job that needed no row the estimated tokens.
+    windows: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    #: The jobs for which a context was read on before it, each with 1.
+    readers: dict[str, int] = field(default_factory=dict)
+    #: Items that it answered, their estimated tokens, and the slices that are answered as a whole.
+    answered: int = 0
+    answered_tokens: int = 0
+    slices: list[tuple[PendingSlice, SliceResults]] = field(default_factory=list)
+    #: Seconds in all, of these of its passes and of merging; and those that the core is charged with.
+    seconds: float = 0.0
+    compute_s: float = 0.0
+    merge_s: float = 0.0
+    core_s: float = 0.0
+
+    @property
+    def read_s(self) -> float:
+        """Return the seconds for which a context was read on."""
+        return self.running.read_s
+
+    @property
+    def read_core_s(self) -> float:
+        """Return the part of the core's seconds that went into reading on."""
+        return self.core_s * self.read_s / max(self.seconds, self.read_s) if self.read_s else 0.0
+
+
+@dataclass(slots=True)
+class HandBack:
+    """Slices of a lease that go back into the lanes as they were, with their versions."""
+
+    refs: Sequence[tuple[Ref, str]]
+    #: Windows, tokens and core microseconds of work that was thrown away.
+    lost: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """What a heartbeat reports beside the core's state: see ``Announcer.beat``."""
+
+    fields: dict[str, object]
+    worked: tuple[str, str, int] | None = None
+    costs: Sequence[tuple[str, str, Sequence[int]]] = ()
+
+
+class CoreObserver:
+    """Hears of a core's work. It overrides the hooks that it needs."""
+
+    def contributes(self, request: ExchangeRequest) -> None:
+        """Add to the next trip to Redis. The trip may fail: ``committed`` says that it did not."""
+
+    def committed(self, trip: Trip) -> None:
+        """Hear that a trip is over: what it committed is kept, unless its lease was lost."""
+
+    def claimed(self, claimed: Claimed) -> None:
+        """Hear what came with the last trip."""
+
+    def tokenized(self, tokenized: TokenizedSlices) -> None:
+        """Hear that slices are in progress."""
+
+    def batch_started(self, batch: CoreBatch) -> None:
+        """Hear that a batch begins; on a device, trips and claims follow while it runs."""
+
+    def batch_finished(self, batch: CoreBatch) -> None:
+        """Hear what became of it."""
+
+    def dropped(self, jobs: Collection[str]) -> None:
+        """Hear of jobs that this core holds no more and commits nothing of."""
+
+    def waited(self, seconds: float) -> None:
+        """Hear of a pause in which jobs were held."""
+
+    def hands_back(self, request: HandBack) -> None:
+        """Add to what is sent with slices that go back."""
+
+    def beats(self, heartbeat: Heartbeat) -> None:
+        """Add to a heartbeat. It is sent by a thread of its own."""
+
+    def close(self) -> None:
+        """Send what is left: the process ends."""
+
+
+#: Makes the observers of one core's process.
+ObserverFactory = Callable[[CoreContext], Iterable[CoreObserver]]

@@ -3,14 +3,24 @@
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 import orjson
 from pydantic import BaseModel, Field
 
-from corelane.domain.backlog_forecast import Sign
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import Pause, PauseKind
+
+
+class Sign(StrEnum):
+    """Which way the backlog goes."""
+
+    IDLE = "idle"
+    DRAINING = "draining"
+    GROWING = "growing"
+    STALLED = "stalled"
+    PAUSED = "paused"
 
 
 class ForecastInfo(BaseModel):

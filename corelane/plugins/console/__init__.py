@@ -1,6 +1,7 @@
 """The console plugin: pages for operators and callers, ``corelane top``, and the routes behind them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corelane.plugin import Plugin
@@ -46,6 +47,10 @@ class ConsolePlugin(Plugin):
         from corelane.plugins.console.overviews import Overviews
 
         return Overviews(state.link), History(state.link), Bulk(state.jobs.submitter, state.store, state.settings)
+
+    def lua(self) -> "Sequence[Path]":
+        """Return what the overview asks."""
+        return (Path(__file__).parent / "overview.lua",)
 
     def routers(self) -> "Iterable[APIRouter]":
         """Return the routes behind the pages."""

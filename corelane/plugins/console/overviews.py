@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, Sign, forecast_backlog
 from corelane.domain.forecast import drain_rate
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
@@ -24,6 +23,7 @@ from corelane.domain.overview import (
     LaneInfo,
     LatencyInfo,
     Overview,
+    Sign,
     TroubleInfo,
     device_figures,
 )
@@ -32,6 +32,7 @@ from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics import definitions as m
+from corelane.plugins.console.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, forecast_backlog
 from corelane.plugins.console.history import History
 from corelane.plugins.console.points import Point
 from corelane.plugins.console.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches

@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from corelane.cli.output import needed_width, plain
-from corelane.domain.backlog_forecast import Sign, duration
-from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, TroubleInfo
+from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, Sign, TroubleInfo
+from corelane.plugins.console.backlog_forecast import duration
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.
 SIGNS = {

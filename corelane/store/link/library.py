@@ -29,7 +29,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: take half.
 AREAS = (
     *("timing", "usage", "deliveries", "index", "reuse", "contexts", "jobs", "references", "admission", "parts"),
-    *("pick", "claims", "commits", "rates", "fleet", "batches", "secrets", "upkeep", "gauges", "overview"),
+    *("pick", "claims", "commits", "rates", "fleet", "batches", "secrets", "upkeep", "gauges"),
 )
 
 #: What Lua must know of the rules in Python. Each has its reason where it is defined.

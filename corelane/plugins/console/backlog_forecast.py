@@ -10,7 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+
+from corelane.domain.overview import Sign
 
 #: Rates are measured over at most this time, in seconds: longer than a large batch takes.
 WINDOW_S = 60.0
@@ -37,16 +38,6 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 #: A longer time is not told to the day.
 LONGEST_DAYS = 100
-
-
-class Sign(StrEnum):
-    """Which way the backlog goes."""
-
-    IDLE = "idle"
-    DRAINING = "draining"
-    GROWING = "growing"
-    STALLED = "stalled"
-    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
-    from corelane.domain.troubles import Trouble
+    from corelane.domain.health_issues import HealthIssue
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
@@ -80,7 +80,7 @@ class Plugin:
         """Return its samples for ``/metrics``, read from Redis at each scrape."""
         return ()
 
-    async def health_issues(self, link: "CommonLink") -> "Sequence[Trouble]":
+    async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
         """Return what is wrong with its part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
 

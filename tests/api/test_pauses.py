@@ -65,8 +65,8 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     seen = office.call(OPS, "GET", "/v1/overview").json()
     assert seen["forecast"]["sign"] == "paused"
     assert [(each["kind"], each["name"]) for each in seen["paused"]] == [(kind, name)]
-    [trouble] = seen["troubles"]
-    assert (trouble["part"], OPS in trouble["text"]) == (f"{kind} {name}", True)
+    [issue] = seen["troubles"]
+    assert (issue["part"], OPS in issue["text"]) == (f"{kind} {name}", True)
     assert office.api.get("/readyz").status_code == 200
     metrics = office.api.get("/metrics").text
     assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in metrics

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from api.middleware.sections import Section
     from api.state import AppState
-    from corelane.domain.troubles import Trouble
+    from corelane.domain.health_issues import HealthIssue
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
@@ -65,7 +65,7 @@ class ConsolePlugin(Plugin):
 
         return (sampling(context),) if queue == KEEPER_QUEUE else ()
 
-    async def health_issues(self, link: "CommonLink") -> "Sequence[Trouble]":
+    async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
         """Return that no points are taken, if so."""
         from corelane.plugins.console.history import health_issues
 

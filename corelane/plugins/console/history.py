@@ -12,7 +12,8 @@ from uuid import uuid4
 import orjson
 
 from corelane.domain.backlog import longest_backlog
-from corelane.domain.troubles import Trouble
+from corelane.domain.health_issues import HealthIssue
+from corelane.metrics.conditions import LOOP_STANDS
 from corelane.metrics.series import parse
 from corelane.plugins.console.points import Level, Point, make_point, mean, merge, only_sampled, thin
 from corelane.store import keys
@@ -39,9 +40,6 @@ SAMPLED_TTL_S = 86_400
 
 #: Time between two points that are taken, in seconds.
 SAMPLE_S = FINE_MS / 1000
-
-#: After this time without a point something is broken, in seconds.
-STOOD_STILL_S = 60
 
 #: The right to take points: it passes on when its holder misses two.
 SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
@@ -141,12 +139,12 @@ def sampling(context: "LoopContext") -> "Loop":
     return Loop("history", begin, pause_s=SAMPLE_S, outage=context.outage)
 
 
-async def health_issues(link: CommonLink) -> list[Trouble]:
+async def health_issues(link: CommonLink) -> list[HealthIssue]:
     """Return that the keeper takes no points although it sweeps, if so."""
     now_ms, rounds = await link.now_ms(), await link("HMGET", keys.ROUNDS, "sweeps", "history")
     swept_s, taken_s = (0.0 if at is None else (now_ms - int(at)) / 1000 for at in rounds)
-    if swept_s < STOOD_STILL_S < taken_s:
-        return [Trouble("keeper", f"took no point of the history for {taken_s:,.0f} s; see its log")]
+    if LOOP_STANDS.holds(taken_s) and not LOOP_STANDS.holds(swept_s):
+        return [HealthIssue("keeper", f"took no point of the history for {taken_s:,.0f} s; see its log")]
     return []
 
 

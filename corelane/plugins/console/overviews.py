@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.forecast import drain_rate
+from corelane.domain.health_issues import DISK_FULL, HealthIssue, failure_issues
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
 from corelane.domain.overview import (
@@ -24,11 +25,9 @@ from corelane.domain.overview import (
     LatencyInfo,
     Overview,
     Sign,
-    TroubleInfo,
     device_figures,
 )
 from corelane.domain.pauses import PauseKind
-from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics import definitions as m
@@ -38,10 +37,10 @@ from corelane.plugins.console.points import Point
 from corelane.plugins.console.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.plugins.console.survey import Survey, read_survey
 from corelane.store.fleet import Fleet
+from corelane.store.health_issues import read_cores, read_issues
 from corelane.store.jobs.admissions import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
-from corelane.store.troubles import read_cores, read_troubles
 
 log = get_logger(__name__)
 
@@ -109,15 +108,15 @@ class Overviews:
         survey, cores = await read_survey(self._link), await read_cores(self._link)
         self._recent.add(survey.now_ms, survey.series)
         span = self._recent.span()
-        wrong = await read_troubles(self._link, cores)
+        wrong = await read_issues(self._link, cores)
         waiting = survey.work.outstanding
         is_refusing = any(each.text == DISK_FULL for each in wrong)
         # Where Redis takes no writes every core seems lost.
         stuck = dict.fromkeys(waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
-        troubles = [
-            *(Trouble(version, reason) for version, reason in stuck.items() if not is_refusing),
+        issues = [
+            *(HealthIssue(version, reason) for version, reason in stuck.items() if not is_refusing),
             *wrong,
-            *failure_troubles({} if span is None else failures_of(span)),
+            *failure_issues({} if span is None else failures_of(span)),
         ]
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
@@ -135,7 +134,7 @@ class Overviews:
                 *(CoreOverview(name=core, state="stopped") for core in stopped if core not in known),
             ],
             models=models_of(sorted(versions), span, len(living)),
-            troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
+            troubles=issues,
             paused=list(survey.pauses.all),
             owners=list(survey.owners),
         )

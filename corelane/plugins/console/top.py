@@ -85,7 +85,7 @@ class Poller:
             self._thread.join(STOP_S)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why the last reading failed, and for how long now; nothing if it succeeded."""
         since = self._lost_since
         if since is None:
@@ -141,7 +141,7 @@ def _watch(client: "Client", console: Console, interval_s: float) -> None:
         poller.start(screen.wake)
         try:
             while poller.refusal is None:
-                frame = Frame(client.base_url, poller.overview, poller.trouble, hint)
+                frame = Frame(client.base_url, poller.overview, poller.problem, hint)
                 screen.show(render(frame, console.width, screen.height))
                 if screen.wait(REDRAW_S) == "q":
                     return

@@ -21,7 +21,7 @@ from corelane.plugins.console.pages.stream import Update
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
-LIVE = ("forecast", "facts", "troubles", "cores", "owners", "lanes", "rates")
+LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
 
 
 @router.get("/")

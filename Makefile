@@ -35,19 +35,25 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
-# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go): their
-# short forms.
-LONG_RUNS := tests/benchmarks tests/browser tests/chaos tests/failover tests/families tests/hosts tests/scaling
+# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
+# requests, upgrades, alerts on a recording): their short forms.
+LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling \
+	integration/test_fuzz.py integration/test_upgrade.py monitoring/test_recorded.py)
 
 # Failed tests run again, alone, at the end: tests/again.py.
-SUITE := $(BIN)/python -m pytest -n 4 --no-loadscope-reorder -p tests.again
+WORKERS ?= auto
+SUITE := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -p tests.again
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(SUITE) $(addprefix --ignore=,$(LONG_RUNS))
 
+.PHONY: test-fast
+test-fast: $(VENV)/.installed-dev ## Run the tests that start no process and compile nothing
+	$(SUITE) --fast $(addprefix --ignore=,$(LONG_RUNS))
+
 .PHONY: test-long-runs
-test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, scaling
+test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, upgrades
 	$(SUITE) --families $(LONG_RUNS)
 
 .PHONY: families
@@ -84,7 +90,7 @@ test-monitoring: prometheus ## Test alerts and boards
 
 .PHONY: test-acl
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
-	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
@@ -93,7 +99,7 @@ redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valke
 .PHONY: test-servers
 test-servers: redis-servers ## Run the tests of the store on each of these servers
 	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
-		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
+		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(STORE_TESTS) || exit; done
 
 .PHONY: kubernetes
 kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
@@ -175,7 +181,7 @@ scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them b
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
 
 .PHONY: trip
-trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
+trip: $(VENV)/.installed-dev ## Print which functions one question enters, from the socket to its webhook, and their lines
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py
 
 .PHONY: fuzz

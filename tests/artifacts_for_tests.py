@@ -3,23 +3,30 @@
 import fcntl
 import hashlib
 import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from corelane.artifacts.calibration import Calibration, Curve
-from corelane.artifacts.instructions import sets_up_to
+from corelane.artifacts.instructions import instruction_sets, sets_up_to
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file, read_artifact
 from corelane.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 
-#: What an artifact of the built-in model depends on.
-MAKERS = ("compile", "corelane/engine", "corelane/artifacts/manifest.py", "models")
+#: What an artifact depends on.
+MAKERS = (
+    *("compile", "corelane/engine", "corelane/artifacts", "corelane/plugins/backends", "models"),
+    "tests/artifacts_for_tests.py",
+)
 
 #: Its buckets: fewer than a user gets, as each is verified, which takes CPU seconds.
 BUILT_IN_BUCKETS = "16x64,8x128,4x256,3x384"
 
-#: Where that artifact is kept between runs; `make clean` removes it.
-KEPT = ROOT / ".pytest_cache" / "built-in"
+#: Where artifacts are kept between runs; `make clean` removes it.
+KEPT = ROOT / ".pytest_cache" / "made"
 
 WORD_LIST = """
     the a of in on was is when who where what river city tower ada lovelace byron paris berlin 1889 330 metres tall
@@ -84,37 +91,50 @@ def save_tiny_model(folder: Path, seed: int = 7) -> Path:
     return folder
 
 
-def keep_built_in() -> Path:
-    """Return a data folder with the built-in model, not to be written to. Compile it unless an earlier run, or another
-    process of this one, did so with the same code, model, PyTorch and kind of CPU.
+def keep(name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that ``make`` has filled, not to be written to. It is made unless an earlier run, or another
+    process of this one, did so with the same code, models, libraries and kind of CPU.
     """
-    import torch
-    import transformers
-
-    libraries = (torch.__version__, transformers.__version__, torch.backends.cpu.get_cpu_capability())
-    made_by = hashlib.sha256(" ".join((*libraries, BUILT_IN_BUCKETS)).encode())
-    paths = [path for maker in MAKERS for path in (ROOT / maker, *sorted((ROOT / maker).rglob("*")))]
-    for path in paths:
+    facts = [*map(version, ("torch", "transformers", "openvino")), *instruction_sets(), sys.version]
+    made_by = hashlib.sha256(" ".join(facts).encode())
+    for path in [path for maker in MAKERS for path in (ROOT / maker, *sorted((ROOT / maker).rglob("*")))]:
         if path.is_file() and "__pycache__" not in path.parts:
             made_by.update(f"{path.relative_to(ROOT)} {digest_file(path)}".encode())
-    folder = KEPT / made_by.hexdigest()[:16]
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with (KEPT / "lock").open("w") as lock:
+    place = KEPT / name
+    folder = place / made_by.hexdigest()[:16]
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            for old in KEPT.glob("*/"):
+            for old in place.glob("*/"):
                 shutil.rmtree(old)
-            aside = KEPT / "aside"
-            compile_model("qa-minilm", aside, BUILT_IN_BUCKETS, "auto")
+            aside = place / "aside"
+            make(aside)
             aside.rename(folder)
     return folder
 
 
-def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32") -> Artifact:
+def keep_built_in() -> Path:
+    """Return a data folder with the built-in model."""
+    return keep("built-in", lambda data: compile_model("qa-minilm", data, BUILT_IN_BUCKETS, "auto"))
+
+
+def keep_tiny_model() -> Path:
+    """Return the random model's folder."""
+    return keep("tiny-model", lambda folder: save_tiny_model(folder / "tiny-qa")) / "tiny-qa"
+
+
+def keep_tiny_artifact(format: Literal["torchscript", "openvino"]) -> Path:
+    """Return a data folder with the random model compiled to a format."""
+    source, dtype = str(keep_tiny_model()), "fp32" if format == "torchscript" else "int8"
+    return keep(f"tiny-{format}", lambda data: compile_model(source, data, "4x32,2x64", dtype, format))
+
+
+def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32", format: str = "auto") -> Artifact:
     """Compile ``source`` below ``data``."""
     from compile.build import build
 
-    return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype)
+    return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype, format=format)
 
 
 def add_for_kind(artifact: Artifact, root: Path, folder: str, kind: str, **changes: str) -> Artifact:

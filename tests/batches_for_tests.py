@@ -6,7 +6,8 @@ import orjson
 from openai import OpenAI
 
 from tests.chaos.fleet import ChaosFleet
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
+from tests.waiting import eventually
 
 FINAL = ("completed", "failed", "expired", "cancelled")
 
@@ -32,7 +33,7 @@ def create(client: OpenAI, content: bytes, window: str = "24h", **more: Any) -> 
 
 
 def finished(client: OpenAI, batch: str, seconds: float = 60) -> Any:
-    wait_for(lambda: client.batches.retrieve(batch).status in FINAL, seconds)
+    eventually(lambda: client.batches.retrieve(batch).status in FINAL, seconds)
     return client.batches.retrieve(batch)
 
 

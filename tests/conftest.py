@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
@@ -24,14 +23,15 @@ import pytest
 import redis
 import structlog
 
-from corelane.artifacts.manifest import Artifact
+from corelane.artifacts.manifest import Artifact, find_artifact
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
-from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
+from tests.artifacts_for_tests import keep_built_in, keep_tiny_artifact, keep_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
-from tests.redis_for_tests import USER, admin_url, server_binary, service_url, users_file
+from tests.redis_for_tests import USER, admin_url, client_of, server_binary, service_url, users_file
 from tests.s3 import S3Server, serving
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
@@ -50,7 +50,12 @@ COMPILE_TIMEOUT_S = 600
 SHARED = {
     "fleet": (
         *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
-        *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
+        *(
+            "integration/test_calibrated.py",
+            "integration/test_cores.py",
+            "integration/test_jobs.py",
+            "integration/test_main_job.py",
+        ),
         *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
         *("integration/test_bench.py", "integration/test_quality_gate.py", "integration/test_planning.py"),
         *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),
@@ -62,24 +67,56 @@ LOWEST_EPHEMERAL = 32_768
 
 SLOW = ("chaos", "integration", "hosts")
 
+#: What starts processes or compiles, and so is left out with ``--fast``: whole folders; what a file imports for it; and
+#: fixtures. The one Redis of a run is allowed.
+STARTING_FOLDERS = {
+    *("benchmarks", "browser", "chaos", "compile", "contracts", "deploy", "failover", "families", "hosts"),
+    *("integration", "lab", "monitoring", "scaling", "tune"),
+}
+STARTING_IMPORTS = {"subprocess", "Popen", "multiprocessing", "start_fleet", "running_service", "server_argv"}
+STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "s3_server", "tiny_artifact", "tiny_model"}
+
 # On a busy machine any example may take a second, and that says nothing.
-hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# Its examples are the same in each run.
+hypothesis.settings.register_profile(
+    "corelane", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("corelane")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", type=int, default=0, help="faults of each chaos round; 0 is one of each kind")
-    parser.addoption("--seed", type=int, default=1, help="seed of the first chaos round")
+    parser.addoption("--seed", type=int, default=1, help="seed of what tests draw, and of the first chaos round")
     parser.addoption("--only", default="", help="kinds of chaos faults, as kill_child,kill_parent; all if empty")
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
+    parser.addoption("--fast", action="store_true", help="only tests that start no process and compile nothing")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.getoption('seed')}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have each test draw the same in each run."""
+    random.seed(item.config.getoption("seed"))
 
 
 def is_in(item: pytest.Item, files: tuple[str, ...]) -> bool:
     return item.path.as_posix().endswith(files)
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """Return whether a test, or what its file has, starts a process or compiles."""
+    imported = vars(item.module).keys() if isinstance(item, pytest.Function) else set()
+    return bool(
+        STARTING_FOLDERS & set(item.path.parts)
+        or STARTING_IMPORTS & imported
+        or STARTING_FIXTURES & set(getattr(item, "fixturenames", ()))
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,6 +124,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Give tests of the built-in model the time to compile it. With ``-n`` what waits for processes comes first: the
     rest fills the time that leaves free.
     """
+    if config.getoption("--fast"):
+        config.hook.pytest_deselected(items=[item for item in items if starts_processes(item)])
+        items[:] = [item for item in items if not starts_processes(item)]
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         for shared, files in SHARED.items():
@@ -181,15 +221,8 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     argv = server_argv(server_binary(), folder, port, users_file(folder))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = service_url(port)
-    client = redis.Redis.from_url(admin_url(url), decode_responses=True)
-    for _ in range(1200):
-        try:
-            client.ping()
-            break
-        except redis.ConnectionError:
-            time.sleep(0.05)
-    else:
-        raise RuntimeError("Redis did not start")
+    client = client_of(admin_url(url))
+    eventually(client.ping)
     client.execute_command("ACL", "LOG", "RESET")
     yield url
     # What the tests themselves have refused, they do as users of their own.
@@ -254,15 +287,26 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save a random QA model in Hugging Face layout."""
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qa")
+def tiny_model() -> Path:
+    """Return a random QA model in Hugging Face layout, not to be written to."""
+    return keep_tiny_model()
 
 
 @pytest.fixture(scope="session")
-def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """Compile the random model."""
-    return compile_model(str(tiny_model), tmp_path_factory.mktemp("tiny"), "4x32,2x64")
+def tiny_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Copy the random model's artifact, the same for the whole run."""
+    return copy_artifact(keep_tiny_artifact("torchscript"), tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_openvino(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Copy the random model's artifact for OpenVINO."""
+    return copy_artifact(keep_tiny_artifact("openvino"), tmp_path_factory.mktemp("openvino"))
+
+
+def copy_artifact(data: Path, folder: Path) -> Artifact:
+    """Copy a data folder; return its artifact."""
+    return find_artifact(shutil.copytree(data, folder, dirs_exist_ok=True) / "artifacts", "tiny-qa", "cpu")
 
 
 @pytest.fixture(scope="session")

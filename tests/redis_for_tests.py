@@ -8,7 +8,12 @@ the code under test gets a URL with the service's user. The tests' own clients a
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from corelane.cli.redis_server import find_server
 from corelane.cli.redis_users import with_user
@@ -49,6 +54,11 @@ def service_url(port: int, is_on: bool = IS_ON) -> str:
     """Return the URL of a server with such a file, as the service gets it."""
     url = f"redis://127.0.0.1:{port}/0"
     return with_user(url, USER, PASSWORD) if is_on else url
+
+
+def client_of(url: str) -> Any:
+    """Return a client that repeats nothing: the library's own waits for seconds where a server has not started."""
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), decode_responses=True)
 
 
 def admin_url(url: str) -> str:

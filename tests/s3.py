@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.waiting import eventually
 
 #: The user whose requests it takes.
 KEY_ID, SECRET = "corelane", "secret-of-tests"
@@ -51,15 +53,13 @@ class S3Server:
         argv = [program, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--auth-key", f"{KEY_ID},{SECRET}"]
         argv += ["--config", os.devnull, "--dir-cache-time", CACHED, "--log-level", "ERROR", str(self.folder)]
         self._process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                time.sleep(0.02)
-            else:
-                return
-        raise RuntimeError("the S3 server did not start")
+        eventually(self._listens)
+
+    def _listens(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        return False
 
     def kill(self) -> None:
         if self._process is not None:

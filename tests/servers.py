@@ -7,8 +7,7 @@ knows Corelane's data.
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,30 +22,13 @@ from corelane.cli.supervisor import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import server_binary
 from tests.redis_servers.debian import SERVERS
-
-#: A condition of servers comes true well within this, in seconds.
-SOON_S = 60
+from tests.waiting import eventually
 
 #: Servers of ``make redis-servers`` that are tried where one must speak TLS, which the bundled one does not.
 SPEAK_TLS = ("redis-8.0", "redis-7.0", "valkey-8.1")
 
 #: What the Sentinels call the primary.
 PRIMARY = "corelane"
-
-
-def until(condition: Callable[[], Any], seconds: float = SOON_S) -> Any:
-    """Wait until a condition is true; return what it returned. An error of Redis counts as not yet."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if found := condition():
-                return found
-            seen = repr(found)
-        except redis.RedisError as error:
-            seen = repr(error)
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} did not come true; last seen: {seen}")
-        time.sleep(0.02)
 
 
 def find_tls_server() -> Path | None:
@@ -133,7 +115,7 @@ class RedisNode:
         """Start it with more options for this life; returns once it answers."""
         self._launch(self.argv(*more))
         with self.client() as client:
-            until(client.ping)
+            eventually(client.ping)
 
     def _launch(self, argv: Sequence[str]) -> None:
         self.process = subprocess.Popen(
@@ -204,7 +186,7 @@ class SentinelNode(RedisNode):
         """Start it with what its file says; returns once it answers."""
         self._launch([str(self._binary), str(self.folder / "sentinel.conf"), "--sentinel"])
         with self.client() as client:
-            until(client.ping)
+            eventually(client.ping)
 
 
 class Replicated:
@@ -268,16 +250,16 @@ class Replicated:
 
     def await_whole(self) -> None:
         """Wait until the primary has all replicas in step, and each Sentinel knows all of them and the others."""
-        until(lambda: self.primary.replication()["connected_slaves"] == len(self.replicas))
+        eventually(lambda: self.primary.replication()["connected_slaves"] == len(self.replicas))
         for node in self.replicas:
-            until(partial(self._is_in_step, node))
+            eventually(partial(self._is_in_step, node))
         for sentinel in self.sentinels:
-            until(partial(self._sees_all, sentinel))
+            eventually(partial(self._sees_all, sentinel))
 
     def follow(self, node: RedisNode) -> None:
         """Start a node as a replica of the primary; returns once it is in step."""
         node.start("--replicaof", f"127.0.0.1 {self.primary.port}")
-        until(partial(self._is_in_step, node))
+        eventually(partial(self._is_in_step, node))
 
     def promote(self) -> RedisNode:
         """Have the Sentinels make a replica the primary, dead or alive as the old one is; return it once all say so."""
@@ -290,11 +272,11 @@ class Replicated:
                     client.execute_command("SENTINEL", "FAILOVER", PRIMARY)
             return {self._named(each) for each in self.sentinels}.isdisjoint({old.port})
 
-        until(is_replaced)
+        eventually(is_replaced)
         port = self._named(self.sentinels[0])
         [self.primary] = [node for node in self.nodes if node.port == port]
-        until(lambda: {self._named(each) for each in self.sentinels} == {port})
-        until(lambda: self.primary.replication()["role"] == "master")
+        eventually(lambda: {self._named(each) for each in self.sentinels} == {port})
+        eventually(lambda: self.primary.replication()["role"] == "master")
         return self.primary
 
     def stop(self) -> None:

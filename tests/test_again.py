@@ -6,11 +6,12 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.artifacts_for_tests import ROOT
-from tests.servers import until
+from tests.waiting import eventually
 
 #: Tests that fail beside others only, as xdist sets this variable.
 FLAKY = """
@@ -130,10 +131,11 @@ def test_that_takes_long():
     (tmp_path / "test_it.py").write_text(text)
     # A program in the background of a shell ignores Ctrl-C, and so do those that it starts.
     heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    options: dict[str, Any] = {"preexec_fn": heed, "start_new_session": True}
     with subprocess.Popen(
-        argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, preexec_fn=heed
+        argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, **options
     ) as process:
-        until((tmp_path / "begun").exists)
-        process.send_signal(signal.SIGINT)
+        eventually((tmp_path / "begun").exists)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         assert process.wait(60) == pytest.ExitCode.INTERRUPTED
     assert not (tmp_path / "report").exists()

@@ -7,7 +7,6 @@ from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
-from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
@@ -19,7 +18,6 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.plan import plan
 from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
@@ -52,7 +50,7 @@ def make_cli() -> typer.Typer:
     for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}
+    groups |= {"contexts": contexts, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

@@ -28,6 +28,12 @@ class Service:
 
 
 @pytest.fixture
+def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+    """Leave out the console, half of what it takes to make the app, unless the file says that it asks for its pages."""
+    return settings.model_copy(update={"console": getattr(request.module, "CONSOLE", False)})
+
+
+@pytest.fixture
 def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
     yield from run_service(settings, raw, bell)
 

@@ -26,6 +26,8 @@ from tests.s3 import S3Server, put
 from workers.references.carrier import Carrier
 from workers.references.reading import InputReader
 
+CONSOLE = True
+
 #: One keeper's round, in a process of its own.
 KEEPER = """
 from corelane.settings import read_settings

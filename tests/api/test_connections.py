@@ -18,7 +18,7 @@ import redis
 from corelane.settings import Settings
 from tests.api.conftest import Service, run_service
 from tests.api.wires import connect, connections, request
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 
@@ -61,7 +61,7 @@ def test_connection_on_which_no_whole_head_comes_is_closed(service: Service, sen
     with closing(connect(service)) as caller:
         caller.sendall(sent)
         assert caller.recv(1) == b""
-    wait_for(lambda: is_alone(service))
+    eventually(lambda: is_alone(service))
 
 
 def test_head_that_is_too_long_is_refused_and_the_connection_closed(service: Service) -> None:
@@ -91,7 +91,7 @@ def test_request_that_could_be_read_in_two_ways_is_refused_and_what_follows_is_n
 
 def test_caller_who_takes_nothing_of_the_answers_is_cut_off(service: Service) -> None:
     with closing(take_nothing(service)):
-        wait_for(lambda: is_alone(service))
+        eventually(lambda: is_alone(service))
 
 
 def test_stop_does_not_wait_for_a_caller_who_takes_nothing(settings: Settings, raw: redis.Redis, bell: str) -> None:
@@ -105,7 +105,7 @@ def test_stop_does_not_wait_for_a_caller_who_takes_nothing(settings: Settings, r
 def test_half_a_request_leaves_nothing_behind(service: Service, part: int) -> None:
     with closing(connect(service)) as caller:
         caller.sendall(request("POST", "/v1/answers", ONE)[:part])
-    wait_for(lambda: is_alone(service))
+    eventually(lambda: is_alone(service))
     assert statuses(service) == []
 
 
@@ -167,4 +167,4 @@ def test_connection_over_http_2_goes_on_after_a_thousand_requests(service: Servi
                 caller.open("/docs")
             caller.exchange(partial(caller.has_answers, asked))
         assert not caller.is_ended
-    wait_for(lambda: is_alone(service))
+    eventually(lambda: is_alone(service))

@@ -33,9 +33,16 @@ def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings
                 assert (await client.get(f"/v1/deliveries/{each}", headers=headers)).status_code == expected
                 again = await client.post(f"/v1/deliveries/{each}/redeliver", headers=headers)
                 assert again.status_code == (202 if each == own else 404)
+            assert raw.hget(f"cl:delivery:{own}", "state") == "pending"
+            urls = (await client.get(f"/v1/deliveries/{own}", headers=headers)).json()["urls"]
+            assert (urls["self"], urls["redeliver"]) == (f"/v1/deliveries/{own}", f"/v1/deliveries/{own}/redeliver")
             give_up(raw, own)
             dead = (await client.get("/v1/deliveries", params={"limit": 1}, headers=headers)).json()
             assert ([each["id"] for each in dead["data"]], dead["has_more"]) == ([own], False)
+            assert (await client.get("/v1/deliveries", params={"after": "x"}, headers=headers)).status_code == 422
+        for unknown in ("/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"):
+            assert (await client.get(unknown)).status_code == 404
+            assert (await client.post(f"{unknown}/redeliver")).status_code == 404
 
     run(steps, settings, auth="off")
 

@@ -15,7 +15,7 @@ from corelane.settings import Settings
 from corelane.submitting import large_bodies
 from corelane.submitting.large_bodies import LARGE_BYTES, MOST_MARKS, OWNER_BYTES, LargeBodies, load
 from tests.api.conftest import Service
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 OK = {"question": "Who?", "context": "Ada."}
 JSON = {"Content-Type": "application/json"}
@@ -78,7 +78,7 @@ def test_refused_body_is_gone_from_memory_before_the_next_garbage_collection(api
     try:
         assert post(api, "jobs", value).status_code in (413, 422)
         # The answer may come before the request's task has ended.
-        wait_for(lambda: not any(isinstance(each, JsonRequest) for each in gc.get_objects()), 10)
+        eventually(lambda: not any(isinstance(each, JsonRequest) for each in gc.get_objects()), 10)
     finally:
         gc.enable()
 

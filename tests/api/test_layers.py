@@ -22,6 +22,7 @@ from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
+from tests.waiting import eventually_async
 
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 
@@ -154,9 +155,11 @@ def test_revoked_key_is_refused_once_the_change_is_noticed(
     async def steps(client: httpx2.AsyncClient) -> None:
         assert (await client.get("/v1/cores", headers=bearer(secret))).status_code == 200
         store.revoke(key.id)
-        while (await client.get("/v1/cores", headers=bearer(secret))).status_code == 200:
-            await asyncio.sleep(0.02)
-        assert (await client.get("/v1/cores", headers=bearer(secret))).status_code == 401
+
+        async def is_refused() -> bool:
+            return (await client.get("/v1/cores", headers=bearer(secret))).status_code == 401
+
+        await eventually_async(is_refused)
 
     run(steps, settings, auth="required")
 
@@ -172,9 +175,12 @@ def test_key_costs_a_trip_once_and_its_day_is_noted(
         return int(raw.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0))
 
     async def steps(client: httpx2.AsyncClient) -> None:
-        while not raw.hget(name, "used"):
-            assert (await client.get("/v1/nowhere", headers=bearer(secret))).status_code == 404
-            await asyncio.sleep(0.02)
+
+        async def is_noted() -> bool:
+            await client.get("/v1/nowhere", headers=bearer(secret))
+            return bool(raw.hget(name, "used"))
+
+        await eventually_async(is_noted)
         before = look_ups()
         for _ in range(20):
             assert (await client.get("/v1/nowhere", headers=bearer(secret))).status_code == 404

@@ -12,7 +12,7 @@ import pytest
 from corelane.domain.jobs import JobStatus
 from tests.api.conftest import Service
 from tests.api.wires import ESTABLISHED, connections, send
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 AS_PIPELINE = {"inputs": [ONE, ONE]}
@@ -43,25 +43,25 @@ def test_job_of_a_caller_who_left_is_canceled(
     service: Service, path: str, body: Any, leave: Callable[[socket.socket], None]
 ) -> None:
     with closing(send(service, "POST", path, body)) as caller:
-        wait_for(lambda: statuses(service) == [JobStatus.QUEUED])
+        eventually(lambda: statuses(service) == [JobStatus.QUEUED])
         leave(caller)
-        wait_for(lambda: statuses(service) == [JobStatus.CANCELED])
+        eventually(lambda: statuses(service) == [JobStatus.CANCELED])
 
 
 def test_key_that_the_route_does_not_know_keeps_no_job(service: Service) -> None:
     send(service, "POST", "/v1/answers", ONE, "Idempotency-Key: mine").close()
-    wait_for(lambda: statuses(service) == [JobStatus.CANCELED])
+    eventually(lambda: statuses(service) == [JobStatus.CANCELED])
 
 
 def test_job_that_was_submitted_with_a_wait_outlives_its_caller(service: Service) -> None:
     submitting = send(service, "POST", "/v1/jobs", ONE, "Prefer: wait=60")
-    wait_for(lambda: statuses(service) == [JobStatus.QUEUED])
+    eventually(lambda: statuses(service) == [JobStatus.QUEUED])
     job = service.http.get("/v1/jobs").json()["data"][0]["id"]
     looking = send(service, "GET", f"/v1/jobs/{job}?wait=60")
-    wait_for(lambda: connections(service) == {ESTABLISHED: 3})
+    eventually(lambda: connections(service) == {ESTABLISHED: 3})
     submitting.close()
     looking.close()
-    wait_for(lambda: connections(service) == {ESTABLISHED: 1})
+    eventually(lambda: connections(service) == {ESTABLISHED: 1})
     assert statuses(service) == [JobStatus.QUEUED]
 
 

@@ -13,7 +13,7 @@ import redis
 
 from corelane.settings import Settings
 from tests.conftest import free_port
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 SOFT, HARD, CALLERS = 60, 140, 100
 
@@ -32,11 +32,11 @@ def test_connections_up_to_the_hard_limit_are_taken_and_the_log_and_a_metric_say
         )
     try:
         with ExitStack() as stack:
-            wait_for(lambda: "Running on" in output.read_text())
+            eventually(lambda: "Running on" in output.read_text())
             for _ in range(CALLERS):
                 stack.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
             assert httpx2.get(f"http://127.0.0.1:{port}/livez", timeout=60).status_code == 200
-            wait_for(lambda: "open_files_near_limit" in output.read_text())
+            eventually(lambda: "open_files_near_limit" in output.read_text())
             shown = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
             share = re.search(r"^corelane_api_open_files_ratio (\S+)$", shown, re.MULTILINE)
             assert share is not None

@@ -21,6 +21,8 @@ from tests.api.office import ANN, BOB, OPS, READER, Office, open_office
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 from tests.plugins.console.conftest import SUMMARY
 
+CONSOLE = True
+
 #: What a heartbeat of a worker tells beside its state.
 BEAT = {"versions": f'["{VERSION}"]', "models": f'[{{"version": "{VERSION}", "state": "ready"}}]'}
 BEAT |= {"pid": "1", "node": "n", "queue": "q", "cpus": "0", "busy": "0", "items": "0", "reasons": "[]"}

@@ -25,7 +25,7 @@ from corelane.settings import Settings
 from tests.api.wires import ESTABLISHED
 from tests.conftest import free_port
 from tests.corelane.store_bench import Bench
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 
@@ -84,7 +84,7 @@ def processes(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Proce
     env = settings.environment(api_processes=2, submit_rate="1000/hour")
     parent = subprocess.Popen([sys.executable, "-m", "corelane", "api", "--port", str(port)], env=env)
     found = Processes(parent, port)
-    wait_for(found.is_answering)
+    eventually(found.is_answering)
     yield found
     for connection in found.open:
         connection.close()
@@ -110,10 +110,10 @@ def test_processes_share_callers_and_know_what_they_must_of_each_other(processes
     assert min(processes.spread().values()) > 0
     # The limit's window slides: at its end a request counts in part.
     assert MANY - 1 <= left[0] - left[-1] + 1 <= MANY
-    wait_for(lambda: processes.metric(POSTED) == MANY)
+    eventually(lambda: processes.metric(POSTED) == MANY)
     streams = [ask(connection, "GET", f"/v1/jobs/{job}/events") for connection in connections]
     assert {stream.status for stream in streams} == {200}
-    wait_for(lambda: processes.metric("corelane_event_streams") == MANY)
+    eventually(lambda: processes.metric("corelane_event_streams") == MANY)
 
     victim, other = processes.pids
     spared = processes.spread()[other]
@@ -121,7 +121,7 @@ def test_processes_share_callers_and_know_what_they_must_of_each_other(processes
     # Those whom the kernel gives to the one that is gone wait for the one that comes.
     for connection in processes.connect(MANY):
         assert ask(connection, "GET", "/livez").read()
-    wait_for(lambda: len(processes.pids) == 2)
+    eventually(lambda: len(processes.pids) == 2)
     assert victim not in processes.pids
     assert processes.spread()[other] >= spared
     for stream in streams:
@@ -129,7 +129,7 @@ def test_processes_share_callers_and_know_what_they_must_of_each_other(processes
 
     [poll] = processes.connect(1)
     poll.request("GET", f"/v1/jobs/{job}?wait=60")
-    wait_for(lambda: sum(processes.spread().values()) > MANY)
+    eventually(lambda: sum(processes.spread().values()) > MANY)
     processes.parent.terminate()
     with closing(poll.getresponse()) as response:
         assert orjson.loads(response.read())["status"] == "queued"

@@ -23,7 +23,7 @@ from tests.api.conftest import Service
 from tests.api.office import BOB, ONE, READER, open_office
 from tests.api.test_jobs import core_of
 from tests.corelane.store_bench import answer_all
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 JSON = {"content-type": "application/json"}
 BODY = b'{"question": "Who wrote it?", "context": "Ada wrote it."}'
@@ -128,7 +128,7 @@ def test_a_question_is_answered_alike_with_and_without_its_short_way(both: list[
     with ThreadPoolExecutor(1) as pool:
         for client in both:
             waiting = pool.submit(client.post, "/v1/answers", content=alone, headers=JSON)
-            wait_for(lambda: bool(service.bench.waiting()))
+            eventually(lambda: bool(service.bench.waiting()))
             answer_all(core_of(service))
             answers.append(told(waiting.result()))
     ours, theirs = answers
@@ -161,7 +161,7 @@ def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(ser
         waiting = pool.submit(
             service.http.post, "/v1/jobs", json=ONE | {"metadata": {"ä": "\u2028"}}, headers={"Prefer": "wait=60"}
         )
-        wait_for(lambda: bool(service.bench.waiting()))
+        eventually(lambda: bool(service.bench.waiting()))
         answer_all(core_of(service))
         answered = waiting.result()
     job = answered.json()

@@ -19,6 +19,8 @@ from corelane.store.link.link import AsyncLink
 from tests.api.office import ANN, Office, open_office
 from tests.corelane.store_bench import Bench, LoneCore, answer_all
 
+CONSOLE = True
+
 DIGITS = "9" * 5000
 SENDER = "sender"
 OWN = {"Sec-Fetch-Site": "same-origin"}

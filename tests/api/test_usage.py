@@ -19,6 +19,8 @@ from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office, open_off
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 from tests.plugins.console.test_steering_client import ITEM, run
 
+CONSOLE = True
+
 PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")
 
 

@@ -20,6 +20,8 @@ from corelane.store import keys
 from tests.api.conftest import Service
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
 
+CONSOLE = True
+
 HOME = "/v1/webhook-secrets"
 
 HOOK = {"webhook": {"url": "https://93.184.216.34/hook"}}

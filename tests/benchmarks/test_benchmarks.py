@@ -18,7 +18,7 @@ from benchmarks.harness import QUICK, ROOT, Serving, lend, serving
 from benchmarks.promises import BOUNDS
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
-from corelane.cli.bench_output import INVALID, NOT_HELD
+from corelane.plugins.lab.cli.output import INVALID, NOT_HELD
 
 FOLDER = ROOT / "benchmarks"
 
@@ -70,7 +70,7 @@ def bench(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 def test_preset_runs_on_a_service(service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.bench.split.FLUSHED_S", 0.01)
+    monkeypatch.setattr("corelane.plugins.lab.split.FLUSHED_S", 0.01)
     report = bench("preset", "latency-100", "--quick", "--url", service.url)
     [point] = report["points"]
     assert point["runs"][0]["ok"] == 5

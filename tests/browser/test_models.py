@@ -8,7 +8,8 @@ from playwright.sync_api import Page, expect
 
 from corelane.artifacts.manifest import Artifact
 from tests.browser.conftest import Watched
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
+from tests.waiting import eventually
 
 #: A load waits for the cores, which other tests may keep busy, in milliseconds.
 LOAD_MS = 60_000
@@ -37,10 +38,10 @@ def test_version_is_loaded_and_unloaded(page: Page, fleet: Fleet, tiny_artifact:
         card.get_by_role("button", name="Unload everywhere").click()
         expect(page.locator("#note")).to_contain_text(re.compile(f"{version} leaves all cores"))
         expect(card).to_have_count(0, timeout=LOAD_MS)
-        wait_for(lambda: version not in versions(fleet))
+        eventually(lambda: version not in versions(fleet))
     finally:
         fleet.api.delete(f"/v1/cores/all/models/{version}", params={"force": "true"})
-        wait_for(lambda: version not in versions(fleet))
+        eventually(lambda: version not in versions(fleet))
         shutil.rmtree(root)
 
 

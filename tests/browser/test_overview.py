@@ -10,7 +10,7 @@ from corelane.plugins.console.points import Point
 from corelane.store.api_keys import ApiKeyStore
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 
 def test_overview_follows_what_happens(page: Page, service: Service) -> None:
@@ -53,11 +53,11 @@ def test_hidden_page_holds_no_stream(page: Page, service: Service) -> None:
 
     page.goto(f"{service.url}/console/")
     expect(page.locator("#live")).to_have_text("live")
-    wait_for(lambda: streams() == 1)
+    eventually(lambda: streams() == 1)
     hide = "value => { Object.defineProperty(document, 'hidden', {value, configurable: true});"
     page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')) }", True)
     expect(page.locator("#live")).to_have_text("paused")
-    wait_for(lambda: streams() == 0)
+    eventually(lambda: streams() == 0)
     page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')) }", False)
     expect(page.locator("#live")).to_have_text("live")
 

@@ -24,6 +24,7 @@ from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port
 from tests.redis_for_tests import at_port
+from tests.waiting import eventually
 
 #: A part that ended comes back after this pause, in seconds: what `serve` waits at first.
 RELAUNCH_S = 0.2
@@ -127,11 +128,7 @@ class ChaosFleet:
 
     def wait_whole(self, seconds: float) -> None:
         """Until it is whole; raises TimeoutError with the ends of all logs."""
-        deadline = time.monotonic() + seconds
-        while not self.is_whole():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the fleet is not whole after {seconds:g} s\n{self.last_words()}")
-            time.sleep(0.1)
+        eventually(self.is_whole, seconds, self.last_words)
 
     def strange_ends(self) -> list[str]:
         """Parts that ended though nobody told them to, and no fault point made them."""

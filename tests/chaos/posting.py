@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_network
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.chaos.server import RedisServer
 from tests.conftest import free_port
 from tests.deliveries_for_tests import schedule
 from tests.receivers import Receiver, receiver
+from tests.waiting import eventually
 
 HOST = "posting"
 
@@ -81,7 +82,7 @@ class Posting:
     def posted_after(self, most_s: float = 60, count: int = 1) -> float:
         """Seconds until events that are announced now have arrived; raises TimeoutError if they do not."""
         began, wanted = time.monotonic(), set(self.announce(count))
-        until(lambda: wanted <= set(self.found.ids), most_s)
+        eventually(lambda: wanted <= set(self.found.ids), most_s)
         return time.monotonic() - began
 
     def stop(self) -> None:
@@ -115,12 +116,3 @@ def posting(folder: Path) -> Iterator[Posting]:
             yield parts
         finally:
             parts.stop()
-
-
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for a condition; raises TimeoutError."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the condition did not come true within {seconds:g} s")
-        time.sleep(0.02)

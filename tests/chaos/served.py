@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +41,7 @@ from tests.chaos.server import Raw, RedisServer, plain_client
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
 from tests.redis_for_tests import at_port
+from tests.waiting import eventually
 
 #: The service is ready well within this, in seconds.
 READY_S = 120
@@ -96,14 +96,11 @@ class ServedRedis:
 
     def start(self) -> None:
         """Wait until it is back."""
-        deadline = time.monotonic() + RESTART_S
-        while True:
-            with contextlib.suppress(redis.RedisError), self.client() as raw:
-                raw.ping()
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Redis did not come back\n{self._fleet.last_words()}")
-            time.sleep(0.05)
+        eventually(self._answers, RESTART_S, self._fleet.last_words)
+
+    def _answers(self) -> bool:
+        with self.client() as raw:
+            return bool(raw.ping())
 
     def freeze(self) -> None:
         """Stop it in its tracks; connections stay."""
@@ -168,11 +165,7 @@ class ServedFleet:
             self._clocks[name] = Clock(self.folder / f"{name}.clock")
         own = {"CHAOS_FOLDER": str(self.folder), "CORELANE_FLOWER_PORT": str(free_port())}
         self.process = launch(argv, environment(self._settings | own), self.log)
-        deadline = time.monotonic() + READY_S
-        while not self.known().get("is_ready"):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"serve did not start\n{self.last_words()}")
-            time.sleep(0.1)
+        eventually(self._is_ready, READY_S, self.last_words)
         if not self._proxied:
             self._follower.start()
         self.wait_whole(READY_S)
@@ -270,12 +263,16 @@ class ServedFleet:
 
     def wait_whole(self, seconds: float) -> None:
         """Until it is whole; raises TimeoutError with the end of the log."""
-        deadline = time.monotonic() + seconds
-        while not self.is_whole():
-            if time.monotonic() > deadline:
-                missing = [name for name in self.names if not self.is_back(name)]
-                raise TimeoutError(f"not whole after {seconds:g} s: {missing}\n{self.last_words()}")
-            time.sleep(0.1)
+
+        def missing() -> str:
+            return f"missing: {[name for name in self.names if not self.is_back(name)]}\n{self.last_words()}"
+
+        eventually(self.is_whole, seconds, missing)
+
+    def _is_ready(self) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            raise RuntimeError(f"serve did not start\n{self.last_words()}")
+        return bool(self.known().get("is_ready"))
 
     def move_clock(self, name: str, seconds: float) -> None:
         """Move the time of day of a part's processes by so much from now on."""

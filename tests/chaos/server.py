@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from redis.retry import Retry
 from corelane.cli.redis_server import server_argv
 from corelane.cli.supervisor import die_with_parent as die_with_parent
 from tests.redis_for_tests import admin_url, server_binary, service_url, users_file
+from tests.waiting import eventually
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any
@@ -64,16 +64,8 @@ class RedisServer:
     def start(self) -> None:
         """Start it; returns once it has read its file and answers."""
         self._process = self._launcher.submit(self._launch).result()
-        deadline = time.monotonic() + START_S
         with self.client() as client:
-            while True:
-                try:
-                    client.ping()
-                    return
-                except redis.RedisError:
-                    if time.monotonic() > deadline or self._process.poll() is not None:
-                        raise RuntimeError(f"Redis did not start; see {self.folder / 'redis.log'}") from None
-                    time.sleep(0.02)
+            eventually(client.ping, START_S, (self.folder / "redis.log").read_text)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -103,12 +95,8 @@ class RedisServer:
     def free_disk(self) -> None:
         """Room again; returns once the server has written what it owes."""
         self._limit_files(resource.RLIM_INFINITY)
-        deadline = time.monotonic() + 30
         with self.client() as client:
-            while client.info("persistence")["aof_last_write_status"] != "ok":
-                if time.monotonic() > deadline:
-                    raise RuntimeError("Redis does not write again though its disk has room")
-                time.sleep(0.05)
+            eventually(lambda: client.info("persistence")["aof_last_write_status"] == "ok", START_S)
             client.config_set("appendfsync", "always")
 
     def limit_memory(self, limit_bytes: int) -> None:

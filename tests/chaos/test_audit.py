@@ -20,8 +20,8 @@ from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks
 from tests.chaos.load import Load, make
 from tests.chaos.watch import Sight, Watch, held_by, stored_indexes
-from tests.integration.conftest import wait_for
 from tests.receivers import Post, Receiver
+from tests.waiting import eventually
 
 #: Short leases, so that a frozen core loses its work soon; and batches long enough for it to wake up before others have
 #: answered all of it.
@@ -52,10 +52,10 @@ def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
             child = fleet.child_of(fleet.parts["core0"])
             assert child is not None
             assert load.submit(http, job)
-            wait_for(lambda: sum(map(len, held_by(raw, "chaos/0").values())) >= 64)
+            eventually(lambda: sum(map(len, held_by(raw, "chaos/0").values())) >= 64)
             os.kill(child, signal.SIGSTOP)
             held = held_by(raw, "chaos/0")[job.id]
-            wait_for(lambda: len(held.intersection(stored_indexes(raw, job.id))) >= 3)
+            eventually(lambda: len(held.intersection(stored_indexes(raw, job.id))) >= 3)
             os.kill(child, signal.SIGCONT)
             return audit(fleet, load, watch.sight, settle_s=12, tidy_s=2, strange_ends=fleet.strange_ends())
     finally:

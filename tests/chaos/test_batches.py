@@ -12,7 +12,7 @@ import pytest
 
 from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
 from tests.chaos.fleet import ChaosFleet
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 
 def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: ChaosFleet) -> None:
@@ -46,7 +46,7 @@ def test_keeper_killed_again_and_again_answers_each_line_once(one_core: ChaosFle
         for _ in range(2):
             killed.add(keeper.pid)
             keeper.end()
-            wait_for(lambda: keeper.pid not in killed)
+            eventually(lambda: keeper.pid not in killed)
             time.sleep(random.uniform(1, 2))
         for batch in made:
             done = finished(client, batch, 90)
@@ -74,12 +74,12 @@ def test_command_and_service_killed_again_and_again_write_each_line_once(one_cor
     for is_last in (False, True):
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             before = output.stat().st_size if output.exists() else 0
-            wait_for(partial(beyond, before))
+            eventually(partial(beyond, before))
             assert process.poll() is None
             for part in one_core.parts.values():
                 part.end()
             if not is_last:
-                wait_for(partial(beyond, output.stat().st_size))
+                eventually(partial(beyond, output.stat().st_size))
                 process.kill()
             _, said = process.communicate(timeout=120)
     assert process.returncode == 2, said

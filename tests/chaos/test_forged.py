@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.server import Raw
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.chaos
 
@@ -81,7 +81,7 @@ def test_forged_messages_are_thrown_away_and_run_nothing(
         for _ in range(3):
             assert client.ask("What is the number?", "The number is 1.").status == "succeeded"
     for queue in QUEUES:
-        wait_for(partial(is_empty, one_core_redis, queue))
+        eventually(partial(is_empty, one_core_redis, queue))
     one_core.wait_whole(60)
     assert {name: part.unasked for name, part in one_core.parts.items()} == before
     assert not trap.exists()

@@ -16,7 +16,8 @@ from corelane.domain.jobs import Item, Job
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
-from tests.integration.conftest import Fleet, parent_of, wait_for
+from tests.integration.conftest import Fleet, parent_of
+from tests.waiting import eventually
 
 JOB_ITEMS = 80
 
@@ -101,7 +102,7 @@ def test_every_item_is_answered_once_whatever_dies(fleet: Fleet, request: pytest
             ids = [result.id for result in client.iter_results(job.id)]
             assert ids == [item.id for item in make_items(number)]
     fleet.wait_whole()
-    wait_for(lambda: "corelane_claimed_tokens" in fleet.api.get("/metrics").text)
+    eventually(lambda: "corelane_claimed_tokens" in fleet.api.get("/metrics").text)
     for line in fleet.api.get("/metrics").text.splitlines():
         if line.startswith(("corelane_waiting_tokens{", "corelane_claimed_tokens{")):
             assert float(line.split()[-1]) == 0, line
@@ -128,7 +129,7 @@ def test_work_of_a_dead_core_is_answered_while_load_goes_on(fleet: Fleet, report
 def recovery_s(fleet: Fleet, raw: redis.Redis) -> float:
     """Kill a child that holds work; seconds until that is answered, or a little more than allowed."""
     fleet.wait_whole()
-    wait_for(lambda: bool(held_by(raw, "testhost/0")))
+    eventually(lambda: bool(held_by(raw, "testhost/0")))
     os.kill(fleet.states()["testhost/0"]["pid"], signal.SIGKILL)
     began, held = time.monotonic(), held_by(raw, "testhost/0")
     while time.monotonic() - began <= ANSWERED_S:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from corelane.store.deliveries.sending import LEASE_S
-from tests.chaos.posting import Posting, posting, until
+from tests.chaos.posting import Posting, posting
 from tests.corelane.store_bench import age
+from tests.waiting import eventually
 
 #: What takes longer has not come back by itself, whatever else runs on this machine; seconds.
 NEVER_S = 60
@@ -44,7 +45,7 @@ def test_all_events_arrive_though_redis_and_the_sender_are_killed_again_and_agai
     parts.redis.start()
     parts.posted_after(NEVER_S)
     with parts.redis.client() as raw:
-        until(lambda: not raw.exists("cl:due"), NEVER_S)
+        eventually(lambda: not raw.exists("cl:due"), NEVER_S)
         assert (raw.hgetall("cl:failures"), raw.zcard("cl:circuits")) == ({}, 0)
     assert set(parts.found.ids) == set(parts.ids)
     bodies = defaultdict(set)

@@ -18,7 +18,7 @@ from corelane.errors import CorelaneError
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
 from tests.chaos.server import Raw
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 #: What is promised, in seconds.
 HALF_OPEN_S, RESTART_S, CHILD_S = 6, 4, 1
@@ -68,7 +68,7 @@ def make_lingering(fleet: ChaosFleet) -> None:
 
 def make_asleep(raw: Raw) -> None:
     """Wait until the drain has ended: only a message on its queue wakes the core."""
-    wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"))
+    eventually(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"))
 
 
 def refuses_writes(raw: Raw) -> bool:
@@ -121,7 +121,7 @@ def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
 
 def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
     make_lingering(fleet)
-    wait_for(lambda: fleet.child_of(fleet.parts["core0"]) is not None)
+    eventually(lambda: fleet.child_of(fleet.parts["core0"]) is not None)
     child = fleet.child_of(fleet.parts["core0"])
     assert child is not None
     began = time.monotonic()
@@ -142,7 +142,7 @@ def test_redis_that_was_away_for_long(fleet: ChaosFleet, raw: Raw, report: Repor
 def test_waiting_callers_are_told_after_a_full_disk(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
     make_lingering(fleet)
     fleet.redis.fill_disk()
-    wait_for(lambda: refuses_writes(raw))
+    eventually(lambda: refuses_writes(raw))
     time.sleep(5)  # longer than the API stays silent on its subscription
     fleet.redis.free_disk()
     fleet.wait_whole(60)
@@ -155,7 +155,7 @@ def test_waiting_callers_are_told_after_a_full_disk(fleet: ChaosFleet, raw: Raw,
 def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
     """Its sweep ends a job that nobody claims, as every process of its core is stopped."""
     part = fleet.parts["core0"]
-    wait_for(lambda: fleet.child_of(part) is not None)
+    eventually(lambda: fleet.child_of(part) is not None)
     child = fleet.child_of(part)
     assert child is not None
     fleet.parts["keeper"].clock.move(-6 * 3600)
@@ -178,7 +178,7 @@ def test_redis_that_comes_back_empty_is_told_again_what_each_core_holds(fleet: C
     [known] = httpx2.get(f"{fleet.url}/v1/models", timeout=60).json()["data"]
     raw.flushall()
     answered_after(fleet, time.monotonic())
-    wait_for(lambda: httpx2.get(f"{fleet.url}/readyz").status_code == 200, NEVER_S)
+    eventually(lambda: httpx2.get(f"{fleet.url}/readyz").status_code == 200, NEVER_S)
     [model] = httpx2.get(f"{fleet.url}/v1/models", timeout=60).json()["data"]
     assert (model["id"], model["aliases"], model["waiting_for"]) == (known["id"], known["aliases"], None)
     set_to = httpx2.put(f"{fleet.url}/v1/aliases/again", json={"weights": {model["id"]: 1}}, timeout=60)

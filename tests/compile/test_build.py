@@ -32,6 +32,7 @@ from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
+    Artifact,
     check_files,
     find_artifact,
     list_artifacts,
@@ -55,12 +56,19 @@ def data(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data")
 
 
-def test_artifact_matches_its_manifest(tiny_model: Path, data: Settings) -> None:
-    artifact = build(str(tiny_model), settings=data, buckets="2x64,4x32", dtype="fp32")
+@pytest.fixture
+def there(tiny_artifact: Artifact, data: Settings) -> Artifact:
+    """Copy the artifact of the tiny model to where it would be compiled again."""
+    place = data.artifact_root / tiny_artifact.path.relative_to(tiny_artifact.path.parents[2])
+    return read_artifact(Path(shutil.copytree(tiny_artifact.path, place)))
+
+
+def test_artifact_matches_its_manifest(tiny_artifact: Artifact) -> None:
+    artifact, root = tiny_artifact, tiny_artifact.path.parents[2]
     manifest = artifact.manifest
     check_files(artifact)
-    assert artifact == read_artifact(artifact.path) == find_artifact(data.artifact_root, "tiny-qa", "cpu")
-    assert artifact.path == data.artifact_root / "tiny-qa" / manifest.version / "cpu"
+    assert artifact == read_artifact(artifact.path) == find_artifact(root, "tiny-qa", "cpu")
+    assert artifact.path == root / "tiny-qa" / manifest.version / "cpu"
     assert [(bucket.rows, bucket.length, bucket.file) for bucket in manifest.buckets] == [
         (4, 32, "bs4-len32.pt"),
         (2, 64, "bs4-len32.pt"),
@@ -82,9 +90,8 @@ def test_artifact_matches_its_manifest(tiny_model: Path, data: Settings) -> None
     assert summary["row_us"] == [(length, int(a_row[length]), int(a_row[length])) for length in (32, 64)]
 
 
-def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> None:
-    artifact = build(str(tiny_model), settings=data, buckets="2x32", dtype="fp32")
-    stored = json.loads((artifact.path / MANIFEST_NAME).read_text())
+def test_manifest_has_the_agreed_fields(tiny_artifact: Artifact) -> None:
+    stored = json.loads((tiny_artifact.path / MANIFEST_NAME).read_text())
     assert stored["tools"]["cpu"] == (" ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability())
     assert set(stored) == {
         *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
@@ -97,9 +104,17 @@ def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> Non
     }
 
 
-def test_steps_are_reported_in_order(tiny_model: Path, data: Settings) -> None:
+def test_name_may_be_chosen_and_steps_are_reported_in_order(tiny_model: Path, data: Settings) -> None:
     steps: list[tuple[str, int, int]] = []
-    build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", report=lambda *step: steps.append(step))
+    artifact = build(
+        str(tiny_model),
+        settings=data,
+        buckets="4x32",
+        dtype="fp32",
+        name="mine",
+        report=lambda *step: steps.append(step),
+    )
+    assert artifact.manifest.name == "mine"
     assert [text for text, _, _ in steps] == [
         *(f"loading {tiny_model}", "compiling 4x32 in fp32", "comparing answers in fp32", "done"),
     ]
@@ -135,10 +150,9 @@ def test_dtype_that_was_asked_for_does_not_fall_back(tiny_model: Path, data: Set
     assert everything_below(data.artifact_root) == []
 
 
-def test_same_model_compiled_again_replaces_its_artifact(tiny_model: Path, data: Settings) -> None:
-    first = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+def test_same_model_compiled_again_replaces_its_artifact(tiny_model: Path, data: Settings, there: Artifact) -> None:
     second = build(str(tiny_model), settings=data, buckets="2x64", dtype="fp32")
-    assert second.path == first.path
+    assert second.path == there.path
     assert {path.name for path in second.path.iterdir()} == {*second.manifest.files, MANIFEST_NAME}
     assert len(list_artifacts(data.artifact_root, "cpu")) == 1
     assert not list(data.artifact_root.glob(".*"))
@@ -235,10 +249,6 @@ def test_deberta_is_compiled_without_a_warning(tmp_path: Path, data: Settings) -
     assert build(str(deberta), settings=data, buckets="2x64", dtype="fp32").manifest.answers_equal == 1
 
 
-def test_name_may_be_chosen(tiny_model: Path, data: Settings) -> None:
-    assert build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", name="mine").manifest.name == "mine"
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -267,8 +277,7 @@ def test_refused_model_leaves_nothing(edited: Edit, data: Settings) -> None:
     assert not data.artifact_root.exists()
 
 
-def test_full_disk_leaves_the_artifact_that_was_there(tiny_model: Path, data: Settings) -> None:
-    there = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+def test_full_disk_leaves_the_artifact_that_was_there(tiny_model: Path, data: Settings, there: Artifact) -> None:
     before = everything_below(data.artifact_root)
     with largest_file(20_000), pytest.raises(CompileFailed, match=r"disk is full .* needs about \d+ MB"):
         build(str(tiny_model), settings=data, buckets="2x64", dtype="fp32")
@@ -299,13 +308,12 @@ def test_poisoned_weights_are_caught_and_leave_nothing(edited: Edit, data: Setti
 
 
 @pytest.mark.parametrize("name", ["bs4-len32.pt", TOKENIZER_NAME])
-def test_damaged_file_is_refused(tiny_model: Path, data: Settings, name: str) -> None:
-    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
-    content = bytearray(artifact.file(name).read_bytes())
+def test_damaged_file_is_refused(there: Artifact, name: str) -> None:
+    content = bytearray(there.file(name).read_bytes())
     content[len(content) // 2] ^= 1
-    artifact.file(name).write_bytes(content)
+    there.file(name).write_bytes(content)
     with pytest.raises(ArtifactRefused, match=f"{name} is damaged"):
-        check_files(artifact)
+        check_files(there)
 
 
 def test_built_in_model_is_compiled_and_answers(data: Settings) -> None:
@@ -318,9 +326,8 @@ def test_built_in_model_is_compiled_and_answers(data: Settings) -> None:
     runner.close()
 
 
-def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, data: Settings) -> None:
-    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
-    saved = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
+def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, tiny_artifact: Artifact) -> None:
+    saved = Tokenizer.from_file(str(tiny_artifact.file(TOKENIZER_NAME)))
     own = Tokenizer.from_file(str(tiny_model / TOKENIZER_NAME))
     text = "Who built the tower, Ada or Byron?"
     assert saved.encode(text).ids == own.encode(text).ids
@@ -328,9 +335,8 @@ def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, data: Setti
     assert saved.padding is None
 
 
-def test_artifact_runs_at_its_full_shape(tiny_model: Path, data: Settings) -> None:
-    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+def test_artifact_runs_at_its_full_shape(tiny_artifact: Artifact) -> None:
     backend = open_backend("cpu")
     ones = np.ones((4, 32), dtype=np.int64)
-    logits = backend.run(backend.load(artifact), Batch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
+    logits = backend.run(backend.load(tiny_artifact), Batch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
     assert logits.start.shape == logits.end.shape == (4, 32)

@@ -81,31 +81,22 @@ def test_weights_of_another_size_are_refused(edited: Edit) -> None:
         load(edited(intermediate_size=48))
 
 
-def test_damaged_weights_are_refused(edited: Edit) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("model.safetensors", b"not weights", "weights of edited-qa do not load"),
+        ("model.safetensors", None, "weights of edited-qa do not load"),
+        ("tokenizer.json", b"{}", "tokenizer of edited-qa does not load"),
+        ("tokenizer.json", None, "holds no tokenizer"),
+    ],
+)
+def test_file_that_is_damaged_or_missing_is_refused(edited: Edit, file: str, content: bytes | None, told: str) -> None:
     folder = edited()
-    (folder / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(ModelRefused, match="weights of edited-qa do not load"):
-        load(folder)
-
-
-def test_missing_weights_are_refused(edited: Edit) -> None:
-    folder = edited()
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelRefused, match="weights of edited-qa do not load"):
-        load(folder)
-
-
-def test_missing_tokenizer_is_refused(edited: Edit) -> None:
-    folder = edited()
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelRefused, match="holds no tokenizer"):
-        load(folder)
-
-
-def test_damaged_tokenizer_is_refused(edited: Edit) -> None:
-    folder = edited()
-    (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ModelRefused, match="tokenizer of edited-qa does not load"):
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    with pytest.raises(ModelRefused, match=told):
         load(folder)
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +36,7 @@ from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
 from tests.compile.neuron_runs import make_machine, stand_in_environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
@@ -288,20 +288,12 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
     )
     argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--dtype", "fp32", "--cpu-backend"]
     command = subprocess.Popen([sys.executable, "-m", "corelane", "compile", *argv], env=env, stderr=subprocess.DEVNULL)
-    wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+    eventually(lambda: log.exists() and log.read_text().endswith("\n"))
     compiler = int(log.read_text().split()[0])
     command.send_signal(signal.SIGTERM)
     assert command.wait() == 130
-    wait_for(lambda: not Path(f"/proc/{compiler}").exists())
+    eventually(lambda: not Path(f"/proc/{compiler}").exists())
     assert list((tmp_path / "artifacts").iterdir()) == []
-
-
-def wait_for(condition: Any) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come to pass")
 
 
 @pytest.mark.parametrize("option", [{"auto_cast": "all"}, {"pipeline_cores": "2"}, {"cpu_backend": True}])

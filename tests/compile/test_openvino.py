@@ -44,10 +44,9 @@ from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 TEXT = "ada wrote the first program . the river was red ."
 
 
-@pytest.fixture(scope="module")
-def artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    settings = Settings(data_dir=tmp_path_factory.mktemp("openvino"))
-    return build(str(tiny_model), settings=settings, buckets="4x32,2x64", format="openvino")
+@pytest.fixture
+def artifact(tiny_openvino: Artifact) -> Artifact:
+    return tiny_openvino
 
 
 def test_artifact_is_a_graph_and_its_weights_for_all_buckets(artifact: Artifact) -> None:

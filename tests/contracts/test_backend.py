@@ -33,12 +33,6 @@ def cuda_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def openvino_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    settings = Settings(data_dir=tmp_path_factory.mktemp("openvino"))
-    return build(str(tiny_model), settings=settings, buckets="4x32,2x64", dtype="int8", format="openvino")
-
-
-@pytest.fixture(scope="module")
 def inf1_backend(neuron_python: str, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     """Open one backend for all tests: its device process is on the stand-in's machine, whatever comes here later."""
     with neuron_process(tmp_path_factory.mktemp("inf1"), Machine("inf1"), "0"):
@@ -53,7 +47,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
         yield backend, request.getfixturevalue("tiny_artifact")
         return
     if request.param == "openvino":
-        yield open_backend("cpu"), request.getfixturevalue("openvino_artifact")
+        yield open_backend("cpu"), request.getfixturevalue("tiny_openvino")
         return
     if request.param == "cuda":
         yield open_backend("cuda"), request.getfixturevalue("cuda_artifact")

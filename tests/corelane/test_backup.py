@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,8 @@ from corelane.cli.folders import LOCK, PARTS_FILE, only_one
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.errors import SetupError
 from tests.conftest import free_port
-from tests.integration.conftest import wait_for
+from tests.redis_for_tests import client_of
+from tests.waiting import eventually
 
 TEXT = b'["n1","Who?","Ada.",4]\n' * 1000
 
@@ -207,10 +207,8 @@ def test_interrupted_backup_is_none_and_the_next_one_is_whole(data: Path, tmp_pa
         large.truncate(20 * 1024**3)
     argv = [sys.executable, "-m", "corelane", "backup", str(tmp_path / "backups" / "x"), "--data", str(data)]
     with subprocess.Popen(argv) as process:
-        while not (begun := list((tmp_path / "backups").glob(".x.*"))) and process.poll() is None:
-            time.sleep(0.01)
+        begun = eventually(lambda: list((tmp_path / "backups").glob(".x.*")))
         process.send_signal(sign)
-    assert begun
     assert process.returncode != 0
     assert list((tmp_path / "backups").iterdir()) == (begun if sign == signal.SIGKILL else [])
     (data / "files" / "large").unlink()
@@ -225,18 +223,11 @@ def server_on(folder: Path) -> Iterator[tuple[str, Any]]:
     port = free_port()
     with subprocess.Popen(server_argv(find_server(), folder, port), stdout=subprocess.DEVNULL) as process:
         try:
-            with redis.Redis(port=port, decode_responses=True) as client:
-                wait_for(lambda: answers(client), 20)
-                yield f"redis://127.0.0.1:{port}/0", client
+            with client_of(url := f"redis://127.0.0.1:{port}/0") as client:
+                eventually(client.ping)
+                yield url, client
         finally:
             process.kill()
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except (redis.ConnectionError, redis.BusyLoadingError):
-        return False
 
 
 def churn(client: redis.Redis, files: Path, is_over: threading.Event) -> None:
@@ -265,8 +256,7 @@ def test_every_file_that_the_snapshot_of_a_busy_service_names_is_in_the_backup(t
         writer.start()
         try:
             for number in range(5):
-                while len(client.smembers("named")) < 20:
-                    time.sleep(0.01)
+                eventually(lambda: len(client.smembers("named")) >= 20)
                 with captured(Place(data, files, redis_url=url), runs=True) as entries:
                     write_archive(tmp_path / f"{number}.tar", entries, {})
         finally:

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import orjson
@@ -19,6 +18,7 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.output import plain
 from corelane.client import Client
 from tests.corelane.stand_in import ITEM, StandIn
+from tests.waiting import eventually
 
 #: The command as a program, with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
 INTERRUPTIBLE = (
@@ -187,9 +187,7 @@ def test_ctrl_c_cancels_the_question(service: StandIn) -> None:
     service.answers_at_once, service.status, service.polls_until_final = False, "queued", 10_000
     arguments = [sys.executable, "-c", INTERRUPTIBLE, "ask", "Who?", "-c", "Ada wrote it.", "--url", service.url]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not any("GET /v1/jobs/" in request for request in service.requests):
-        assert process.poll() is None
-        time.sleep(0.05)
+    eventually(lambda: any("GET /v1/jobs/" in request for request in service.requests))
     process.send_signal(signal.SIGINT)
     shown, said = process.communicate(timeout=60)
     [job] = service.jobs

@@ -44,7 +44,7 @@ from corelane.domain.jobs import Item, ModelResult
 from corelane.domain.unanswered import unanswered_result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from tests.corelane.stand_in import StandIn, answer, problem
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 QUESTIONS = b"\n".join(
     [
@@ -491,7 +491,7 @@ def test_the_bar_counts_all_jobs_under_way_and_its_rate_what_this_run_did(servic
     service.polls_until_final = 10_000  # half of each job is done, and no more
     arguments = [str(questions), "-o", str(output), "--url", service.url]
     with terminal(arguments, with_output=False) as (process, screen):
-        wait_for(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
+        eventually(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
         assert len(read(output)) == 500
         process.kill()
     shown = [line for line in screen.read() if "of 3,000 lines" in line]
@@ -499,13 +499,13 @@ def test_the_bar_counts_all_jobs_under_way_and_its_rate_what_this_run_did(servic
     assert max(map(len, screen.read())) <= 80
     # What was done before counts as done, and not for the rate.
     with terminal(arguments, with_output=False) as (_, screen):
-        wait_for(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
+        eventually(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
         assert {line.split()[-1] for line in screen.read() if "of 3,000 lines" in line} == {"0/s"}
 
 
 def test_results_on_a_terminal_have_no_bar_between_them(service: StandIn, questions: Path) -> None:
     with terminal([str(questions), "--url", service.url], with_output=True) as (process, screen):
-        wait_for(lambda: (screen.read(), process.poll())[1] is not None)
+        eventually(lambda: (screen.read(), process.poll())[1] is not None)
     *results, counts, rate = screen.read()
     assert [orjson.loads(line)["index"] for line in results] == [0, 2, 3, 4, 5, 7]
     assert counts == "6 lines: 3 answered, 1 without an answer, 2 failed"

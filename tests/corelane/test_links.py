@@ -27,6 +27,7 @@ from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
 from tests.redis_for_tests import admin_url, at_port
+from tests.waiting import eventually_async
 
 LEASE = Lease("cl:feeder", ttl_ms=60_000)
 
@@ -70,12 +71,6 @@ def proxy(settings: Settings) -> Iterator[Proxy]:
 
 def through(proxy: Proxy, settings: Settings) -> str:
     return at_port(settings.redis_url, proxy.port)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def port_of(link: AsyncLink) -> int:
@@ -163,7 +158,7 @@ def test_a_connection_that_was_cut_is_told_and_made_again(settings: Settings, ra
         for _ in range(20):
             await link("SET", "k", 1)
             waiting = asyncio.create_task(link("BLPOP", "never", 60))
-            await until(lambda: raw.info("clients")["blocked_clients"])
+            await eventually_async(lambda: raw.info("clients")["blocked_clients"])
             raw.client_kill_filter(_type="normal", skipme=True)
             with pytest.raises(StoreUnavailable):
                 await waiting
@@ -199,7 +194,7 @@ def test_a_call_whose_time_is_over_ends_nobody_elses(settings: Settings) -> None
         heard = link._wire.heard
         pops = [("BLPOP", "never", 0.6)] * 3 + [("BLPOP", "never", 1.2)]
         slow = asyncio.create_task(link.many(pops))
-        await until(lambda: link._wire is not None and link._wire.heard >= heard + 3)
+        await eventually_async(lambda: link._wire is not None and link._wire.heard >= heard + 3)
         patient = asyncio.create_task(link("ECHO", "patient"))
         with pytest.raises(StoreUnavailable):
             await slow
@@ -224,7 +219,7 @@ def test_a_connection_that_fell_silent_is_left_to_those_who_wait_on_it(
         assert not second.done()
         proxy.flow([port])
         assert await second == b"second"
-        await until(lambda: str(old) not in {each["id"] for each in raw.client_list()})
+        await eventually_async(lambda: str(old) not in {each["id"] for each in raw.client_list()})
 
     run_at(through(proxy, settings), stall, timeout_s=4)
 
@@ -248,7 +243,7 @@ def test_what_waits_to_be_sent_is_bounded_and_none_of_it_is_lost(settings: Setti
         proxy.stall([port_of(link)])
         texts = [f"{n:06}".encode() * 50_000 for n in range(60)]
         calls = [asyncio.create_task(link("ECHO", text)) for text in texts]
-        await until(lambda: transport.get_write_buffer_size() > WRITE_BUFFER_BYTES)
+        await eventually_async(lambda: transport.get_write_buffer_size() > WRITE_BUFFER_BYTES)
         assert transport.get_write_buffer_size() < WRITE_BUFFER_BYTES + 400_000
         for call in calls[1::2]:
             call.cancel()
@@ -330,12 +325,9 @@ def test_subscription_outlives_a_message_that_is_not_utf8(settings: Settings) ->
     async def hear() -> None:
         async with open_link(settings.redis_url) as link:
             listening = asyncio.create_task(subscribe(settings.redis_url, "news", heard.append))
-            while not heard:
-                await asyncio.sleep(0.01)
+            await eventually_async(lambda: heard)
             await link.many([("PUBLISH", "news", b"\xff"), ("PUBLISH", "news", "next")])
-            async with asyncio.timeout(PATIENT_S):
-                while heard[-1] != "next" and not listening.done():
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda: heard[-1] == "next" or listening.done())
             listening.cancel()
 
     asyncio.run(hear())

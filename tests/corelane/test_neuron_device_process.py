@@ -28,7 +28,6 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
-from tests.integration.conftest import wait_for
 from tests.neuron_for_tests import (
     Machine,
     holder,
@@ -38,6 +37,7 @@ from tests.neuron_for_tests import (
     save_neuron_artifact,
     take_core,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
@@ -226,8 +226,8 @@ def test_process_outlives_the_thread_that_started_it_and_dies_with_the_worker_in
         [fault] = (place / "faults").iterdir()
         worker.stdin.write(b"x")
         worker.stdin.flush()
-        wait_for(lambda: '"times": 0' in fault.read_text())
+        eventually(lambda: '"times": 0' in fault.read_text())
         os.kill(holder(place, 0), signal.SIGTERM)
         assert holder(place, 0) is not None
         worker.kill()
-        wait_for(lambda: holder(place, 0) is None)
+        eventually(lambda: holder(place, 0) is None)

@@ -15,7 +15,7 @@ from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.references import ReferenceStore
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 from workers.loops.alarms import Alarm
 from workers.loops.roles import watching
 
@@ -94,7 +94,7 @@ def test_process_that_starts_with_work_that_has_waited_gives_no_alarm(raw: redis
     loop = watching(settings, Outage(get_logger(__name__), "store"))
     with capture_logs() as lines:
         loop.start()
-        wait_for(lambda: loop.rounds > 0)
+        eventually(lambda: loop.rounds > 0)
         loop.ask_to_stop()
         assert loop.join(60)
     assert lines == []

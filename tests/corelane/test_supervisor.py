@@ -1,12 +1,11 @@
 """The supervisor with real processes: who comes back, who is given up, where each can be found."""
 
-import asyncio
 import io
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +31,7 @@ from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import Supervisor
 from corelane.settings import Settings
 from tests.conftest import free_port
+from tests.waiting import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -115,12 +115,6 @@ def test_part_that_ends_again_and_again_is_in_trouble_though_each_life_is_long()
     assert history.issue(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def always(_: int) -> bool:
     return True
 
@@ -150,7 +144,9 @@ async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
     await supervisor.start(FleetPart("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
     pids: set[int] = set()
     for _ in range(4):
-        await until(lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"])
+        await eventually_async(
+            lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"]
+        )
         pids.add(pid := found(tmp_path, "redis")["pid"])
         os.kill(pid, signal.SIGKILL)
     assert len(pids) == 4
@@ -172,7 +168,7 @@ async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(su
 async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: io.StringIO, tmp_path: Path) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
     await supervisor.start(FleetPart("flower", broken, os.environ, needed=False, first_tries=1))
-    await until(lambda: found(tmp_path, "flower")["launches"] == 3)
+    await eventually_async(lambda: found(tmp_path, "flower")["launches"] == 3)
     assert not supervisor.is_over
     assert "flower ended with status 3; it comes back in 1 s" in told.getvalue()
     await supervisor.stop([])
@@ -184,13 +180,13 @@ async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
     """A worker's child that is frozen holds its core, and the pipe for its lines."""
     note = tmp_path / "child"
     await supervisor.start(FleetPart("core0", (sys.executable, "-c", PARENT, str(note)), os.environ, is_up=always))
-    await until(lambda: note.exists() and note.read_text().endswith("."))
+    await eventually_async(lambda: note.exists() and note.read_text().endswith("."))
     left = int(note.read_text()[:-1])
     os.kill(left, signal.SIGSTOP)
-    await until(lambda: found(tmp_path, "core0")["is_up"])
+    await eventually_async(lambda: found(tmp_path, "core0")["is_up"])
     os.kill(found(tmp_path, "core0")["pid"], signal.SIGKILL)
-    await until(lambda: found(tmp_path, "core0")["launches"] == 2)
-    await until(lambda: is_gone(left))
+    await eventually_async(lambda: found(tmp_path, "core0")["launches"] == 2)
+    await eventually_async(lambda: is_gone(left))
     await supervisor.stop([])
 
 
@@ -267,14 +263,14 @@ async def test_redis_takes_the_next_port_if_another_program_is_faster(tmp_path: 
 async def test_part_that_is_ended_stays_away_and_the_others_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
     for name in ("core0", "core1"):
         await supervisor.start(FleetPart(name, SLEEPER, os.environ, is_up=always))
-    await until(supervisor.all_up)
+    await eventually_async(supervisor.all_up)
     pids = {name: found(tmp_path, name)["pid"] for name in ("core0", "core1")}
     os.kill(pids["core1"], signal.SIGKILL)
-    await until(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
+    await eventually_async(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
     await supervisor.end("core1")
     assert set(orjson.loads((tmp_path / PARTS_FILE).read_bytes())["parts"]) == {"core0"}
     await supervisor.start(FleetPart("core1", SLEEPER, os.environ, is_up=always))
-    await until(lambda: supervisor.all_up(("core1",)))
+    await eventually_async(lambda: supervisor.all_up(("core1",)))
     assert found(tmp_path, "core1")["launches"] == 1
     assert found(tmp_path, "core0")["pid"] == pids["core0"]
     assert not supervisor.is_over

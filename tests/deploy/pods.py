@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.kubernetes_tools import Object
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -127,8 +127,12 @@ def need_pods(folder: Path) -> None:
 
 def wait_for_probe(pod: Pod, name: str, seconds: float = 60) -> None:
     """Wait until a probe succeeds."""
-    deadline = time.monotonic() + seconds
-    while (fault := pod.probe(name)) is not None:
-        assert pod.process.poll() is None, pod.log.read_text()[-3000:]
-        assert time.monotonic() < deadline, f"{fault}\n{pod.log.read_text()[-3000:]}"
-        time.sleep(1)
+
+    def is_well() -> bool:
+        if pod.process.poll() is not None:
+            raise RuntimeError(pod.log.read_text()[-3000:])
+        fault = pod.probe(name)
+        assert fault is None, fault
+        return True
+
+    eventually(is_well, seconds, pod.log.read_text)

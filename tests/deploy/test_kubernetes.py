@@ -15,12 +15,11 @@ import pytest
 from corelane.cli.roles import API_GRACE_S
 from corelane.domain.dispatch import Core
 from corelane.domain.instances import INSTANCES
-from corelane.planning.deploy import CONTAINER, NEURON_CORE, WORKLOAD, kustomize_patch
+from corelane.plugins.lab.planning.hosts import CONTAINER, NEURON_CORE, WORKLOAD, kustomize_patch
 from corelane.settings import Settings
 from corelane.store.link.link import SOCKET_TIMEOUT_S
 from deploy.kubernetes import rules
 from deploy.kubernetes.check import containers, faults, of_kind, pod_of
-from tests.corelane.test_planning_hosts import candidate
 from tests.deploy.custom_resources import SCHEMAS
 from tests.deploy.kubernetes_tools import (
     CUSTOM,
@@ -33,6 +32,7 @@ from tests.deploy.kubernetes_tools import (
     schema_faults,
 )
 from tests.monitoring.prometheus import rules as rules_of
+from tests.plugins.lab.test_hosts import candidate
 
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 

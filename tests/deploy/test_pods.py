@@ -8,8 +8,8 @@ from corelane.domain.jobs import JobStatus
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES, render
 from tests.deploy.pods import need_pods, run_pod, settings_of, wait_for_probe
-from tests.integration.conftest import wait_for
 from tests.servers import RedisNode, running
+from tests.waiting import eventually
 
 #: The parts, and their workloads. The webhook sender is run as the keeper is.
 PARTS = {"worker": "StatefulSet", "api": "Deployment", "keeper": "Deployment"}
@@ -37,7 +37,7 @@ def test_parts_do_their_work_as_pods_do(tmp_path: Path) -> None:
             for probe in ("startup", "readiness", "liveness"):
                 wait_for_probe(pods[part], probe)
         with Client(f"http://127.0.0.1:{port}") as client:
-            wait_for(client.ready)
+            eventually(client.ready)
             assert [core["core"] for core in client.cores()] == ["corelane-worker-0/0"], "named after the pod"
             job = client.wait(client.submit([{"question": "Who?", "context": "Nobody."}]).id)
             assert job.status is JobStatus.SUCCEEDED

@@ -13,7 +13,8 @@ from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES
-from tests.servers import until
+from tests.redis_for_tests import client_of
+from tests.waiting import eventually
 
 
 def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> None:
@@ -29,14 +30,14 @@ def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> Non
     server = subprocess.Popen([find_server(), str(tmp_path / "redis.conf")], stdout=subprocess.DEVNULL)
     try:
         url = f"redis://corelane:{password.read_text().strip()}@127.0.0.1:{port}/0"
-        ours = redis.Redis.from_url(url)
-        until(ours.ping)
+        ours = client_of(url)
+        eventually(ours.ping)
         link = Link(url)
         require_schema(link)
         assert link.now_ms() > 0
         link.close()
         ours.close()
-        with redis.Redis(port=port) as nobody, pytest.raises(redis.AuthenticationError):
+        with client_of(f"redis://127.0.0.1:{port}/0") as nobody, pytest.raises(redis.AuthenticationError):
             nobody.ping()
     finally:
         server.terminate()

@@ -16,10 +16,11 @@ import orjson
 
 from corelane.store import keys
 from tests.failover.conftest import serve_null
-from tests.integration.conftest import Fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, stop_fleet
 from tests.invariants import check_invariants
 from tests.receivers import Receiver
-from tests.servers import Replicated, until
+from tests.servers import Replicated
+from tests.waiting import eventually
 
 #: Jobs that must be accepted before the primary is touched, and while its replica is cut off.
 BEFORE, MEANWHILE = 40, 20
@@ -132,20 +133,20 @@ class Scene:
         assert self.fleet is not None
         old, [replica] = self.trio.primary, self.trio.replicas
         with Load(self.fleet.url, self.hooks.url) as load:
-            wait_for(lambda: len(load.accepted) >= BEFORE)
+            eventually(lambda: len(load.accepted) >= BEFORE)
             if cut_first:
                 self._cut_off(load)
             with old.client() as client:
                 fence = int(client.get(keys.FENCE))
             old.kill()
-            until(lambda: replica.replication()["master_link_status"] == "down")
+            eventually(lambda: replica.replication()["master_link_status"] == "down")
             held = self._jobs_of(replica)
             began = time.monotonic()
             told, seen = {job for job, at in load.at.copy().items() if at < began}, dict(load.ends)
             self.trio.promote()
             promoted = time.monotonic()
             self.trio.follow(old)
-            wait_for(lambda: sum(at > promoted for at in load.at.copy().values()) >= BEFORE)
+            eventually(lambda: sum(at > promoted for at in load.at.copy().values()) >= BEFORE)
         recovered = min(at for at in load.at.values() if at > promoted)
         problems = self._audit(load, held, told - held, fence)
         undone = self._undone(seen)
@@ -157,7 +158,7 @@ class Scene:
         with replica.client() as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
         asked = sum(load.statuses.values())
-        wait_for(lambda: sum(load.statuses.values()) >= asked + MEANWHILE)
+        eventually(lambda: sum(load.statuses.values()) >= asked + MEANWHILE)
 
     @staticmethod
     def _jobs_of(node: Any) -> set[str]:
@@ -169,7 +170,7 @@ class Scene:
         once.
         """
         with self.trio.primary.client() as raw:
-            until(lambda: not self._open(raw, load.accepted), SETTLE_S)
+            eventually(lambda: not self._open(raw, load.accepted), SETTLE_S)
             found = {job: raw.hgetall(keys.job(job)) for job in load.accepted}
             problems = list(self._problems_of(found, load, held))
             problems += [f"{job} was lost, and came back" for job in lost if found[job]]
@@ -179,7 +180,7 @@ class Scene:
             problems += [f"{job} ended {times} times" for job, times in ends.items() if times > 1]
             if int(raw.get(keys.FENCE)) <= fence:
                 problems.append("fences go back")
-            until(lambda: not check_invariants(raw, self.trio.primary.url), 30)
+            eventually(lambda: not check_invariants(raw, self.trio.primary.url), 30)
         return problems
 
     def _problems_of(self, found: dict[str, dict[str, str]], load: Load, held: set[str]) -> Iterable[str]:

@@ -9,7 +9,8 @@ from corelane.errors import NotReplicated
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.replicas import ReplicaGate
-from tests.servers import RedisNode, until
+from tests.servers import RedisNode
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisNode, 
     try:
         primary.start()
         replica.start("--replicaof", f"127.0.0.1 {primary.port}")
-        until(lambda: replica.replication()["master_link_status"] == "up")
+        eventually(lambda: replica.replication()["master_link_status"] == "up")
         yield primary, replica
     finally:
         replica.stop()

@@ -13,8 +13,8 @@ from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from tests.chaos.proxy import Network
-from tests.integration.conftest import wait_for
 from tests.servers import RedisNode, running
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_links_and_celery_leave_a_server_that_became_a_replica(
             assert link("SET", "y", "1")
             consumer.start()
             with old.client() as client:
-                await asyncio.to_thread(wait_for, lambda: client.info("clients")["blocked_clients"] == 1)
+                await asyncio.to_thread(eventually, lambda: client.info("clients")["blocked_clients"] == 1)
             proxy.upstream_port = new.port
             demote(old, new)
             with pytest.raises(StoreUnavailable, match="takes no writes"):

@@ -16,8 +16,8 @@ from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from corelane.store.link.subscription import subscribe
-from tests.integration.conftest import wait_for
-from tests.servers import Replicated, find_tls_server, make_certificates, until
+from tests.servers import Replicated, find_tls_server, make_certificates
+from tests.waiting import eventually, eventually_async
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def repeat(action: Callable[..., Any], *given: Any) -> Any:
             return False
         return True
 
-    wait_for(is_done)
+    eventually(is_done)
     return found[0]
 
 
@@ -75,11 +75,10 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
         own, listening, limiter = AsyncLink(trio.url), asyncio.create_task(listen()), RateLimiter(settings)
         assert await own("SET", "x", "1")
         # The limiter gives up early, and a request goes on without a count.
-        while (await limiter.count(Kind.SUBMITS, "somebody")) is None:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: limiter.count(Kind.SUBMITS, "somebody"))
         with app.connection_for_write() as connection:
             connection.default_channel.client.lpush("queue", "before")
-        await asyncio.to_thread(wait_for, lambda: heard == [""])
+        await eventually_async(lambda: heard == [""])
         new = await asyncio.to_thread(trio.promote)
         while True:
             try:
@@ -90,12 +89,14 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
         with new.client() as client:
             assert client.get("x") == "2"
         await asyncio.to_thread(old.kill)
-        while (await limiter.count(Kind.SUBMITS, "somebody")) is None:
-            await asyncio.sleep(0.05)
+        await eventually_async(lambda: limiter.count(Kind.SUBMITS, "somebody"))
         # Sentinels close subscriptions of a primary that they replace, so one may subscribe more than once on its way.
-        while "here" not in heard:
+
+        async def is_heard() -> bool:
             await own("PUBLISH", "news", "here")
-            await asyncio.sleep(0.05)
+            return "here" in heard
+
+        await eventually_async(is_heard)
         assert heard[:2] == ["", ""]
         listening.cancel()
         await limiter.close()
@@ -137,7 +138,7 @@ def test_sentinels_that_know_no_such_primary_are_named(trio: Replicated) -> None
 def test_doctor_tells_of_replicas_and_sentinels(trio: Replicated) -> None:
     settings = Settings(redis_url=trio.url)
     # After a failover the Sentinels agree a moment later.
-    until(lambda: check_replicas(settings).state == "ok")
+    eventually(lambda: check_replicas(settings).state == "ok")
     check = check_replicas(settings)
     assert "found by 3 Sentinels" in check.found
     assert ("by TLS" in check.found) == (trio.primary.tls is not None)

@@ -18,7 +18,7 @@ from corelane.settings import Settings
 from tests.families.networks import save_tiny
 from tests.families.rows import ROWS
 from tests.families.test_architectures import CONTEXTS, QUESTION
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 OPTIONS = Options(doc_stride=16, max_answer_tokens=12, no_answer=False)
 
@@ -43,7 +43,7 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
             expected = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
             version = artifact.manifest.version_id
             client.load_model(version)
-            wait_for(partial(is_served, client, version))
+            eventually(partial(is_served, client, version))
             items = [{"question": QUESTION, "context": context} for context in CONTEXTS]
             job = client.submit(items, model=version, options=OPTIONS.model_dump(exclude_defaults=True), wait_s=60)
             found = [result.answer for result in client.iter_results(job.id)]

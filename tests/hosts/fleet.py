@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.chaos.processes import Clock, environment, launch, made
 from tests.chaos.server import Raw
 from tests.chaos.watch import held_by
 from tests.hosts.network import Host, Switch
+from tests.waiting import eventually
 
 #: A fleet of three hosts is ready well within this, in seconds.
 READY_S = 120
@@ -87,11 +87,12 @@ class HostFleet:
         for name in self.hosts:
             own = ["--host", self.front.address, "--port", str(API_PORT)] if name == "front" else ["--cores", "1"]
             self.serve(name, "--roles", roles.get(name, "worker"), *own)
-        deadline = time.monotonic() + READY_S
-        while not all(self.known(name).get("is_ready") for name in self.hosts):
-            if time.monotonic() > deadline or self.ended():
-                raise RuntimeError(f"the hosts are not ready; ended: {self.ended()}\n{self.last_words()}")
-            time.sleep(0.1)
+        eventually(self._is_ready, READY_S, self.last_words)
+
+    def _is_ready(self) -> bool:
+        if self.ended():
+            raise RuntimeError(f"ended: {self.ended()}\n{self.last_words()}")
+        return all(self.known(name).get("is_ready") for name in self.hosts)
 
     def serve(self, name: str, *arguments: str) -> None:
         """Run `corelane serve` on a host."""

@@ -18,7 +18,7 @@ from tests.chaos.load import Load, make
 from tests.chaos.watch import Watch, is_answered
 from tests.hosts.fleet import HostFleet
 from tests.hosts.network import Host, cut_off
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 #: Most items of a job; threads that follow their jobs, and threads that only submit.
 MOST_ITEMS, FOLLOWING, STEADY = 30, 2, 2
@@ -37,10 +37,10 @@ def cut_at_work(fleet: HostFleet, host: Host) -> None:
     """
     with cut_off(host):
         held = fleet.held_by(host)
-        wait_for(lambda: not fleet.serves(host) and not fleet.held_by(host))
+        eventually(lambda: not fleet.serves(host) and not fleet.held_by(host))
         with fleet.redis.client() as raw:
-            wait_for(lambda: all(is_answered(raw, job, items) for job, items in held.items()))
-    wait_for(lambda: bool(fleet.held_by(host)))
+            eventually(lambda: all(is_answered(raw, job, items) for job, items in held.items()))
+    eventually(lambda: bool(fleet.held_by(host)))
 
 
 def refuse_duplicate_host(fleet: HostFleet) -> None:
@@ -69,7 +69,7 @@ def test_host_that_is_cut_off_loses_and_repeats_nothing(hosts: HostFleet, seed: 
         with Load(hosts.url, seed, FOLLOWING, MOST_ITEMS, steady=STEADY, hook=found.url) as load, flood(load, seed):
             refuse_duplicate_host(hosts)
             for _ in range(MOST_CUTS):
-                wait_for(lambda: bool(hosts.held_by(victim)))
+                eventually(lambda: bool(hosts.held_by(victim)))
                 cut_at_work(hosts, victim)
                 if hosts.refusals(victim):
                     break

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,15 @@ from corelane.cli.redis_users import operator_url
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
 from tests.conftest import free_port
+from tests.waiting import eventually
 
 FLOWER = ("corelane", "flower-password-for-tests")
 WEBHOOK_SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 READY_S = 120
+
+#: Its former name, for tests that move.
+wait_for = eventually
 
 
 @dataclass
@@ -61,24 +64,22 @@ class Fleet:
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""
-        wait_for(lambda: sum(core["state"] in ("idle", "busy") for core in self.states().values()) == self.cores)
+
+        def is_whole() -> bool:
+            states = {name: core["state"] for name, core in self.states().items()}
+            assert [state in ("idle", "busy") for state in states.values()] == [True] * self.cores, states
+            return True
+
+        eventually(is_whole, why="every core waits or works")
 
     def wait_counted(self) -> None:
         """Until every core is idle and its counters tell all its work: a heartbeat may have been made before it."""
-        wait_for(lambda: all(core["state"] == "idle" for core in self.states().values()))
+        eventually(lambda: all(core["state"] == "idle" for core in self.states().values()))
         for _ in range(2):
             self._wait_beat({core["last_beat_at"] for core in self.states().values()})
 
     def _wait_beat(self, before: set[str]) -> None:
-        wait_for(lambda: not before & {core["last_beat_at"] for core in self.states().values()})
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition did not come true")
-        time.sleep(0.1)
+        eventually(lambda: not before & {core["last_beat_at"] for core in self.states().values()})
 
 
 def parent_of(pid: int) -> int:
@@ -97,6 +98,9 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_PORT": str(free_port()),
         "CORELANE_FLOWER_PORT": str(free_port()),
         "CORELANE_HEALTH_DIR": str(folder / "health"),
+        # What a test waits for is often told by the next heartbeat, or done by the next sweep.
+        "CORELANE_HEARTBEAT_S": "0.2",
+        "CORELANE_SWEEP_S": "0.2",
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
@@ -117,13 +121,20 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         return noted["pid"] == process.pid and noted["is_ready"]
 
     try:
-        wait_for(ready, READY_S)
+        eventually(ready, READY_S)
     except BaseException:
         process.kill()
         raise
     noted = json.loads((folder / "parts.json").read_bytes())
     api = httpx2.Client(base_url=noted["api"], timeout=70)
     return Fleet(noted["api"], noted.get("flower", ""), folder, log, process, cores, api, artifacts)
+
+
+def end_fleet(fleet: Fleet) -> None:
+    """End a fleet at once, with all its parts: for tests that are not about how it stops."""
+    fleet.api.close()
+    fleet.process.kill()
+    fleet.process.wait(60)
 
 
 def stop_fleet(fleet: Fleet) -> int:

@@ -1,19 +1,19 @@
 """A service that is backed up under load, destroyed and restored has all that it had accepted before."""
 
-import base64
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import httpx2
 from standardwebhooks.webhooks import Webhook
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
 from tests.integration.asked_jobs import Asker, items
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.receivers import receiver
+from tests.waiting import eventually
 
 SETTINGS = {"CORELANE_TARGET": "null", "CORELANE_AUTH": "required", "CORELANE_WEBHOOK_SECRET": ""}
 
@@ -22,9 +22,8 @@ SLOW = SETTINGS | {"CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "200
 
 
 def corelane(*arguments: object) -> str:
-    argv = [sys.executable, "-m", "corelane", *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(make_cli(), [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
@@ -47,7 +46,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
         with called(first, key) as api:
             asker = Asker(api, "first", hooks.url)
             final = asker.job("a final job", items(3))
-            wait_for(lambda: api.get(f"/v1/jobs/{final.id}").json()["status"] == "succeeded")
+            eventually(lambda: api.get(f"/v1/jobs/{final.id}").json()["status"] == "succeeded")
             own = api.post("/v1/webhook-secrets", json={}).json()["secret"]
             context = api.post("/v1/contexts", json={"text": "Ada wrote it."}).json()["id"]
             results = api.get(f"/v1/jobs/{final.id}/results").content
@@ -72,22 +71,22 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
                 assert api.get(f"/v1/jobs/{final.id}/results").content == results
                 assert api.get(f"/v1/contexts/{context}").is_success
                 for job in before:
-                    wait_for(lambda job=job: api.get(f"/v1/jobs/{job.id}").json()["finished_at"] is not None)  # type: ignore[misc]
+                    eventually(lambda job=job: api.get(f"/v1/jobs/{job.id}").json()["finished_at"] is not None)  # type: ignore[misc]
                     assert api.get(f"/v1/jobs/{job.id}").json()["counts"]["succeeded"] == len(job.item_ids), job
                     if "idempotency-key" in job.request.headers:
                         assert again(api, job.request) == job.id
-                wait_for(lambda: api.get(f"/v1/batches/{batch.id}").json()["status"] == "completed")
+                eventually(lambda: api.get(f"/v1/batches/{batch.id}").json()["status"] == "completed")
                 waiting = [each["id"] for each in api.get("/v1/jobs", params={"status": "queued"}).json()["data"]]
                 for each in waiting:  # of the load, accepted before the snapshot
-                    wait_for(lambda each=each: api.get(f"/v1/jobs/{each}").json()["status"] == "succeeded")  # type: ignore[misc]
-                wait_for(lambda: len(hooks.posts) > posted)
+                    eventually(lambda each=each: api.get(f"/v1/jobs/{each}").json()["status"] == "succeeded")  # type: ignore[misc]
+                eventually(lambda: len(hooks.posts) > posted)
                 for post in hooks.posts[posted:]:
                     for each in (own, secret):
                         Webhook(each).verify(post.body, post.headers)
             with called(second, key[:-4] + "AAAA") as stranger:
                 assert stranger.get("/v1/jobs").status_code == 401
         finally:
-            assert stop_fleet(second) == 0
+            end_fleet(second)
     assert "made a" not in second.log.read_text()
 
 
@@ -95,13 +94,3 @@ def again(api: httpx2.Client, request: httpx2.Request) -> str:
     """Send a request again, and return the job that is answered with."""
     headers = {name: request.headers[name] for name in ("content-type", "idempotency-key")}
     return str(api.post(request.url.path, content=request.content, headers=headers).json()["id"])
-
-
-def test_service_that_has_jobs_and_no_webhook_secret_warns_that_it_makes_another(tmp_path: Path) -> None:
-    (tmp_path / "redis").mkdir()
-    fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **SETTINGS)
-    assert stop_fleet(fleet) == 0
-    [told] = [json.loads(line) for line in fleet.log.read_text().splitlines() if "no secret that signs" in line]
-    assert told["level"] == "warning"
-    made = (tmp_path / "webhook-secret").read_text().strip().removeprefix("whsec_")
-    assert len(base64.b64decode(made)) == 32

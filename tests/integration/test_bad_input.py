@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
+from tests.waiting import eventually
 
 OK = {"question": "Who?", "context": "Ada."}
 
@@ -189,7 +190,7 @@ def test_memory_of_the_api_does_not_grow_with_bad_input(fleet: Fleet) -> None:
         burst(5)
         before = resident_mb(api)
         burst(25)
-        wait_for(lambda: http.get("/livez").status_code == 200)
+        eventually(lambda: http.get("/livez").status_code == 200)
     assert resident_mb(api) < before + 60
 
 

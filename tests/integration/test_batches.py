@@ -4,7 +4,8 @@ import openai
 import pytest
 
 from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
+from tests.waiting import eventually
 
 TOWER = "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it."
 
@@ -31,7 +32,7 @@ def test_answers_are_right_under_each_lines_own_options(fleet: Fleet) -> None:
 def test_canceled_batch_ends_with_every_line_accounted_for(fleet: Fleet) -> None:
     with client_of(fleet) as client:
         batch = create(client, b"".join(numbers(0, 3000)))
-        wait_for(lambda: client.batches.retrieve(batch.id).status == "in_progress")
+        eventually(lambda: client.batches.retrieve(batch.id).status == "in_progress")
         assert client.batches.cancel(batch.id).status in ("cancelling", "cancelled")
         done = finished(client, batch.id)
         assert done.status == "cancelled"

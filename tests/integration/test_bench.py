@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corelane.bench.figures import summarise
-from corelane.bench.generator import Plan, Target, run_load
-from corelane.bench.schema import Load, Report, Request, Spread
-from corelane.bench.senders import Manner, Reply
-from corelane.bench.spreads import percentile
-from corelane.bench.synthetic import make_questions
-from corelane.bench.ways import CorelaneSender
 from corelane.cli.app import make_cli
-from tests.bench.noting import NAME
+from corelane.plugins.lab.figures import summarise
+from corelane.plugins.lab.generator import run_load
+from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.schema import Load, Report, Request, Spread
+from corelane.plugins.lab.senders import Manner, Reply, Target
+from corelane.plugins.lab.stats import percentile
+from corelane.plugins.lab.synthetic import make_questions
+from corelane.plugins.lab.ways import CorelaneSender
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
+from tests.plugins.lab.noting import NAME
 
 QUESTIONS = make_questions("words=30", 6)
 
@@ -84,7 +85,7 @@ def test_latency_from_when_requests_were_due_and_from_their_sending_while_worker
             threading.Timer(STALL_S, send_all, [signal.SIGCONT]).start()
 
     load = Load(kind="constant", rate_per_s=RATE)
-    plan = Plan(load, warmup_s=0.5, duration_s=3.0, tail_s=0.0, max_in_flight=BOUND, processes=1, sender=NAME)
+    plan = RunPlan(load, warmup_s=0.5, duration_s=3.0, tail_s=0.0, max_in_flight=BOUND, processes=1, sender=NAME)
     measured = run_load(target(fleet), QUESTIONS, plan, stall)
     run = summarise(measured)
     counted = [each for each in measured.requests if each.phase == "measured"]
@@ -157,3 +158,18 @@ def test_the_command_measures_and_writes_what_came_of_it(fleet: Fleet, tmp_path:
     assert [each["holds"] for each in report.assertions] == [True]
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 2
     assert "4/s" in (tmp_path / "rows.md").read_text()
+
+
+def test_two_services_are_measured_in_turn(fleet: Fleet, tmp_path: Path) -> None:
+    """The same service twice: both reports are of one session, and whether they differ is said."""
+    argv = ["bench", "ab", fleet.url, fleet.url, "--synthetic", "words=30", "--limit", "4", "--warmup", "0.5"]
+    argv += ["--blocks", "3", "--slot", "2", "--tail", "0", "--json", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(make_cli(), argv)
+    a, b = (Report.model_validate_json((tmp_path / "out" / f"{side}.json").read_bytes()) for side in "ab")
+    assert done.exit_code == (0 if a.valid and b.valid else 3), done.output
+    assert a.pairing is not None
+    assert b.pairing is not None
+    assert (a.pairing.session, a.pairing.side) == (b.pairing.session, "A")
+    assert len(a.points[0].runs) == len(b.points[0].runs) == 6
+    if done.exit_code == 0:
+        assert json.loads(done.stdout)["paired"]

@@ -14,7 +14,8 @@ from corelane.client import Client, dump_lines
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Item, Job, JobStatus, Options, Result
 from corelane.errors import ServiceError
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
+from tests.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TALK = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
@@ -62,7 +63,7 @@ def backlog(fleet: Fleet) -> Iterator[Job]:
             job = client.submit(short(50), wait_s=50)
             return job.promise is not None and job.promise.finish_at is not None
 
-        wait_for(is_measured)
+        eventually(is_measured)
         job = client.submit(long(500))
         yield job
         client.cancel(job.id)
@@ -83,14 +84,14 @@ def test_job_of_lines_is_answered_in_order_under_its_head(fleet: Fleet) -> None:
     assert [result.index for result in results] == list(range(250))
     assert [result.id for result in results] == [f"n{n}" for n in range(250)]
     assert sum(result.answer is not None and result.answer.text == str(n) for n, result in enumerate(results)) > 235
-    wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
+    eventually(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
 
 
 @pytest.mark.slow
 def test_window_holds_a_job_until_its_reader_drops_results(fleet: Fleet) -> None:
     with fleet.client() as client:
         job = client.submit_lines(short(1040), {"results_window": 1000})
-        wait_for(lambda: client.get(job.id).counts.done >= 1000)
+        eventually(lambda: client.get(job.id).counts.done >= 1000)
         client.ask("What is the number?", "The number is 7.")
         held = client.get(job.id)
         assert (held.status, held.counts.done) == (JobStatus.RUNNING, 1000)
@@ -135,7 +136,7 @@ def test_small_job_can_be_looked_at_after_its_results_were_dropped(fleet: Fleet)
 def test_canceled_job_of_lines_ends_whole_and_its_file_stays_until_it_is_deleted(fleet: Fleet) -> None:
     with fleet.client() as client:
         job = client.submit_lines(long(3000))
-        wait_for(lambda: client.get(job.id).counts.done > 0)
+        eventually(lambda: client.get(job.id).counts.done > 0)
         canceled = client.cancel(job.id)
         assert canceled.status is JobStatus.CANCELED
         assert canceled.counts.succeeded + canceled.counts.canceled == 3000
@@ -147,7 +148,7 @@ def test_canceled_job_of_lines_ends_whole_and_its_file_stays_until_it_is_deleted
     assert {result.status for result in results} == {JobStatus.SUCCEEDED, JobStatus.CANCELED}
     assert f"{job.id}.jsonl" in kept(fleet)[0]
     assert fleet.api.delete(job.urls.self).status_code == 204
-    wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
+    eventually(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
 
 
 @pytest.mark.parametrize("is_chunked", [True, False], ids=["chunked", "whole"])
@@ -175,14 +176,13 @@ def test_bad_line_early_in_an_endless_job_ends_its_sending(fleet: Fleet) -> None
 def test_refusal_reaches_a_sender_whose_lines_are_waiting_to_be_read(fleet: Fleet) -> None:
     line = orjson.dumps(next(short(1))) + b"\n"
     address = (fleet.url.split("/")[2].split(":")[0], int(fleet.url.rsplit(":", 1)[1]))
-    for _ in range(2):
-        with socket.create_connection(address, timeout=20) as sender:
-            sender.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n")
-            sender.sendall(b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b'{"model": "nobody"}\n'))
-            with suppress(ConnectionError):
-                while True:
-                    sender.sendall(chunk(line * 500))
-            assert sender.recv(100).startswith(b"HTTP/1.1 422")
+    with socket.create_connection(address, timeout=20) as sender:
+        sender.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n")
+        sender.sendall(b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b'{"model": "nobody"}\n'))
+        with suppress(ConnectionError):
+            while True:
+                sender.sendall(chunk(line * 500))
+        assert sender.recv(100).startswith(b"HTTP/1.1 422")
 
 
 def chunk(data: bytes) -> bytes:
@@ -197,7 +197,7 @@ def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:
     before = kept(fleet)
     with fleet.client() as client, pytest.raises(KeyError):
         client.submit_lines(items())
-    wait_for(lambda: kept(fleet)[0] <= before[0])
+    eventually(lambda: kept(fleet)[0] <= before[0])
     assert kept(fleet)[1] <= before[1]
 
 

@@ -17,7 +17,8 @@ from corelane.client import Client
 from corelane.domain.jobs import Item
 from corelane.metrics.liveness import Question, judge, read_liveness
 from corelane.settings import Settings
-from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
+from tests.integration.conftest import FLOWER, Fleet, parent_of
+from tests.waiting import eventually
 
 #: Items of a job whose core is taken away: some seconds of work for two cores.
 RUN_ITEMS = 240
@@ -40,8 +41,8 @@ def answer(fleet: Fleet, question: Question) -> str | None:
 
 def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
     parts = {"keeper@testhost", "deliveries@testhost", *fleet.states()}
-    wait_for(lambda: {sign.part for sign in read_liveness(fleet.data / "health")} == parts)
-    wait_for(lambda: {answer(fleet, question) for question in Question} == {None})
+    eventually(lambda: {sign.part for sign in read_liveness(fleet.data / "health")} == parts)
+    eventually(lambda: {answer(fleet, question) for question in Question} == {None})
 
 
 def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> None:
@@ -59,7 +60,7 @@ def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> N
                     assert other.submit(items, wait_s=60).counts.succeeded == len(items)
                 if paused[0][0] == "core":
                     os.kill(fleet.states()[cores[0]]["pid"], signal.SIGKILL)
-                    wait_for(lambda: fleet.states()[cores[0]]["restarts"] > 0)
+                    eventually(lambda: fleet.states()[cores[0]]["restarts"] > 0)
                     fleet.wait_whole()
                 waiting = client.get(held.id, wait_s=1)
                 assert (waiting.status, waiting.counts.done) == ("queued", 0)
@@ -83,7 +84,7 @@ def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:
 def test_flower_shows_every_worker_and_lets_nobody_in_without_password(fleet: Fleet) -> None:
     nodes = {core["node"] for core in fleet.states().values()}
     with httpx2.Client(base_url=fleet.flower_url, timeout=60) as flower:
-        wait_for(lambda: nodes <= shown_by(flower))
+        eventually(lambda: nodes <= shown_by(flower))
         assert flower.get("/api/workers").status_code == 401
         shutdown = flower.post(f"/api/worker/shutdown/{sorted(nodes)[0]}", auth=FLOWER)
     assert shutdown.status_code in (403, 405)
@@ -114,7 +115,7 @@ def test_overview_tells_how_cores_and_models_do(fleet: Fleet) -> None:
             found = client.overview()
             return found.done.last_hour.items >= before + 50 and found.models[0].compute_mean_s is not None
 
-        wait_for(is_told)
+        eventually(is_told)
         found = client.overview()
         [model] = found.models
         assert model.compute_p95_s is not None
@@ -136,7 +137,7 @@ def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(flee
     fleet.wait_whole()
     with fleet.client() as client:
         job = client.submit(items)
-        wait_for(lambda: client.get(job.id).counts.succeeded > 50)
+        eventually(lambda: client.get(job.id).counts.succeeded > 50)
         child = fleet.states()["testhost/0"]["pid"]
         os.kill(parent_of(child), signal.SIGKILL)
         killed_at = datetime.now(UTC)
@@ -146,7 +147,7 @@ def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(flee
     assert [result.id for result in results] == [f"k{n}" for n in range(RUN_ITEMS)]
     assert final.finished_at is not None
     assert datetime.fromisoformat(final.finished_at) > killed_at
-    wait_for(lambda: fleet.states()["testhost/0"]["pid"] not in (None, child))
+    eventually(lambda: fleet.states()["testhost/0"]["pid"] not in (None, child))
     fleet.wait_whole()
     assert b"it comes back in" in fleet.log.read_bytes()
 
@@ -174,7 +175,7 @@ def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Flee
             seen.append(cores_of_a_document(fleet))
             return seen[-1] is not None or client.get(job.id).status.is_final
 
-        wait_for(is_shared)
+        eventually(is_shared)
         assert seen[-1] is not None
         victim = seen[-1][victim_of == "helper"]
         child, restarts = fleet.states()[victim]["pid"], fleet.states()[victim]["restarts"]
@@ -185,7 +186,7 @@ def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Flee
         assert result.answer.text == "forty-two"
         assert document[result.answer.start : result.answer.end] == "forty-two"
         assert client.get(job.id).counts.succeeded == 1
-    wait_for(lambda: fleet.states()[victim]["pid"] not in (None, child))
+    eventually(lambda: fleet.states()[victim]["pid"] not in (None, child))
     fleet.wait_whole()
     assert fleet.states()[victim]["restarts"] == restarts + 1
 
@@ -200,9 +201,9 @@ def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(f
     ]
     with fleet.client() as client:
         job = client.submit(items)
-        wait_for(lambda: client.get(job.id).counts.succeeded > 30)
+        eventually(lambda: client.get(job.id).counts.succeeded > 30)
         celery.control.shutdown(destination=["core0@testhost"])
-        wait_for(lambda: not Path(f"/proc/{child}").exists())
+        eventually(lambda: not Path(f"/proc/{child}").exists())
         results = list(client.iter_results(job.id))
     assert [result.id for result in results] == [item.id for item in items]
     fleet.wait_whole()
@@ -213,7 +214,7 @@ def test_question_does_not_wait_for_documents_on_every_core(fleet: Fleet) -> Non
     fleet.wait_whole()
     with fleet.client() as client:
         documents = [client.submit([Item(question="Who spoke?", context=filler * 1000)]) for _ in range(fleet.cores)]
-        wait_for(lambda: all(core["state"] == "busy" for core in fleet.states().values()))
+        eventually(lambda: all(core["state"] == "busy" for core in fleet.states().values()))
         for n in range(5):
             assert client.ask("What is the number?", f"The number is {n}.").answer is not None
         assert all(client.get(job.id).status == "running" for job in documents)

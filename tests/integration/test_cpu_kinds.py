@@ -15,8 +15,8 @@ from corelane.cli.fleet import core_lines
 from corelane.domain.dispatch import Core
 from corelane.settings import Settings
 from tests.artifacts_for_tests import add_for_kind
-from tests.integration.conftest import wait_for
 from tests.redis_for_tests import admin_url
+from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 
@@ -56,7 +56,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         return core.versions == [version]
 
     for core in cores:
-        wait_for(partial(serves, core))
+        eventually(partial(serves, core))
     with TestClient(create_app(settings)) as api:
 
         def kinds() -> dict[str, tuple[str, str]]:
@@ -66,7 +66,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         def has_succeeded(job: str) -> bool:
             return bool(api.get(f"/v1/jobs/{job}").json()["status"] == "succeeded")
 
-        wait_for(lambda: kinds() == {"new/0": (AMX, AMX), "old/0": (AVX512, "avx2")})
+        eventually(lambda: kinds() == {"new/0": (AMX, AMX), "old/0": (AVX512, "avx2")})
         told = {core["core"]: core for core in api.get("/v1/cores").json()["data"]}
         digests = {model["manifest_sha256"] for core in told.values() for model in core["models"]}
         assert len(digests) == 2
@@ -77,7 +77,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         for core in cores:
             job = api.post("/v1/jobs", json={"items": [question]}).json()["id"]
             drain(core, lambda: False)
-            wait_for(partial(has_succeeded, job))
+            eventually(partial(has_succeeded, job))
             assert api.get(f"/v1/jobs/{job}").json()["model"] == version
             answers.append(api.get(f"/v1/jobs/{job}/results").json()["data"][0]["answers"])
         assert answers[0] == answers[1]

@@ -21,9 +21,9 @@ from corelane.store.dispatch import Claim, ExchangeRequest, LeasedPreview
 from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
-from tests.integration.conftest import wait_for
 from tests.redis_for_tests import at_port
 from tests.sse import Told, parse_blocks, read_story
+from tests.waiting import eventually
 
 
 class Api:
@@ -38,7 +38,7 @@ class Api:
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)
         self.http = httpx2.Client(base_url=self.url, timeout=70)
-        wait_for(self._answers)
+        eventually(self._answers)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -158,7 +158,7 @@ def test_stream_cut_and_resumed_a_hundred_times_tells_every_event_once(api: Api,
     succeeded = [told.data["counts"]["succeeded"] for told in seen if told.type == "job.progress"]
     assert succeeded == sorted(set(succeeded))
     assert seen[-1].data["counts"]["succeeded"] == 5000
-    wait_for(lambda: api.streams() == 0)
+    eventually(lambda: api.streams() == 0)
 
 
 def test_events_carry_what_is_documented_and_the_last_one_the_job_with_its_results(api: Api, bench: Bench) -> None:
@@ -284,7 +284,7 @@ def test_whoever_waits_is_let_go_at_once_when_the_server_stops(own_api: Api, ben
     threads = [threading.Thread(target=each) for each in (follow, poll, read_lines)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: api.streams() == 1 and len(sent) == 3)
+    eventually(lambda: api.streams() == 1 and len(sent) == 3)
     assert api.http.get(f"/v1/jobs/{job}").is_success  # what was sent before is under way
     assert api.stop() == 0
     for thread in threads:

@@ -5,9 +5,6 @@ key is charged for what its own jobs took, and the sum is what the core worked.
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +13,15 @@ import pytest
 import redis
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner
 
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.errors import ServiceError
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.receivers import Receiver, receiver
+from tests.waiting import eventually
 
 #: Stands in every document, question and other text that is sent.
 MARKER = "Quokkamarker"
@@ -49,24 +49,18 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, c
     }
     fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
-    stop_fleet(fleet)
+    end_fleet(fleet)
 
 
 @pytest.fixture(scope="module")
 def secret(guarded: Fleet) -> str:
     every = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
-    return corelane(guarded, "keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
+    return corelane("keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
 
 
-def corelane(fleet: Fleet, *arguments: str, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "corelane", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ) | env,
-        timeout=60,
-    )
+def corelane(*arguments: str, **env: str) -> str:
+    done = CliRunner().invoke(make_cli(), arguments, env=env, catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
@@ -84,26 +78,26 @@ def lines(fleet: Fleet) -> list[dict]:
 
 
 def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
-    wait_for(lambda: "the API requires a key (CORELANE_AUTH)" in guarded.log.read_text(errors="replace"), 30)
+    eventually(lambda: "the API requires a key (CORELANE_AUTH)" in guarded.log.read_text(errors="replace"), 30)
     command = f"corelane keys create --name NAME --data {guarded.data}"
-    wait_for(lambda: command in guarded.log.read_text(errors="replace"), 30)
+    eventually(lambda: command in guarded.log.read_text(errors="replace"), 30)
 
 
 def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: Fleet, secret: str) -> None:
     with Client(guarded.url) as nobody, pytest.raises(ServiceError, match="needs an API key"):
         nobody.cores()
-    assert "testhost/0" in corelane(guarded, "cores", "--url", guarded.url, CORELANE_API_KEY=secret)
+    assert "testhost/0" in corelane("cores", "--url", guarded.url, CORELANE_API_KEY=secret)
     with Client(guarded.url, secret) as client:
         job = client.submit([{"question": "Who wrote it?", "context": "Ada wrote it."}], wait_s=30)
         assert job.status == "succeeded"
         create = ("keys", "create", "--redis", guarded.redis_url(), "--name", "b", "--json")
-        other = json.loads(corelane(guarded, *create))
+        other = json.loads(corelane(*create))
         with Client(guarded.url, other["key"]) as stranger, pytest.raises(ServiceError) as refused:
             stranger.get(job.id)
         assert refused.value.problem_code == "not_found"
-        corelane(guarded, "keys", "revoke", other["id"], "--redis", guarded.redis_url())
+        corelane("keys", "revoke", other["id"], "--redis", guarded.redis_url())
         with Client(guarded.url, other["key"]) as revoked:
-            wait_for(lambda: status_of(revoked) == "unauthorized")
+            eventually(lambda: status_of(revoked) == "unauthorized")
 
 
 def status_of(client: Client) -> str:
@@ -137,7 +131,7 @@ def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet
     def told() -> set[str]:
         return {line["event"] for line in lines(guarded) if line.get("request_id") == "req-of-this-test"}
 
-    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told())
+    eventually(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told())
     [ended] = [line for line in lines(guarded) if line["event"] == "job_ended" and line["job_id"] == job["id"]]
     assert (ended["status"], ended["succeeded"], ended["failed"]) == ("succeeded", 1, 1)
     [failed] = [line for line in lines(guarded) if line["event"] == "items_failed" and line["job_id"] == job["id"]]
@@ -152,14 +146,14 @@ def test_trace_of_a_job_reaches_the_collector_from_every_process(
     with receiver() as hook:
         body = {"items": [{"question": "Who?", "context": "Ada."}], "webhook": {"url": hook.url}}
         guarded.api.post("/v1/jobs", headers=headers, json=body).raise_for_status()
-        wait_for(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace))
+        eventually(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace))
     expected = {
         *(("corelane-api", "POST /v1/jobs"), ("corelane-api", "submit")),
         *(("corelane-core", "batch"), ("corelane-core", "commit")),
         *(("corelane-keeper", "queue"), ("corelane-keeper", "job")),
         ("corelane-deliveries", "POST webhook"),
     }
-    wait_for(lambda: spans_of(collector, trace) == expected)
+    eventually(lambda: spans_of(collector, trace) == expected)
     assert {post.path for post in collector.posts} == {"/v1/traces"}
 
 
@@ -183,7 +177,7 @@ def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
 def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
     guarded: Fleet, secret: str, tmp_path: Path
 ) -> None:
-    made = corelane(guarded, "keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
+    made = corelane("keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
     with Client(guarded.url, secret) as tests, Client(guarded.url, json.loads(made)["key"]) as ada:
         before = {"tests": bill(tests), "ada": bill(ada)}
         for client in (tests, ada):
@@ -194,7 +188,7 @@ def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
             batch = client.batch(file, completion_window="1h")
             assert batch.usage is not None
             # The core hears of the cancellation with its next batch, and what it did until then is the job's too.
-            wait_for(lambda: not is_at_work(guarded))
+            eventually(lambda: not is_at_work(guarded))
             found = [client.get(job) for job in [*jobs, *batch.jobs]]
             used = [job.usage for job in found if job.usage is not None]
             name = "ada" if client is ada else "tests"
@@ -220,7 +214,7 @@ def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
             """Return the seconds of the three stages by the clock, which other processes make longer."""
             return sum(sum(metric(guarded, secret, f"corelane_{stage}_seconds_sum")) for stage in STAGES)
 
-        wait_for(lambda: counted() == pytest.approx([charged_s] * 2, rel=0.01) and stages_s() > 0.99 * charged_s)
+        eventually(lambda: counted() == pytest.approx([charged_s] * 2, rel=0.01) and stages_s() > 0.99 * charged_s)
 
 
 def submit_mixed(client: Client) -> list[str]:
@@ -233,9 +227,9 @@ def submit_mixed(client: Client) -> list[str]:
     jobs += [client.submit_lines(item for _ in range(count)) for count in (30, 50)]
     jobs += [client.submit([document]), client.submit([item, bad, item]), client.submit([bad])]
     canceled = client.submit([document] * 40)
-    wait_for(lambda: client.get(canceled.id).status != "queued")
+    eventually(lambda: client.get(canceled.id).status != "queued")
     client.cancel(canceled.id)
-    wait_for(lambda: all(client.get(job.id).status.is_final for job in jobs))
+    eventually(lambda: all(client.get(job.id).status.is_final for job in jobs))
     return [job.id for job in [*jobs, canceled]]
 
 
@@ -285,7 +279,7 @@ def test_no_text_of_a_request_is_ever_logged_or_traced(guarded: Fleet, secret: s
         for kind, body in bodies[:2]:
             job = guarded.api.post("/v1/jobs", headers=key | {"Content-Type": kind}, content=body).json()
             assert guarded.api.get(f"/v1/jobs/{job['id']}?wait=30", headers=key).json()["status"] == "succeeded"
-        wait_for(lambda: len(receiver.log) > 0)
+        eventually(lambda: len(receiver.log) > 0)
     told = guarded.log.read_text(errors="replace")
     assert '"level": "debug"' in told
     assert "every-route" in told

@@ -11,12 +11,13 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Item
-from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.neuron_for_tests import Machine, holder, inject, neuron_environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
-QUESTIONS = 1000
+QUESTIONS = 200
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def inf1_fleet(
 
 def device(machine: Path) -> int:
     """Return the process that holds the core, once there is one."""
-    wait_for(lambda: holder(machine, 0) is not None)
+    eventually(lambda: holder(machine, 0) is not None)
     return holder(machine, 0)
 
 
@@ -57,7 +58,7 @@ def has_answered(client: Client, job: str, count: int) -> bool:
     return client.get(job).counts.succeeded > count
 
 
-def test_thousand_questions_are_answered_once_each_though_the_device_process_is_killed_twice(
+def test_questions_are_answered_once_each_though_the_device_process_is_killed_twice(
     inf1_fleet: Fleet, machine: Path
 ) -> None:
     items = [
@@ -65,15 +66,16 @@ def test_thousand_questions_are_answered_once_each_though_the_device_process_is_
         for n in range(QUESTIONS)
     ]
     # So that it does not end before it is killed.
-    inject(machine, on="execute", hang_s=0.01, times=100_000)
+    inject(machine, on="execute", hang_s=0.05, times=100_000)
     killed: list[int] = []
     with Client(inf1_fleet.url) as client:
         job = client.submit(items)
         for due in (QUESTIONS // 10, QUESTIONS // 2):
-            wait_for(partial(has_answered, client, job.id, due))
+            eventually(partial(has_answered, client, job.id, due))
+            inf1_fleet.wait_whole()  # a process that is killed while it loads counts against its model
             killed.append(device(machine))
             os.kill(killed[-1], signal.SIGKILL)
-            wait_for(lambda: holder(machine, 0) not in (None, *killed))
+            eventually(lambda: holder(machine, 0) not in (None, *killed))
         results = list(client.iter_results(job.id))
     assert [result.id for result in results] == [item.id for item in items]
     assert {result.status for result in results} == {"succeeded"}
@@ -97,7 +99,7 @@ def test_device_process_has_the_core_of_its_worker_nothing_of_corelane_and_its_e
     assert {"NEURON_RT_VISIBLE_CORES=0", "NEURON_PROCESS_TAG=corelane-nc0"} <= set(environment)
     assert "torch" not in Path(f"/proc/{core['pid']}/maps").read_text()
     os.kill(core["pid"], signal.SIGKILL)
-    wait_for(lambda: holder(machine, 0) not in (None, running))
+    eventually(lambda: holder(machine, 0) not in (None, running))
     inf1_fleet.wait_whole()
     with Client(inf1_fleet.url) as client:
         assert client.submit([Item(question="where was ada ?", context="ada was here .")], wait_s=30).counts.succeeded

@@ -1,15 +1,14 @@
 """What becomes of requests that are sent again, of names, lists, retries and deletion, with a whole fleet."""
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 import pytest
 
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
 from tests.receivers import receiver
+from tests.waiting import eventually
 
 ITEM = {"question": "What is the number?", "context": "The number is 7."}
 
@@ -26,39 +25,6 @@ def test_fifty_posts_with_one_key_are_one_job_that_is_answered_once(fleet: Fleet
     assert len({job["id"] for job in jobs}) == 1
     assert {job["results"][0]["answer"]["text"] for job in jobs} == {"7"}
     assert len(fleet.api.get("/v1/jobs", headers={"X-API-Key": "fifty"}).json()["data"]) == 1
-
-
-def test_client_that_never_got_its_answer_finds_its_job_by_sending_again(fleet: Fleet) -> None:
-    body = orjson.dumps(ITEM)
-    parts = urlsplit(fleet.url)
-    owner = {"X-API-Key": "cut", "Content-Type": "application/json"}
-    lines = [f"{name}: {value}" for name, value in {**owner, "Idempotency-Key": "cut"}.items()]
-    head = "\r\n".join(["POST /v1/jobs HTTP/1.1", "Host: corelane", f"Content-Length: {len(body)}", *lines])
-    with socket.create_connection((parts.hostname or "", parts.port or 0)) as wire:
-        wire.sendall(head.encode() + b"\r\n\r\n" + body)
-
-    def listed() -> list[str]:
-        return [job["id"] for job in fleet.api.get("/v1/jobs", headers=owner).json()["data"]]
-
-    wait_for(lambda: len(listed()) == 1)
-    again = fleet.api.post("/v1/jobs", content=body, headers=owner | {"Idempotency-Key": "cut", "Prefer": "wait=30"})
-    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
-    assert [again.json()["id"]] == listed()
-
-
-def test_named_job_is_canceled_retried_and_deleted_by_its_name(fleet: Fleet) -> None:
-    body = {"items": [ITEM] * 500, "labels": ["by-name"]}
-    assert fleet.api.put("/v1/jobs/canceled-one", json=body).status_code == 202
-    canceled = fleet.api.post("/v1/jobs/canceled-one/cancel").json()
-    left = canceled["counts"]["canceled"]
-    assert left > 0
-    retried = fleet.api.post("/v1/jobs/canceled-one/retry", headers={"Prefer": "wait=50"})
-    assert (retried.status_code, retried.json()["counts"]["succeeded"]) == (200, left)
-    listed = fleet.api.get("/v1/jobs", params={"label": "by-name", "status": ["canceled", "succeeded"]}).json()["data"]
-    assert [job["id"] for job in listed] == [retried.json()["id"], canceled["id"]]
-    assert fleet.api.delete("/v1/jobs/canceled-one").status_code == 204
-    assert fleet.api.get("/v1/jobs/canceled-one").status_code == 404
-    assert fleet.api.get(canceled["urls"]["self"]).status_code == 404
 
 
 def test_list_is_walked_without_gap_or_repeat_while_jobs_arrive(fleet: Fleet) -> None:
@@ -111,6 +77,6 @@ def test_time_until_the_webhook_was_delivered_is_added_to_the_job(fleet: Fleet) 
     with receiver() as found:
         body = {"items": [ITEM], "webhook": {"url": found.url}}
         job = fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"}).json()
-        wait_for(lambda: fleet.api.get(f"/v1/jobs/{job['id']}").json()["timing"]["deliver_s"] is not None)
+        eventually(lambda: fleet.api.get(f"/v1/jobs/{job['id']}").json()["timing"]["deliver_s"] is not None)
     told = orjson.loads(found.posts[0].body)["data"]
     assert told["timing"] == job["timing"] | {"deliver_s": None}

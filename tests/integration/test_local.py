@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 #: Starts a service without a model, writes down its URL and then does nothing.
 RUN = """
@@ -27,7 +27,7 @@ def test_sigterm_ends_the_service_of_a_block_too(tmp_path: Path) -> None:
     written = tmp_path / "url"
     process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)])
     try:
-        wait_for(lambda: written.is_file() and written.read_text() != "", 120)
+        eventually(lambda: written.is_file() and written.read_text() != "", 120)
         assert httpx2.get(f"{written.read_text()}/livez").is_success
     finally:
         process.send_signal(signal.SIGTERM)

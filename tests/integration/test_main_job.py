@@ -9,10 +9,11 @@ import pytest
 
 from corelane.domain.jobs import Item
 from tests.api.wires import request
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES
 from tests.sse import read_story
+from tests.waiting import eventually
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
@@ -144,7 +145,7 @@ def test_thousand_items_keep_all_cores_busy_and_come_back_in_order(fleet: Fleet)
     def shares() -> list[int]:
         return [core["items"] - before[name] for name, core in fleet.states().items()]
 
-    wait_for(lambda: sum(shares()) >= 1000)  # heartbeats tell the counts
+    eventually(lambda: sum(shares()) >= 1000)  # heartbeats tell the counts
     assert min(shares()) > 1000 / len(before) / 2
 
 
@@ -240,9 +241,9 @@ def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) ->
     address = urlsplit(fleet.url)
     with socket.create_connection((address.hostname, address.port), 60) as caller:
         caller.sendall(request("POST", "/v1/answers", body))
-        wait_for(lambda: newest().get("id") != last)
+        eventually(lambda: newest().get("id") != last)
     job = newest()["id"]
-    wait_for(lambda: newest()["status"] == "canceled")
+    eventually(lambda: newest()["status"] == "canceled")
     fleet.wait_counted()
     assert newest()["id"] == job
     # It has over 1,200; what a core took in one batch before it heard is read.

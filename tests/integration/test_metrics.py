@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
 from tests.invariants import check_invariants
 from tests.redis_for_tests import admin_url
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -55,13 +56,6 @@ SETTLED_S = 2.5
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
-
-
 class ManyProcesses:
     """The processes of one service, each of which an operator could have started elsewhere."""
 
@@ -82,8 +76,8 @@ class ManyProcesses:
 
     def wait_whole(self) -> None:
         """Wait until every core holds the model and both APIs answer."""
-        wait_for(lambda: len(self.holders()) == 3)
-        wait_for(lambda: all(self._answers(api) for api in self.apis))
+        eventually(lambda: len(self.holders()) == 3)
+        eventually(lambda: all(self._answers(api) for api in self.apis))
 
     def holders(self) -> list[str]:
         """Return the cores that hold the version."""
@@ -100,7 +94,7 @@ class ManyProcesses:
     def freeze_at_work(self, host: str) -> None:
         """Stop a worker while it holds a claim."""
         while True:
-            wait_for(lambda: self.has_claim(host))
+            eventually(lambda: self.has_claim(host))
             self.send(host, signal.SIGSTOP)
             if self.has_claim(host):
                 return
@@ -195,13 +189,13 @@ def test_every_counter_equals_the_truth_when_a_worker_is_killed(service: ManyPro
         service.send("killed", signal.SIGKILL)
         statuses = submitting.result()
     assert statuses == {"202": sum(JOBS.values())}
-    wait_for(lambda: not service.has_claim("killed") and not service.has_claim("frozen"))
+    eventually(lambda: not service.has_claim("killed") and not service.has_claim("frozen"))
     service.send("frozen", signal.SIGCONT)
     raw = service.redis
-    wait_for(lambda: not any(raw.scard(f"cl:open:{priority}") for priority in range(3)))
+    eventually(lambda: not any(raw.scard(f"cl:open:{priority}") for priority in range(3)))
     # The frozen worker's answers come too late, and are thrown away; then the dead one's heartbeat is over.
-    wait_for(lambda: tokens_thrown_away(raw) > 0)
-    wait_for(lambda: not raw.exists("cl:core:killed/0") and not raw.zcard("cl:leases"))
+    eventually(lambda: tokens_thrown_away(raw) > 0)
+    eventually(lambda: not raw.exists("cl:core:killed/0") and not raw.zcard("cl:leases"))
     # What processes measured comes with their next flushes: all of it has, once no count changes for longer than those.
     shown = service.settled()
     assert check_invariants(raw) == []

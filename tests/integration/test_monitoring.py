@@ -12,12 +12,13 @@ import pytest
 import redis
 
 from corelane.metrics.definitions import ALL, Kind
-from tests.integration.conftest import Fleet, wait_for
+from tests.integration.conftest import Fleet
 from tests.integration.test_event_streams import Api
 from tests.monitoring.prometheus import Prometheus, prometheus, rules
 from tests.monitoring.queries import MARKS, PANELS, RULES, named_metrics
 from tests.passages import PASSAGES
 from tests.receivers import receiver
+from tests.waiting import eventually
 
 #: What only accidents or hardware move, or what passes too fast for a scrape; and where a test makes it happen.
 STILL = {
@@ -111,7 +112,7 @@ def watched(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
     with prometheus(folder, fleet.url.removeprefix("http://")) as running:
         with limited(fleet), load(fleet, folder), suppress(TimeoutError):
-            wait_for(is_whole, DATA_S)
+            eventually(is_whole, DATA_S)
         yield running
 
 

@@ -21,10 +21,11 @@ from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
 from corelane.metrics.liveness import Question, judge, read_liveness
-from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
@@ -64,7 +65,7 @@ def neuron_fleet(
     log = folder / "serve.log"
 
     def free_the_core() -> None:
-        wait_for(lambda: log.exists() and b"core_waits" in log.read_bytes())
+        eventually(lambda: log.exists() and b"core_waits" in log.read_bytes())
         holder.kill()
         holder.wait()
 
@@ -145,7 +146,7 @@ def test_core_that_another_process_holds_is_waited_for_in_new_processes(
 
 def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: Fleet) -> None:
     neuron_fleet.wait_whole()
-    wait_for(lambda: all(core(neuron_fleet, index)["device"].get("utilization", 0) > 0.8 for index in (0, 1)))
+    eventually(lambda: all(core(neuron_fleet, index)["device"].get("utilization", 0) > 0.8 for index in (0, 1)))
     assert core(neuron_fleet, 1)["device"]["memory_bytes"] > 60_000_000
     assert core(neuron_fleet, 1)["device"]["errors"] == 0
     assert core(neuron_fleet, 1)["device"]["host_vcpu"] == core(neuron_fleet, 1)["device"]["runtime_vcpu"] == 0.2632
@@ -157,7 +158,7 @@ def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: 
 
 def test_boards_show_the_errors_of_devices(neuron_fleet: Fleet, tmp_path: Path) -> None:
     with prometheus(tmp_path, neuron_fleet.url.removeprefix("http://")) as running:
-        wait_for(lambda: not running.without_data(DEVICE_PANELS))
+        eventually(lambda: not running.without_data(DEVICE_PANELS))
 
 
 def test_each_worker_has_one_core_by_its_environment_and_nobody_else_has_it(neuron_fleet: Fleet) -> None:
@@ -208,7 +209,7 @@ def test_pass_that_hangs_is_ended_its_process_replaced_and_its_work_returned(
     before = core(neuron_fleet, 0)
     worker = parent_of(before["pid"])
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
-    wait_for(lambda: core(neuron_fleet, 0)["pid"] not in (None, before["pid"]))
+    eventually(lambda: core(neuron_fleet, 0)["pid"] not in (None, before["pid"]))
     neuron_fleet.wait_whole()
     after = core(neuron_fleet, 0)
     assert parent_of(after["pid"]) == worker
@@ -224,7 +225,7 @@ def test_item_that_breaks_every_process_fails_alone_and_the_cores_stay_in_servic
     assert [result.id for result in results if result.status == "failed"] == ["n5"]
     assert results[5].error is not None
     assert results[5].error.code == "worker_lost"
-    wait_for(lambda: sum(core(neuron_fleet, index)["restarts"] or 0 for index in (0, 1)) == 3)
+    eventually(lambda: sum(core(neuron_fleet, index)["restarts"] or 0 for index in (0, 1)) == 3)
     neuron_fleet.wait_whole()
 
 
@@ -250,7 +251,7 @@ def test_runtime_lost_while_a_version_is_loaded_beside_others_is_replaced_and_no
     with Client(neuron_fleet.url) as client:
         client.load_model(later)
         assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
-        wait_for(lambda: all(later in core(neuron_fleet, index)["versions"] for index in (0, 1)))
+        eventually(lambda: all(later in core(neuron_fleet, index)["versions"] for index in (0, 1)))
         [shown] = [model for model in client.models() if model["id"] == later]
         job = client.submit(items(4), model=later, wait_s=30)
     assert (shown["verified"], job.counts.succeeded) == (False, 4)
@@ -267,7 +268,7 @@ def test_unloaded_version_has_its_processes_replaced_as_only_that_gives_memory_b
     before = [core(neuron_fleet, index) for index in (0, 1)]
     with Client(neuron_fleet.url) as client:
         client.unload_model(later)
-    wait_for(lambda: all(core(neuron_fleet, index)["pid"] not in (None, before[index]["pid"]) for index in (0, 1)))
+    eventually(lambda: all(core(neuron_fleet, index)["pid"] not in (None, before[index]["pid"]) for index in (0, 1)))
     neuron_fleet.wait_whole()
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(20)))
     after = [core(neuron_fleet, index) for index in (0, 1)]
@@ -280,7 +281,7 @@ def test_broken_core_leaves_service_says_why_and_its_work_is_done_by_the_other(
 ) -> None:
     inject(machine, on="execute", status=1202, core=0)
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
-    wait_for(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
+    eventually(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
     broken = core(neuron_fleet, 0)
     assert "1202 (HW_ERR_NC_UE" in broken["reasons"][0]
     assert "instance" in broken["reasons"][0]
@@ -295,11 +296,11 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     neuron_fleet: Fleet, machine: Path
 ) -> None:
     broke = int((machine / "cores" / "0").read_text())
-    wait_for(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
-    wait_for(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
+    eventually(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
+    eventually(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
     settled, before = core(neuron_fleet, 0), core(neuron_fleet, 1)["items"]
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60, longer=3)))
-    wait_for(lambda: core(neuron_fleet, 1)["items"] == before + 60)
+    eventually(lambda: core(neuron_fleet, 1)["items"] == before + 60)
     now = core(neuron_fleet, 0)
     passing = {"last_beat_at": "", "memory_bytes": 0, "device": {}}
     assert now | passing == settled | passing

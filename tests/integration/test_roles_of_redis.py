@@ -19,8 +19,9 @@ from corelane.store.acl import Role, rights_of, user_line
 from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.corelane.store_bench import Bench
-from tests.integration.conftest import FLOWER, READY_S, wait_for
-from tests.redis_for_tests import ANYONE, PASSWORD
+from tests.integration.conftest import FLOWER, READY_S
+from tests.redis_for_tests import ANYONE, PASSWORD, client_of
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -49,8 +50,8 @@ def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str,
     }
     parts = {Role.WORKER: ("worker", "--core", "0"), Role.FLOWER: ("flower",)}
     running = []
-    with redis.Redis(port=server, decode_responses=True) as raw, (tmp_path / "log").open("wb") as log:
-        wait_for(lambda: answers(raw))
+    with client_of(f"redis://127.0.0.1:{server}/0") as raw, (tmp_path / "log").open("wb") as log:
+        eventually(raw.ping)
         try:
             for role, command in parts.items():
                 argv = [sys.executable, "-m", "corelane", *command]
@@ -59,24 +60,17 @@ def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str,
             # Its functions are loaded by a part that may: the worker waits for that.
             settings = Settings(redis_url=urls[Role.SERVICE], data_dir=tmp_path, core_host="a")
             Link(settings.redis_url).run("admit", model="nothing", owner="public")
-            wait_for(lambda: raw.hget(keys.core("a/0"), "state") == "idle", READY_S)
+            eventually(lambda: raw.hget(keys.core("a/0"), "state") == "idle", READY_S)
             job = Bench(settings, raw, bell).submit(3, version="null@0")
-            wait_for(lambda: raw.hget(keys.job(job), "status") == "succeeded")
+            eventually(lambda: raw.hget(keys.job(job), "status") == "succeeded")
             with httpx2.Client(base_url=f"http://127.0.0.1:{flower_port}", auth=FLOWER) as page:
-                wait_for(lambda: "core0@a" in shown(page))
+                eventually(lambda: "core0@a" in shown(page))
             assert raw.execute_command("ACL", "LOG") in ([], only_loading(raw))
         finally:
             for process in running:
                 process.terminate()
             for process in running:
                 process.wait(60)
-
-
-def answers(raw: redis.Redis) -> bool:
-    try:
-        return bool(raw.ping())
-    except redis.ConnectionError:
-        return False
 
 
 def shown(page: httpx2.Client) -> str:

@@ -16,8 +16,10 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
-from tests.artifacts_for_tests import compile_model, save_tiny_model
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.artifacts_for_tests import compile_model, keep_tiny_artifact, save_tiny_model
+from tests.conftest import copy_artifact
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.waiting import eventually
 
 BUCKETS = "4x32,2x64"
 
@@ -29,8 +31,7 @@ def make_version(data: Path, folder: Path, seed: int) -> Artifact:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    folder = tmp_path_factory.mktemp("rollout")
-    return make_version(folder, folder / "models", 7)
+    return copy_artifact(keep_tiny_artifact("torchscript"), tmp_path_factory.mktemp("rollout"))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
     """Start a fleet that serves the first version; later versions are compiled while it runs."""
     fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
-    assert stop_fleet(fleet) == 0
+    end_fleet(fleet)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def states(fleet: Fleet, version: str) -> list[str]:
 
 
 def wait_ready(fleet: Fleet, version: str) -> None:
-    wait_for(lambda: states(fleet, version) == ["ready"] * fleet.cores)
+    eventually(lambda: states(fleet, version) == ["ready"] * fleet.cores)
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def constant_load(fleet: Fleet) -> Iterator[list[Job]]:
 
     def ask() -> None:
         with fleet.client() as client:
-            while not stop.wait(0.2):
+            while not stop.wait(0.05):
                 jobs.append(client.submit([{"question": "who wrote", "context": "ada wrote it . " * 8}], wait_s=60))
 
     callers = [threading.Thread(target=ask) for _ in range(4)]
@@ -127,8 +128,8 @@ def test_version_is_replaced_under_load_and_nothing_fails(rolling: Fleet, first:
             client.set_alias(alias, new)
         moved = len(jobs)
         client.unload_model(old)
-        wait_for(lambda: states(rolling, old) == [])
-        wait_for(lambda: len(jobs) > moved + 20)
+        eventually(lambda: states(rolling, old) == [])
+        eventually(lambda: len(jobs) > moved + 20)
     assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
     assert {job.model for job in jobs[moved + 4 :]} == {new}
     assert [model["id"] for model in rolling.api.get("/v1/models").json()["data"]] == [new]
@@ -138,16 +139,16 @@ def test_corrupt_version_changes_nothing_but_its_own_status(rolling: Fleet, seco
     good = second.manifest.version_id
     with rolling.client() as client, constant_load(rolling) as jobs:
         client.load_model(corrupt)
-        wait_for(lambda: states(rolling, corrupt) == ["failed"] * rolling.cores)
+        eventually(lambda: states(rolling, corrupt) == ["failed"] * rolling.cores)
         [reason] = {model["reason"] for core in client.cores() for model in core["models"] if model["reason"]}
         assert "is damaged: its digest is not the manifest's" in reason
         with pytest.raises(ServiceError, match="no version"):
             client.set_alias("default", corrupt)
         served = len(jobs)
-        wait_for(lambda: len(jobs) > served + 20)
+        eventually(lambda: len(jobs) > served + 20)
         assert {core["state"] for core in client.cores()} <= {"idle", "busy"}
         client.unload_model(corrupt)
-        wait_for(lambda: states(rolling, corrupt) == [])
+        eventually(lambda: states(rolling, corrupt) == [])
     assert {job.model for job in jobs} == {good}
     assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
 
@@ -160,10 +161,10 @@ def test_process_that_keeps_an_unloaded_models_memory_is_replaced_and_nothing_fa
         client.load_model(heavy)
         wait_ready(rolling, heavy)
         client.unload_model(heavy)
-        wait_for(lambda: all(core["pid"] != before[name] for name, core in rolling.states().items()))
+        eventually(lambda: all(core["pid"] != before[name] for name, core in rolling.states().items()))
         wait_ready(rolling, second.manifest.version_id)
         served = len(jobs)
-        wait_for(lambda: len(jobs) > served + 20)
+        eventually(lambda: len(jobs) > served + 20)
     assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
     assert b"WorkerLostError" not in rolling.log.read_bytes()
 
@@ -193,9 +194,9 @@ def test_killed_worker_comes_back_with_what_is_wanted_of_it(rolling: Fleet, seco
     new = second.manifest.version_id
     before = rolling.states()["testhost/0"]
     os.kill(before["pid"], signal.SIGKILL)
-    wait_for(lambda: rolling.states()["testhost/0"]["pid"] != before["pid"])
+    eventually(lambda: rolling.states()["testhost/0"]["pid"] != before["pid"])
     wait_ready(rolling, new)
-    wait_for(lambda: sorted(rolling.states()["testhost/0"]["versions"]) == sorted(before["versions"]))
+    eventually(lambda: sorted(rolling.states()["testhost/0"]["versions"]) == sorted(before["versions"]))
     models = {model["id"]: model for model in rolling.api.get("/v1/models").json()["data"]}
     assert set(models[new]["aliases"]) == {"default", "tiny-qa"}
 
@@ -206,16 +207,16 @@ def test_version_is_held_where_it_is_wanted_and_loaded_when_it_is_first_asked(ro
     item = {"question": "who is held", "context": "ada is"}
     with rolling.client() as client:
         client.unload_model(old)
-        wait_for(lambda: states(rolling, old) == [])
+        eventually(lambda: states(rolling, old) == [])
         client.load_model(old, "testhost/0", lazy=True)
-        wait_for(lambda: states(rolling, old) == ["lazy"])
+        eventually(lambda: states(rolling, old) == ["lazy"])
         job = client.submit([item], model=old, wait_s=60)
         assert (job.status, job.model) == ("succeeded", old)
-        wait_for(lambda: states(rolling, old) == ["ready"])
+        eventually(lambda: states(rolling, old) == ["ready"])
         with pytest.raises(ServiceError, match="the only core"):
             client.unload_model(old, "testhost/0")
         client.load_model(old, count=1)
-        wait_for(lambda: states(rolling, old) == ["ready"])
+        eventually(lambda: states(rolling, old) == ["ready"])
         with pytest.raises(ServiceError, match="no core 'testhost/9'"):
             client.load_model(old, "testhost/9")
 
@@ -245,20 +246,20 @@ def test_version_compiled_again_in_place_is_loaded_anew_under_load_and_nothing_f
     with rolling.client() as client, constant_load(rolling) as jobs:
         after = recompile(second, no_answer_threshold=-50.0)
         client.reload_model(version)
-        wait_for(lambda: digests() == [("ready", after)] * rolling.cores)
+        eventually(lambda: digests() == [("ready", after)] * rolling.cores)
         wrong = client.reload_model(version, manifest_sha256="0" * 64)
-        wait_for(
+        eventually(
             lambda: [model["asked_at"] for model in models_of(rolling, version)] == [wrong["asked_at"]] * rolling.cores
         )
-        wait_for(lambda: digests() == [("ready", after)] * rolling.cores)
+        eventually(lambda: digests() == [("ready", after)] * rolling.cores)
         assert all("is not the one asked for" in model["reason"] for model in models_of(rolling, version))
         with pytest.raises(ServiceError, match="goes with `all`"):
             client.reload_model(version, "testhost/0", manifest_sha256=after)
         again = recompile(second, no_answer_threshold=0.0)
         client.load_model(version, manifest_sha256=again)
-        wait_for(lambda: digests() == [("ready", again)] * rolling.cores)
+        eventually(lambda: digests() == [("ready", again)] * rolling.cores)
         served = len(jobs)
-        wait_for(lambda: len(jobs) > served + 20)
+        eventually(lambda: len(jobs) > served + 20)
     assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
     assert {job.model for job in jobs} == {version}
 

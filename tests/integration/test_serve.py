@@ -1,6 +1,7 @@
 """`corelane serve` as a command: it ends well when asked, its parts come back, and it says what is wrong before."""
 
 import ast
+import base64
 import json
 import os
 import signal
@@ -16,25 +17,38 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import redis
+from typer.testing import CliRunner, Result
 
+from corelane.cli import own_fleet
+from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.fakes import save_server_stand_in
-from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
+from tests.redis_for_tests import client_of
+from tests.waiting import eventually
+
+#: A core that takes a little of its work at a time, and a second for it.
+SLOW = {"CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
-    """Start two at once, without a model, where a Redis of the distribution is installed; tests may end them last."""
+    """Start two at once, without a model, where a Redis of the distribution is installed; the second is slow at its
+    work. Tests may end them last.
+    """
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
     ports = {"CORELANE_PORT": "", "CORELANE_FLOWER_PORT": ""}  # none is given: both want the same ones
     common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path, **ports}
     with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", **common) for folder in folders]
+        starts = [
+            pool.submit(start_fleet, folder, folder, "--cores", "1", **common, **own)
+            for folder, own in zip(folders, ({}, SLOW), strict=True)
+        ]
     fleets = [start.result() for start in starts]
     yield fleets
     assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
@@ -52,7 +66,7 @@ def noted_parts(fleet: Fleet) -> dict[str, dict]:
 
 
 def kill_when_up(fleet: Fleet, name: str, launches: int = 1) -> None:
-    wait_for(lambda: noted_parts(fleet)[name]["launches"] == launches and noted_parts(fleet)[name]["is_up"])
+    eventually(lambda: noted_parts(fleet)[name]["launches"] == launches and noted_parts(fleet)[name]["is_up"])
     os.kill(noted_parts(fleet)[name]["pid"], signal.SIGKILL)
 
 
@@ -63,47 +77,22 @@ def is_listening(url: str) -> bool:
         return False
 
 
-def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
-    slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
-    first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
-    with first.client() as client:
-        items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
-        job, lines = client.submit(items), client.submit_lines(items)
-        wait_for(lambda: client.get(job.id).counts.succeeded > 0)
-    assert stop_fleet(first) == 0
-    restarted = datetime.now(UTC)
-    second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
-    try:
-        with second.client() as client:
-            for each in (job.id, lines.id):
-                assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
-                final = client.get(each)
-                assert final.counts.succeeded == 400
-                assert final.finished_at is not None
-                assert datetime.fromisoformat(final.finished_at) > restarted
-    finally:
-        assert stop_fleet(second) == 0
-
-
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a role, which becomes another program."""
     argv = [sys.executable, "-m", "corelane", *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=dict(os.environ) | env)
 
 
-def test_more_cores_than_there_are_is_refused(tmp_path: Path) -> None:
-    done = run("serve", "--cores", "9999", "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert "9999" in done.stderr
-    assert "Traceback" not in done.stderr
+def invoke(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(make_cli(), arguments, env=env)
 
 
-def test_redis_that_does_not_answer_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def silent_redis() -> Iterator[str]:
+    """Yield the URL of a port that is taken, and that nobody listens on."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        url = f"redis://127.0.0.1:{held.getsockname()[1]}/0"
-        done = run("serve", "--redis", url, "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert url in done.stderr
+        yield f"redis://127.0.0.1:{held.getsockname()[1]}/0"
 
 
 def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
@@ -113,11 +102,11 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
         os.kill(pid, signal.SIGKILL)
     kill_when_up(fleet, "redis")
     kill_when_up(fleet, "redis", launches=2)
-    wait_for(lambda: all(part["is_up"] and part["launches"] > 1 for part in noted_parts(fleet).values()))
+    eventually(lambda: all(part["is_up"] and part["launches"] > 1 for part in noted_parts(fleet).values()))
     assert not any(alive(pid) for pid in killed.values())
     with fleet.client() as client:
-        wait_for(client.ready)
-    wait_for(lambda: is_listening(fleet.flower_url))
+        eventually(client.ready)
+    eventually(lambda: is_listening(fleet.flower_url))
     assert fleet.process.poll() is None
 
 
@@ -134,7 +123,7 @@ def task_events(fleet: Fleet) -> float:
 
 def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(pair: list[Fleet]) -> None:
     fleet = pair[0]
-    wait_for(lambda: is_listening(fleet.flower_url))
+    eventually(lambda: is_listening(fleet.flower_url))
     before = task_events(fleet)
     with fleet.client() as client:
         jobs = [client.submit([Item(question="Who?", context=f"It is {n}.")] * 500) for n in range(20)]
@@ -145,7 +134,7 @@ def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(
         found = [task for task in flower_tasks(fleet).values() if task["state"] == "SUCCESS"]
         return [ast.literal_eval(task["result"]) for task in found]
 
-    wait_for(lambda: sum(result["items"] for result in drained()) >= 10_000)
+    eventually(lambda: sum(result["items"] for result in drained()) >= 10_000)
     assert task_events(fleet) - before < 50
     assert {"items", "batches", "tokens", "seconds", "padding"} <= set(drained()[-1])
     task = next(iter(flower_tasks(fleet).values()))
@@ -162,29 +151,29 @@ def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(
 
 def restart_flower(fleet: Fleet, sign: signal.Signals, launches: int = 0) -> int:
     """End Flower; return how often it was launched once it is up again."""
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and noted_parts(fleet)["flower"]["launches"] >= launches)
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"] and noted_parts(fleet)["flower"]["launches"] >= launches)
     before = noted_parts(fleet)["flower"]
     os.kill(before["pid"], sign)
-    wait_for(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
+    eventually(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
     return int(before["launches"]) + 1
 
 
 def test_part_that_does_not_come_up_ends_nothing_and_is_told_everywhere(pair: list[Fleet]) -> None:
     fleet = pair[1]
-    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"])
+    eventually(lambda: noted_parts(fleet)["flower"]["is_up"])
     for launches in range(noted_parts(fleet)["flower"]["launches"], 4):
         os.kill(noted_parts(fleet)["flower"]["pid"], signal.SIGKILL)
-        wait_for(lambda launches=launches: noted_parts(fleet)["flower"]["launches"] > launches)  # type: ignore[misc]
+        eventually(lambda launches=launches: noted_parts(fleet)["flower"]["launches"] > launches)  # type: ignore[misc]
 
     def told() -> bool:
         return bool(fleet.api.get("/readyz").json()["details"]["parts"]["parts"])
 
-    wait_for(told)
+    eventually(told)
     assert fleet.api.get("/readyz").json()["details"]["parts"]["parts"] == ["flower on testhost"]
     with fleet.client() as client:
         # The overview is kept for a second, so it may be older than what `/readyz` has read.
-        wait_for(lambda: any(each.part == "flower on testhost" for each in client.overview().troubles))
+        eventually(lambda: any(each.part == "flower on testhost" for each in client.overview().troubles))
         [issue] = [each for each in client.overview().troubles if each.part == "flower on testhost"]
         assert "was launched" in issue.text
         assert client.ready()
@@ -198,7 +187,7 @@ def test_two_that_start_at_once_on_the_same_ports_both_work(pair: list[Fleet]) -
     for fleet in pair:
         with fleet.client() as client:
             assert client.ready()
-    wait_for(lambda: all(is_listening(fleet.flower_url) for fleet in pair))
+    eventually(lambda: all(is_listening(fleet.flower_url) for fleet in pair))
 
 
 def lines_of(fleet: Fleet) -> list[dict]:
@@ -232,7 +221,7 @@ def test_webhooks_are_signed_with_a_secret_that_was_made_and_kept(pair: list[Fle
     assert fleet.api.post("/v1/jobs", json=question).status_code == 202
     chosen = "whsec_" + "A" * 32
     env = {"CORELANE_WEBHOOK_SECRET": chosen}
-    assert run("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
+    assert invoke("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
 
 
 def test_bundled_server_is_taken_and_noted_where_another_is_installed(pair: list[Fleet]) -> None:
@@ -243,7 +232,7 @@ def test_redis_is_for_its_user_alone_and_no_password_stands_in_an_argument(pair:
     fleet = pair[0]
     modes = {name: (fleet.data / name).stat().st_mode & 0o777 for name in ("redis", "redis-password")}
     assert modes == {"redis": 0o700, "redis-password": 0o600}
-    with redis.Redis.from_url(fleet.noted()["redis"]) as stranger, pytest.raises(redis.AuthenticationError):
+    with client_of(fleet.noted()["redis"]) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
     operators = (fleet.data / "redis-password").read_text().strip()
     for part in noted_parts(fleet).values():
@@ -255,29 +244,50 @@ def test_redis_is_for_its_user_alone_and_no_password_stands_in_an_argument(pair:
 
 
 def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
-    done = run("serve", "--data", str(pair[0].data))
-    assert done.returncode == 1
+    done = invoke("serve", "--data", str(pair[0].data))
+    assert done.exit_code == 1
     assert "another" in done.stderr
 
 
-def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(pair: list[Fleet]) -> None:
-    fleet = pair[0]
+def test_ctrl_c_stops_every_part_in_order_and_the_work_that_waits_is_done_after_a_restart(pair: list[Fleet]) -> None:
+    fleet = pair[1]
     parts = children(fleet.process.pid)
     assert len(parts) == 6
+    items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
+    with fleet.client() as client:
+        job, lines = client.submit(items), client.submit_lines(items)
+        eventually(lambda: client.get(job.id).counts.succeeded > 0)
     assert stop_fleet(fleet) == 0
     assert not any(alive(pid) for pid in parts)
     assert b"stopped" in fleet.log.read_bytes()
     assert "keep" not in fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
+    restarted, secret = datetime.now(UTC), fleet.data / "webhook-secret"
+    secret.unlink()
+    fast = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": ""}
+    second = start_fleet(fleet.data, fleet.data, "--cores", "1", "--no-flower", **fast)
+    try:
+        with second.client() as client:
+            for each in (job.id, lines.id):
+                assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
+                final = client.get(each)
+                assert final.counts.succeeded == 400
+                assert final.finished_at is not None
+                assert datetime.fromisoformat(final.finished_at) > restarted
+    finally:
+        end_fleet(second)
+    [told] = [line for line in lines_of(second) if "no secret that signs" in line["event"]]
+    assert told["level"] == "warning"
+    assert len(base64.b64decode(secret.read_text().strip().removeprefix("whsec_"))) == 32
 
 
 def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
-    fleet = pair[1]
+    fleet = pair[0]
     parts = children(fleet.process.pid)
     assert len(parts) == 6
     fleet.api.close()
     fleet.process.kill()
     fleet.process.wait()
-    wait_for(lambda: not any(alive(pid) for pid in parts))
+    eventually(lambda: not any(alive(pid) for pid in parts))
 
 
 @pytest.mark.parametrize(
@@ -285,19 +295,33 @@ def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
     [
         ("--data", __file__, "this is a file"),
         ("--data", "/proc/nowhere", "it cannot be written"),
+        ("--cores", "9999", "--cores 9999: this process may use"),
+        ("--redis", "SILENT", "no Redis at SILENT"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
         ("--port", "BUSY", "is busy: end what listens there (`ss -ltnp`), or choose another with --port"),
         ("--flower-port", "BUSY", "or choose another with --flower-port"),
     ],
 )
-def test_refusal_is_one_sentence(option: str, value: str, told: str, tmp_path: Path, redis_url: str) -> None:
-    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99")).replace("BUSY", redis_port(redis_url))
-    done = run("serve", *(() if option == "--data" else ("--data", str(tmp_path))), option, value)
-    assert done.returncode == 1
+def test_refusal_is_one_sentence(
+    option: str,
+    value: str,
+    told: str,
+    tmp_path: Path,
+    redis_url: str,
+    silent_redis: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_fleet, "GIVEN_REDIS_S", 1)
+    names = {"NINETY_NINE": redis_url.replace("/0", "/99"), "BUSY": redis_port(redis_url), "SILENT": silent_redis}
+    value = names.get(value, value)
+    others = {"--data": ["--data", str(tmp_path)], "--flower-port": ["--no-flower"]}
+    arguments = [each for name, given in others.items() if name != option for each in given]
+    done = invoke("serve", *arguments, option, value)
+    assert done.exit_code == 1
     *warnings, line = done.stderr.splitlines()
     assert len(warnings) == ("@" in value)  # others see a password on the command line
-    assert told in json.loads(line)["event"]
+    assert told.replace("SILENT", silent_redis) in json.loads(line)["event"]
     assert "stopping" not in done.stdout
 
 
@@ -317,8 +341,8 @@ def test_role_alone_on_a_busy_port_ends_with_one_sentence(role: str, redis_url: 
 
 
 def test_bad_setting_is_named_without_a_traceback() -> None:
-    done = run("api", CORELANE_LEASE_S="soon")
-    assert done.returncode == 1
+    done = invoke("api", CORELANE_LEASE_S="soon")
+    assert done.exit_code == 1
     assert "CORELANE_LEASE_S cannot be 'soon'" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -23,9 +23,9 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.upkeep import Upkeep
 from corelane.tracing.otel import OtelTracer, make_tracer
-from tests.integration.conftest import wait_for
 from tests.receivers import receiver
 from tests.redis_for_tests import admin_url
+from tests.waiting import eventually
 from workers.core import traces as core_traces
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
@@ -49,7 +49,7 @@ class World:
 
     def start(self) -> None:
         self.core.start(lambda: False)
-        wait_for(self.serves)
+        eventually(self.serves)
 
     def serves(self) -> bool:
         self.drain()
@@ -153,7 +153,7 @@ def test_one_trace_leads_from_the_request_to_the_webhook(world: World, raw: redi
         world.tell_ended()
         sender = sending(world.settings, Outage(get_logger(__name__), "store"), world.tracer)
         sender.start()
-        wait_for(lambda: raw.hget("cl:posted", "delivered") == "1")
+        eventually(lambda: raw.hget("cl:posted", "delivered") == "1")
         sender.ask_to_stop()
         sender.join(60)
     spans = world.of(job)

@@ -1,54 +1,50 @@
-"""The trip of one question through our own files: submitted, answered, its webhook posted. ``make trip`` prints it.
+"""The trip of one question through our own code, over a real socket with a key and a wait. ``make trip`` prints it.
 
-Each part runs in this process on a real Redis, warmed up by the same question before: the app without its socket, the
-drain of a core with the tiny model, a round of the webhook sender. The numbers are limits: a change that needs another
-file has to say why.
+The API serves in a thread of this process on a real Redis, the drain of a core with the tiny model runs in another, the
+webhook sender in its own; all are warmed up by the same question before. The numbers are limits: a change that needs
+more lines to be read has to say why.
 """
 
+import asyncio
 import base64
 import json
+import socket
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import reduce
 from ipaddress import ip_network
-from itertools import count
 
+import httpx2
 import pytest
 import redis
-from fastapi.testclient import TestClient
+import uvloop
 from pydantic import SecretStr
 
 from api.app import create_app
+from api.serve import make_config, serve
 from corelane.artifacts.manifest import Artifact
+from corelane.domain.api_keys import Scope
 from corelane.domain.dispatch import Core
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
-from tests.integration.conftest import wait_for
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
 from tests.receivers import receiver
 from tests.trip import Tracer, Trip
+from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops.roles import sending
 
-JSON = {"content-type": "application/json"}
+#: Most lines of the functions that each part enters, and most files of all parts together.
+LINES = {"api": 1540, "core": 1860, "deliveries": 710}
+FILES = 59
 
-#: Most files that each part may enter, and all parts together. What is seen of the service costs six: requests and
-#: batches are recorded (corelane/metrics/recorder.py), the edge knows the console's paths, the drain tells core's own
-#: observers (workers/core/observer.py, measures.py), and a final job says where its time went
-#: (corelane/domain/timing.py). Observers that a plugin may bring, as of what is spent on each job, are not counted.
-#: A line of the log is written by our own code (corelane/log.py). The layer of short ways, the digest of a question
-#: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the fragments of documents that
-#: a core reads for others (workers/core/fragments.py), and what is asked of all that is pending. What passes take, by
-#: which windows share one, is a matter of its own beside whose turn it is (corelane/engine/passes.py). What is looked
-#: at of a body before it is validated stands with the models of requests (corelane/domain/wire.py), and a passage
-#: belongs to its owner (corelane/engine/task.py). A request's own forms stand beside those of the job that it makes
-#: (corelane/domain/job_requests.py). Items of a claim are read in a file of their own
-#: (corelane/store/claimed_items.py).
-LIMITS = {"submit": 19, "drain": 24, "webhook": 12}
-ALL = 45
-
-#: How often a trip beside other work is traced: what that work enters is not entered every time.
-TIMES = 5
+#: How often the trip is traced: what loops beside it enter is not entered every time.
+TIMES = 6
 
 
 @pytest.fixture
@@ -65,6 +61,7 @@ def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Sett
     changes = {
         "artifacts_dir": root,
         "model": tiny_artifact.manifest.name,
+        "auth": "required",
         "linger_s": 0.0,
         "reuse": True,
         "batch_wait_s": 0.0,
@@ -75,69 +72,78 @@ def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Sett
     return settings.model_copy(update=changes)
 
 
-def body(url: str, number: int) -> bytes:
-    """Return a question that differs from those before it: an equal one would take the answer of the last."""
-    item = {"question": f"Who wrote the notes, in {number}?", "context": "Ada Lovelace wrote the notes in 1843."}
-    return json.dumps({"items": [item], "webhook": {"url": url}}).encode()
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """Serve the API from a thread of the name ``api``; yield its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = make_config(settings, f"fd://{listener.detach()}", 0.1)
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    loop, stop, app = runner.get_loop(), asyncio.Event(), create_app(settings)
+
+    def run() -> None:
+        with runner:
+            runner.run(serve(app, config, stop.wait))
+
+    thread = threading.Thread(target=run, name="api", daemon=True)
+    thread.start()
+    yield url
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(60)
 
 
 @pytest.mark.timeout(120)
 def test_trip_of_one_question(world: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> None:
     trips = trace(world, raw, bell, tracer)
     for name, trip in trips.items():
-        sys.stdout.write(f"\n{name}: {len(trip.files)} files\n{trip}\n")
-    all_files = {file for trip in trips.values() for file in trip.files}
-    sys.stdout.write(f"\n{len(all_files)} different files\n")
-    assert {name: len(trip.files) for name, trip in trips.items() if len(trip.files) > LIMITS[name]} == {}
-    assert len(all_files) <= ALL
+        sys.stdout.write(f"\n{name}: {len(trip.files)} files, {trip.lines} lines of functions\n{trip}\n")
+    files = {file for trip in trips.values() for file in trip.files}
+    sys.stdout.write(
+        f"\n{len(files)} different files, {sum(trip.lines for trip in trips.values())} lines of functions\n"
+    )
+    assert {name: trip.lines for name, trip in trips.items() if trip.lines > LINES[name]} == {}
+    assert len(files) <= FILES
     assert {name: trip.turns for name, trip in trips.items() if trip.turns} == {}
 
 
 def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> dict[str, Trip]:
-    """Trace the second question through each part; the first one warms it up."""
+    """Trace the same kind of question several times, and return what each thread entered every time."""
     core = CoreProcess(settings, Core("test", 0), bell)
     core.start(lambda: False)
-    numbers = count()
+    over = threading.Event()
 
     def answer() -> None:
-        drain(core, lambda: False)
+        while not over.is_set():
+            drain(core, over.is_set)
 
-    def is_served() -> bool:
-        answer()
-        return bool(core.versions)
+    _, secret = ApiKeyStore(Link(settings.redis_url)).create("ada", Scope)
+    sender = sending(settings, Outage(get_logger(__name__), "store"))
+    drainer = threading.Thread(target=answer, name="core", daemon=True)
+    with receiver() as hook, served(settings) as url, httpx2.Client(base_url=url, timeout=60) as http:
 
-    def submit(api: TestClient) -> None:
-        api.post("/v1/jobs", content=body(hook.url, next(numbers)), headers=JSON).raise_for_status()
+        def ask(number: int) -> None:
+            """Ask a question that differs from those before it: an equal one would take the answer of the last."""
+            item = {"question": f"Who wrote the notes, in {number}?", "context": "Ada Lovelace wrote them in 1843."}
+            headers = {"content-type": "application/json", "prefer": "wait=30", "authorization": f"Bearer {secret}"}
+            body = json.dumps({"items": [item], "webhook": {"url": hook.url}})
+            with ThreadPoolExecutor(1, "caller") as pool:
+                job = pool.submit(http.post, "/v1/jobs", content=body, headers=headers).result().json()
+            assert job["status"] == "succeeded", job
+            eventually(lambda: raw.hget("cl:posted", "delivered") == str(number))
 
-    def trip_of(api: TestClient) -> Trip:
-        with tracer.trip(here=False) as submitted:
-            submit(api)
-        return submitted
-
-    def deliver(wanted: int) -> Trip:
-        """Answer a question, and trace what follows until the store knows of so many deliveries."""
-        with TestClient(create_app(settings)) as api:
-            submit(api)
-        with tracer.trip(here=False) as posted:
-            answer()
-            wait_for(lambda: raw.hget("cl:posted", "delivered") == str(wanted))
-        return posted
-
-    wait_for(is_served)
-    with receiver() as hook:
-        with TestClient(create_app(settings)) as api:
-            submit(api)
-            submitted = [trip_of(api) for _ in range(TIMES)]
-            answer()
-            submit(api)
-            with tracer.trip(here=True) as answered:
-                answer()
-        sender = sending(settings, Outage(get_logger(__name__), "store"))
+        drainer.start()
         sender.start()
-        before = TIMES + 2
-        wait_for(lambda: raw.hget("cl:posted", "delivered") == str(before))
-        posted = [deliver(before + number) for number in range(1, TIMES + 1)]
+        eventually(lambda: bool(core.versions))
+        ask(1)
+        found = list[dict[str, Trip]]()
+        for number in range(2, 2 + TIMES):
+            with tracer.trips() as trips:
+                ask(number)
+            found.append(trips)
+        over.set()
+        drainer.join(60)
         sender.ask_to_stop()
         sender.join(60)
     core.close()
-    return {"submit": reduce(Trip.only_with, submitted), "drain": answered, "webhook": reduce(Trip.only_with, posted)}
+    names = ("api", "core", "deliveries")
+    return {name: reduce(Trip.only_with, (trips[name] for trips in found)) for name in names}

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.chaos.processes import parent_of
 from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import admin_url
+from tests.waiting import eventually
 
 #: The version that services upgrade from: they run its code, and have its data in Redis.
 OLD_COMMIT = "d89a9b5b0821af2bf3c201fe4fe21fb6e7ef7d59"
@@ -115,12 +115,12 @@ class TwoVersionFleet:
 
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait until a condition is met; fail with ``what`` if it is not, or if a process ends meanwhile."""
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
+
+        def is_met() -> bool:
             self.check_all_run()
-            if time.monotonic() > deadline:
-                pytest.fail(f"Not within {WAIT_S} s: {what}\n{self.last_words()}", pytrace=False)
-            time.sleep(0.02)
+            return condition()
+
+        eventually(is_met, WAIT_S, lambda: f"{what}\n{self.last_words()}")
 
     def check_all_run(self) -> None:
         """Fail if a process ended that nobody ended."""

@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import free_port
+from tests.waiting import eventually
 
 MONITORING = Path(__file__).parent.parent.parent / "deploy" / "monitoring"
 
@@ -114,11 +114,9 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT)
     try:
         running = Prometheus(f"http://{address}")
-        deadline = time.monotonic() + 60
-        while not running.is_up():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("Prometheus did not start:\n" + log.read_text())
-            time.sleep(0.1)
+        eventually(lambda: process.poll() is not None or running.is_up(), why=log.read_text)
+        if process.poll() is not None:
+            raise RuntimeError("Prometheus did not start:\n" + log.read_text())
         yield running
     finally:
         process.terminate()

@@ -18,9 +18,9 @@ from corelane.store.link.library import PREFIX
 from corelane.store.upkeep import Upkeep
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
-from tests.integration.conftest import wait_for
-from tests.redis_for_tests import ANYONE, PASSWORD, service_url
+from tests.redis_for_tests import ANYONE, PASSWORD, client_of, service_url
 from tests.redis_servers.debian import SERVERS
+from tests.waiting import eventually
 
 HERE = {str(binary.server): path for path in find_servers() if (binary := identify(path))}
 HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}
@@ -33,18 +33,12 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     (tmp_path / "users.acl").write_text("\n".join([ANYONE, *users, ""]))
     port = free_port()
     argv = server_argv(HERE[request.param], tmp_path, port, tmp_path / "users.acl")
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process, redis.Redis(port=port) as anyone:
-
-        def answers() -> bool:
-            if process.poll() is not None:
-                raise RuntimeError("the server ended")
-            try:
-                return bool(anyone.ping())
-            except redis.ConnectionError:
-                return False
-
+    with (
+        subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process,
+        client_of(f"redis://127.0.0.1:{port}/0") as anyone,
+    ):
         try:
-            wait_for(answers)
+            eventually(anyone.ping)
             yield port
         finally:
             process.terminate()

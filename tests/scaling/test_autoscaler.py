@@ -9,7 +9,8 @@ import pytest
 
 from corelane.domain.jobs import Item
 from corelane.engine.cores import cpu_slots
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.waiting import eventually
 
 #: Cores of the null engine that take their time, and go soon when they are not needed.
 SETTINGS = {
@@ -46,7 +47,9 @@ def serving(fleet: Fleet) -> int:
 
 
 def wait_until_all_stopped(fleet: Fleet) -> None:
-    wait_for(lambda: {name: core["state"] for name, core in fleet.states().items()} == dict.fromkeys(CORES, "stopped"))
+    eventually(
+        lambda: {name: core["state"] for name, core in fleet.states().items()} == dict.fromkeys(CORES, "stopped")
+    )
 
 
 @pytest.mark.timeout(300)
@@ -60,9 +63,9 @@ def test_cores_follow_a_step_of_load_and_the_last_one_stops_when_idle(scaled: Fl
         assert client.wait(client.submit(items[:1]).id).status == "succeeded"
         assert serving(scaled) <= 1
         jobs = [client.submit(items).id for _ in range(JOBS)]
-        wait_for(lambda: serving(scaled) == 2)
+        eventually(lambda: serving(scaled) == 2)
         assert client.scaling().desired >= 2
-        wait_for(lambda: client.scaling().running == 2)
+        eventually(lambda: client.scaling().running == 2)
         # One core is killed as its work is taken away: what it held is done by others, once.
         mine = client.submit(items[:ASKED], priority="high")
         os.kill(next(core["pid"] for core in scaled.states().values() if core["state"] == "busy"), signal.SIGKILL)
@@ -70,9 +73,9 @@ def test_cores_follow_a_step_of_load_and_the_last_one_stops_when_idle(scaled: Fl
             client.cancel(job)
         assert [result.index for result in client.iter_results(mine.id)] == list(range(ASKED))
         wait_until_all_stopped(scaled)
-        wait_for(lambda: client.scaling().stopped == list(CORES) and client.scaling().cores == 0)
+        eventually(lambda: client.scaling().stopped == list(CORES) and client.scaling().cores == 0)
         # The overview may be a second older.
-        wait_for(
+        eventually(
             lambda: (
                 [(core.name, core.state) for core in client.overview().cores] == [(core, "stopped") for core in CORES]
             )

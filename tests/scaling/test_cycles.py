@@ -20,7 +20,7 @@ from tests.chaos.audit import audit
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.load import Load
 from tests.chaos.watch import Watch
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 #: How a core leaves.
 WAYS = ("in order", "killed", "killed while it stops")
@@ -91,7 +91,7 @@ def test_nothing_is_lost_or_answered_twice_while_cores_come_and_go(
                     time.sleep(rng.uniform(0, NONE_S))
                     for index in CORES:
                         fleet.scale_out(index)
-                    wait_for(lambda: len(fleet.workers) == len(CORES) and fleet.is_whole())
+                    eventually(lambda: len(fleet.workers) == len(CORES) and fleet.is_whole())
             findings = audit(fleet, load, watch.sight, strange_ends=fleet.strange_ends())
         with capsys.disabled():
             sys.stdout.write(

@@ -13,8 +13,9 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Item
-from tests.integration.conftest import start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import start_fleet, stop_fleet
 from tests.neuron_for_tests import Machine, neuron_environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 
@@ -66,22 +67,22 @@ def test_core_that_is_still_held_when_work_brings_it_back_is_waited_for(
         return str(fleet.states().get("testhost/0", {}).get("state"))
 
     try:
-        wait_for(lambda: state() == "stopped")
+        eventually(lambda: state() == "stopped")
         assert fleet.api.get("/readyz").is_success
         with held(machine) as holder, fleet.client() as client:
             job = client.submit([ITEM])
-            wait_for(lambda: state() == "waiting")
+            eventually(lambda: state() == "waiting")
             assert f"{holder} (" in fleet.states()["testhost/0"]["reasons"][0]
             # New processes try it, and none of them answers.
             first = fleet.states()["testhost/0"]["pid"]
-            wait_for(lambda: fleet.states().get("testhost/0", {}).get("pid") not in (None, first))
-            wait_for(lambda: state() == "waiting")
+            eventually(lambda: fleet.states().get("testhost/0", {}).get("pid") not in (None, first))
+            eventually(lambda: state() == "waiting")
             assert fleet.api.get("/readyz").status_code == 503
             assert not client.get(job.id).status.is_final
         with fleet.client() as client:
             assert client.wait(job.id).status == "succeeded"
             assert client.get(job.id).counts.succeeded == 1
-        wait_for(lambda: state() == "stopped")
+        eventually(lambda: state() == "stopped")
         assert fleet.process.poll() is None
     finally:
         assert stop_fleet(fleet) == 0

@@ -16,8 +16,8 @@ from corelane.client import Client
 from corelane.domain.jobs import Item
 from tests.chaos.processes import environment, launch
 from tests.conftest import free_port
-from tests.integration.conftest import wait_for
 from tests.scaling.test_autoscaler import ITEMS, JOBS, SERVING, SETTINGS
+from tests.waiting import eventually
 
 #: A host has stopped its parts and ended well within this, in seconds.
 STOP_S = 60
@@ -49,7 +49,7 @@ def noted(folder: Path) -> dict[str, str]:
             return False
         return bool(found["is_ready"])
 
-    wait_for(is_ready)
+    eventually(is_ready)
     return found
 
 
@@ -71,17 +71,17 @@ def test_hosts_are_filled_in_order_and_one_that_is_gone_is_replaced(tmp_path: Pa
         host("b", tmp_path, *worker),
     ):
         # A service that never had a core has one started.
-        wait_for(lambda: "up" in states(client).values())
-        wait_for(lambda: states(client) == STOPPED)
+        eventually(lambda: "up" in states(client).values())
+        eventually(lambda: states(client) == STOPPED)
         items = [Item(question="What is it?", context=f"It is number {n}.") for n in range(ITEMS)]
         jobs = [client.submit(items).id for _ in range(JOBS)]
-        wait_for(lambda: states(client) == {"a/0": "up", "b/0": "up"})
+        eventually(lambda: states(client) == {"a/0": "up", "b/0": "up"})
         assert client.scaling().fixed == 0
         for job in jobs:
             client.cancel(job)
-        wait_for(lambda: states(client) == STOPPED)
+        eventually(lambda: states(client) == STOPPED)
         first.send_signal(signal.SIGINT)
         assert first.wait(STOP_S) == 0
-        wait_for(lambda: states(client) == {"b/0": "stopped"})
+        eventually(lambda: states(client) == {"b/0": "stopped"})
         assert client.wait(client.submit(items[:1]).id).status == "succeeded"
         assert states(client).keys() == {"b/0"}

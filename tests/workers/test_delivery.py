@@ -30,6 +30,7 @@ from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, age, answered, claimed
 from tests.deliveries_for_tests import Deliveries, Found, schedule
 from tests.receivers import Post, dripping, listener, receiver
+from tests.waiting import eventually
 from workers.loops.roles import sending
 from workers.webhooks import Hold, deliver
 
@@ -72,14 +73,6 @@ def sender(settings: Settings) -> Iterator[None]:
         with closing(Link(settings.redis_url)) as link:
             link("LPUSH", keys.WAKE_SENDERS, 1)  # else it waits for work for a second
         assert loop.join(60)
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition did not come true")
-        time.sleep(0.02)
 
 
 def announce(store: Deliveries, url: str, what: str = "batch.completed") -> str:
@@ -134,8 +127,8 @@ def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench,
         claim = claimed(core)
         core.commit(claim.lease, answered(claim))
         with sender(hooked):
-            until(lambda: len(found.posts) == 3)
-            until(lambda: not bench.raw.exists("cl:due"))
+            eventually(lambda: len(found.posts) == 3)
+            eventually(lambda: not bench.raw.exists("cl:due"))
     told = {}
     for post in found.posts:
         event = Verifier(SECRET).verify(post.body, post.headers)
@@ -172,7 +165,7 @@ def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_resu
         bench.cancel(job)
         bench.raw.delete(f"cl:job:{{{job}}}", f"cl:out:{{{job}}}", f"cl:in:{{{job}}}")
         with sender(hooked):
-            until(lambda: len(found.posts) == 1)
+            eventually(lambda: len(found.posts) == 1)
     event = Verifier(SECRET).verify(found.posts[0].body, found.posts[0].headers)
     assert (event["type"], event["data"]["status"]) == ("job.canceled", "canceled")
     assert event["data"]["counts"]["canceled"] == 1
@@ -183,7 +176,7 @@ def test_failed_event_comes_again_with_the_same_id_and_bytes_and_is_logged(
 ) -> None:
     with receiver(lambda n: (500 if n < 2 else 204, {}, b"not yet" if n < 2 else b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
-        until(lambda: state(store, delivery) == "delivered")
+        eventually(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 3
     assert len({post.body for post in found.posts}) == 1
     assert [(each.status, each.snippet) for each in attempts(raw, delivery)] == [
@@ -205,7 +198,7 @@ def test_event_is_scheduled_once_however_often(store: Deliveries, raw: redis.Red
 def test_receiver_that_is_gone_is_tried_no_more(hooked: Settings, store: Deliveries) -> None:
     with receiver(lambda _: (410, {}, b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
-        until(lambda: state(store, delivery) == "gone")
+        eventually(lambda: state(store, delivery) == "gone")
     assert len(found.posts) == 1
 
 
@@ -215,13 +208,13 @@ def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
     answer = [500]
     with receiver(lambda _: (answer[0], {}, b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
-        until(lambda: state(store, delivery) == "dead")
+        eventually(lambda: state(store, delivery) == "dead")
         assert len(found.posts) == 8
         assert raw.zrange("cl:dead", 0, -1) == [delivery]
         assert 0 < raw.ttl(f"cl:delivery:{delivery}") <= hooked.webhook_dead_ttl_s
         answer[0] = 204
         assert Link(hooked.redis_url).run("redeliver", id=delivery) == 1
-        until(lambda: state(store, delivery) == "delivered")
+        eventually(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 9
     assert len({post.body for post in found.posts}) == 1
     assert raw.zcard("cl:dead") == 0
@@ -231,10 +224,10 @@ def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
 def test_delivered_event_can_be_redelivered(hooked: Settings, store: Deliveries) -> None:
     with receiver() as found, sender(hooked):
         delivery = announce(store, found.url)
-        until(lambda: state(store, delivery) == "delivered")
+        eventually(lambda: state(store, delivery) == "delivered")
         Link(hooked.redis_url).run("redeliver", id=delivery)
-        until(lambda: len(found.posts) == 2)
-        until(lambda: state(store, delivery) == "delivered")
+        eventually(lambda: len(found.posts) == 2)
+        eventually(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 2
     assert found.posts[0].body == found.posts[1].body
 
@@ -244,9 +237,9 @@ def test_slow_and_dead_receivers_hold_up_nobody_else(hooked: Settings, store: De
     with listener(dripping(b"HTTP/1.1 200 O")) as slow, listener() as mute, receiver() as found:
         held = [announce(store, f"http://127.0.0.1:{port}/") for port in (slow.port, mute.port) for _ in range(HELD)]
         with sender(hasty):
-            until(lambda: slow.connections > 0)
+            eventually(lambda: slow.connections > 0)
             ids = [announce(store, found.url) for _ in range(50)]
-            until(lambda: len(found.posts) == 50, HELD_S)
+            eventually(lambda: len(found.posts) == 50, HELD_S)
             assert sum(state(store, each) == "pending" for each in held) == len(held)
     assert sorted(found.ids) == sorted(ids)
 
@@ -323,10 +316,10 @@ def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, sto
 def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, store: Deliveries) -> None:
     with receiver(lambda _: (429, {"Retry-After": "100"}, b"")) as found, sender(hooked):
         first = announce(store, found.url)
-        until(lambda: len(attempts(raw, first)) == 1)
+        eventually(lambda: len(attempts(raw, first)) == 1)
         announce(store, found.url)
         host = found.url.split("/")[2]
-        until(lambda: raw.zscore("cl:due", host) is not None)
+        eventually(lambda: raw.zscore("cl:due", host) is not None)
         waits_ms = raw.zscore("cl:due", host) - store.now_ms()  # type: ignore[operator]
     assert 50_000 < waits_ms <= 100_000
     assert len(found.posts) == 1
@@ -405,8 +398,8 @@ def test_delivery_that_breaks_leaves_its_place_to_others_and_its_host_alone(
             raw.hdel(f"cl:delivery:{delivery}", "data")
         good = announce(store, found.url)
         with sender(hasty):
-            until(lambda: state(store, good) == "delivered")
-            until(lambda: {state(store, delivery) for delivery in broken} == {"dead"})
+            eventually(lambda: state(store, good) == "delivered")
+            eventually(lambda: {state(store, delivery) for delivery in broken} == {"dead"})
     assert "not the receiver's" in str(attempts(raw, broken[0])[0].error)
     assert not raw.exists("cl:failures", "cl:circuits")
 
@@ -438,7 +431,7 @@ def test_full_redis_refuses_the_bytes_of_an_event_and_keeps_what_they_are_made_o
 def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: Deliveries) -> None:
     with receiver(lambda n: (503 if n == 0 else 200, {}, b"x" * 5000)) as found, sender(hooked):
         delivery = announce(store, found.url)
-        until(lambda: state(store, delivery) == "delivered")
+        eventually(lambda: state(store, delivery) == "delivered")
     seen = store.get(delivery)
     assert seen is not None
     [entry] = of_log(hooked, lambda log: log.of(seen.subject))
@@ -457,7 +450,7 @@ def test_owners_events_are_signed_with_their_own_secrets_so_that_no_other_owner_
             schedule(hooked, "batch.completed", new_id("batch"), owner, found.url, {}): owner
             for owner in ("ann", "bob", "carl")
         }
-        until(lambda: len(found.posts) == len(ids))
+        eventually(lambda: len(found.posts) == len(ids))
     verified = {ids[post.headers["webhook-id"]]: verifies(post, SECRET, *values) for post in found.posts}
     # Ann's are hers alone. Bob's receivers may still have the service's secret. Carl has none of his own.
     assert verified == {"ann": [False, True, False], "bob": [True, False, True], "carl": [True, False, False]}
@@ -480,7 +473,7 @@ def test_without_a_secret_the_sender_says_so_and_sends_nothing(
     bare = hooked.model_copy(update={"webhook_secret": None})
     with receiver() as found, sender(bare):
         delivery = announce(store, found.url)
-        until(lambda: len(attempts(raw, delivery)) > 0)
+        eventually(lambda: len(attempts(raw, delivery)) > 0)
     assert "CORELANE_WEBHOOK_SECRET" in (attempts(raw, delivery)[0].error or "")
     assert found.posts == []
 

@@ -14,8 +14,8 @@ import pytest
 from corelane.domain.overview import device_figures
 from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
 from corelane.plugins.console import top_view
-from tests.integration.conftest import wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
+from tests.waiting import eventually
 from workers.core import device as devices
 from workers.core.device import (
     CpuDevice,
@@ -181,7 +181,7 @@ def test_host_tells_the_time_of_all_its_cpus() -> None:
 
 def test_children_count_among_a_cores_processes_and_memory() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        wait_for(lambda: child.pid in own_processes())
+        eventually(lambda: child.pid in own_processes())
         assert tree_bytes() > 0
         child.kill()
     assert child.pid not in own_processes()
@@ -232,25 +232,25 @@ def watch(machine: Path, tmp_path: Path) -> Iterator[Callable[[], NeuronDevice]]
     yield open_one
     for device in opened:
         device.close()
-    wait_for(lambda: monitors() == [])
+    eventually(lambda: monitors() == [])
 
 
 def test_workers_of_a_host_share_one_monitor_and_another_takes_over(
     machine: Path, watch: Callable[[], NeuronDevice]
 ) -> None:
     first = watch()
-    wait_for(lambda: "utilization" in first.read())
+    eventually(lambda: "utilization" in first.read())
     second = watch()
     assert second.read()["utilization"] == pytest.approx(0.89, abs=0.01)
     assert first.read()["memory_bytes"] > 60_000_000
     [pid] = monitors()
     (machine / "errors.new").write_text(json.dumps({"hardware": 1}))
     (machine / "errors.new").rename(machine / "errors.json")  # the monitor never reads half of it
-    wait_for(lambda: first.read()["errors"]["hardware"] >= 2)
+    eventually(lambda: first.read()["errors"]["hardware"] >= 2)
     first.close()
-    wait_for(lambda: pid not in monitors() and len(monitors()) == 1)
+    eventually(lambda: pid not in monitors() and len(monitors()) == 1)
     second.close()
-    wait_for(lambda: monitors() == [])
+    eventually(lambda: monitors() == [])
 
 
 def test_monitor_ends_with_the_process_that_started_it(machine: Path, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_monitor_ends_with_the_process_that_started_it(machine: Path, tmp_path: 
         assert worker.stdout is not None
         pid = int(worker.stdout.readline())
         worker.kill()
-    wait_for(lambda: not is_alive(pid))
+    eventually(lambda: not is_alive(pid))
 
 
 def is_alive(pid: int) -> bool:
@@ -277,9 +277,9 @@ def is_alive(pid: int) -> bool:
 
 def test_figures_grow_stale(watch: Callable[[], NeuronDevice], tmp_path: Path) -> None:
     device = watch()
-    wait_for(lambda: device.read() != {})
+    eventually(lambda: device.read() != {})
     device.close()
-    wait_for(lambda: monitors() == [])
+    eventually(lambda: monitors() == [])
     file = tmp_path / "shared" / "told.json"
     os.utime(file, (file.stat().st_atime, time.time() - 60))
     assert device.read() == {}

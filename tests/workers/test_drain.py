@@ -13,8 +13,8 @@ from corelane.engine.passes import ForwardPass
 from corelane.engine.runner import RunningBatch
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
-from tests.integration.conftest import wait_for
 from tests.simulated_core import SimulatedCore
+from tests.waiting import eventually
 from workers.core.drain import DrainLoop, DrainReport, drain
 from workers.core.observer import CoreBatch
 
@@ -55,7 +55,7 @@ def submitter(bench: Bench) -> Iterator[Callable[[], str]]:
     """Submit a question once the core lingers, from a thread; return its job."""
 
     def submit() -> str:
-        wait_for(lambda: bench.raw.get("cl:bell:test/0") == "l")
+        eventually(lambda: bench.raw.get("cl:bell:test/0") == "l")
         return bench.submit(1)
 
     with ThreadPoolExecutor(1) as threads:

@@ -7,7 +7,7 @@ from pathlib import Path
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.liveness import LivenessFile, read_liveness
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
 
 OUTAGE = Outage(get_logger(__name__), "store")
@@ -75,4 +75,4 @@ def test_guard_gives_signs_of_life_and_says_when_every_loop_has_gone_round(tmp_p
     assert states == [("keeper@pod", "starting"), ("keeper@pod", "running")]
     guard.start()
     guard.stop()
-    wait_for(lambda: read_liveness(tmp_path) == [])
+    eventually(lambda: read_liveness(tmp_path) == [])

@@ -22,7 +22,7 @@ from corelane.store.health_issues import PartReport
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries, schedule
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 from workers.core.heartbeat import Vitals
 
 
@@ -150,7 +150,7 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
     snapshot.mkdir()
     try:
         raw.bgsave()
-        wait_for(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err")
+        eventually(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err")
         found = read()
         assert [(each["part"], each["text"]) for each in found["troubles"]] == [("redis", DISK_FULL)]
         assert DISK_FULL in found["forecast"]["text"]
@@ -159,7 +159,7 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
     finally:
         snapshot.rmdir()
         raw.bgsave()
-        wait_for(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "ok")
+        eventually(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "ok")
     assert "corelane_redis_writes 1.0" in service.http.get("/metrics").text
 
 

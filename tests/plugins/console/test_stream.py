@@ -21,7 +21,7 @@ from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import LoneCore, answered, claimed
-from tests.integration.conftest import wait_for
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def test_streams_of_one_owner_are_bounded(service: Service, monkeypatch: pytest.
         refused = service.http.get("/console/stream?page=overview").text
         assert "retry: 10000" in refused
         assert "1 pages of the console are followed already: close some" in refused
-    wait_for(lambda: open_streams(service) == 0)
+    eventually(lambda: open_streams(service) == 0)
     with following(service) as updates:
         next(updates)
 

@@ -1,1 +1,0 @@
-"""The bench: it loads a running service as told, measures it from outside and inside, and checks its answers."""

@@ -1,0 +1,192 @@
+"""The work that runs beside questions: a job of lines, a file in OpenAI's format, or documents one after the other."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from corelane.client import Client
+from corelane.domain.batches import FINAL
+from corelane.domain.jobs import Item, Options, Result
+from corelane.plugins.lab.senders import Target
+from corelane.plugins.lab.workload import Given, Questions
+
+#: What a document ends with, and what is asked of it.
+QUESTION, ANSWER = "Who keeps the seal of the guild?", "Ottilie Brand"
+LAST_SENTENCE = f" The seal of the guild is kept by {ANSWER}."
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far work is: items that are final, and whether all are."""
+
+    done: int
+    is_final: bool
+
+
+class BatchWork(Protocol):
+    """Work for a service, from one submission on."""
+
+    items: int
+    #: The places of its items among the questions; none if it checks its answers itself.
+    places: list[int]
+    #: Answers that it found to be wrong.
+    wrong: int
+
+    def submit(self) -> None:
+        """Hand it in."""
+
+    def poll(self) -> Standing:
+        """Ask how far it is."""
+
+    def cancel(self) -> None:
+        """Give up what is not done."""
+
+    def results(self) -> Iterator[Given]:
+        """Yield the answers with the numbers of their items, once it is final; failed items have none."""
+
+
+def items_of(questions: Questions, places: list[int]) -> Iterator[Item]:
+    """Yield items; the id of each is its number."""
+    for number, place in enumerate(places):
+        asked = questions.asked[place]
+        yield Item(id=str(number), question=asked.question, context=asked.context)
+
+
+def places_of(questions: Questions, items: int) -> list[int]:
+    """Return the places of questions that fill a number of items: all in their order, as often as it takes."""
+    return [questions.pick(number)[0] for number in range(items)]
+
+
+class LinesJob:
+    """One job sent as lines."""
+
+    def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
+        self._client, self._target, self._questions = client, target, questions
+        self.items, self.places, self.wrong = items, places_of(questions, items), 0
+        self._job = ""
+
+    def submit(self) -> None:
+        """Send the lines."""
+        head: dict[str, Any] = {"model": self._target.model, "options": self._target.options}
+        self._job = self._client.submit_lines(items_of(self._questions, self.places), head).id
+
+    def poll(self) -> Standing:
+        """Ask for the job."""
+        job = self._client.get(self._job)
+        return Standing(job.counts.done, job.status.is_final)
+
+    def cancel(self) -> None:
+        """Cancel the job."""
+        self._client.cancel(self._job)
+
+    def results(self) -> Iterator[Given]:
+        """Yield what the job answered."""
+        for result in self._client.iter_results(self._job):
+            if result.status == "succeeded" and result.id is not None:
+                yield given_of(int(result.id), result)
+
+
+class FileBatch:
+    """One file, answered as a batch of OpenAI's API."""
+
+    def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
+        self._client, self._target, self._questions = client, target, questions
+        self.items, self.places, self.wrong = items, places_of(questions, items), 0
+        self._batch, self._output = "", ""
+
+    def submit(self) -> None:
+        """Upload the file and create the batch."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "bench.jsonl"
+            with path.open("wb") as file:
+                for item in items_of(self._questions, self.places):
+                    file.write(orjson.dumps(self._line(item)) + b"\n")
+            uploaded = self._client.upload_file(path)
+        self._batch = self._client.create_batch(uploaded.id).id
+
+    def _line(self, item: Item) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._target.model, "question": item.question, "context": item.context}
+        if self._target.options:
+            body["options"] = self._target.options
+        return {"custom_id": item.id, "method": "POST", "url": "/v1/answers", "body": body}
+
+    def poll(self) -> Standing:
+        """Ask for the batch."""
+        batch = self._client.get_batch(self._batch)
+        self._output = batch.output_file_id or ""
+        counts = batch.request_counts
+        return Standing(counts.completed + counts.failed, batch.status in FINAL)
+
+    def cancel(self) -> None:
+        """Cancel the batch."""
+        self._client.cancel_batch(self._batch)
+
+    def results(self) -> Iterator[Given]:
+        """Yield what the output file holds."""
+        if not self._output:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "output.jsonl"
+            self._client.download_file(self._output, path)
+            with path.open("rb") as file:
+                for line in map(orjson.loads, file):
+                    result = Result.model_validate(line["response"]["body"], extra="ignore")
+                    yield given_of(int(line["custom_id"]), result)
+
+
+class Documents:
+    """Long documents, the next when one is read, until the time is over; each is a job of one item."""
+
+    def __init__(self, client: Client, target: Target, questions: Questions, words: int, count: int) -> None:
+        self._client, self._target, self._words = client, target, words
+        self._contexts = list(dict.fromkeys(each.context for each in questions.asked))
+        self._job, self._read = "", 0
+        self.items, self.wrong = count, 0
+        self.places: list[int] = []
+
+    def submit(self) -> None:
+        """Hand in the next document."""
+        item = Item(question=QUESTION, context=make_document(self._contexts, self._words, self._read))
+        options = Options.model_validate(self._target.options | {"no_answer": False})
+        self._job = self._client.submit([item], model=self._target.model, options=options).id
+
+    def poll(self) -> Standing:
+        """Ask for the job; hand in the next document if it is final, until the work is canceled."""
+        if self._job and self._client.get(self._job).status.is_final:
+            [result] = self._client.iter_results(self._job)
+            self.wrong += result.answer is None or result.answer.text != ANSWER
+            self._read += 1
+            self._job = ""
+            if self._read < self.items:
+                self.submit()
+        return Standing(self._read, self._read >= self.items)
+
+    def cancel(self) -> None:
+        """Cancel the document that is being read."""
+        self._client.cancel(self._job)
+        self._job = ""
+
+    def results(self) -> Iterator[Given]:
+        """Yield nothing: each document was checked when it was read."""
+        yield from ()
+
+
+def make_document(contexts: list[str], words: int, number: int) -> str:
+    """Return passages in an order of their own, as many words as asked for, and the sentence that is asked for."""
+    order = random.Random(number)
+    parts, count = [f"Volume {number}."], 0
+    while count < words:
+        parts.append(order.choice(contexts))
+        count += len(parts[-1].split())
+    return "\n\n".join(parts) + LAST_SENTENCE
+
+
+def given_of(place: int, result: Result) -> Given:
+    """Return a result as answers are compared."""
+    answer = result.answer
+    return Given(place, None) if answer is None else Given(place, answer.text, answer.start, answer.end)

@@ -1,0 +1,213 @@
+"""A batch beside interactive questions: what the batch takes, and what the questions feel of it.
+
+Questions arrive at a steady rate, first alone, then while the batch is done, then alone again. Their latency counts
+from when they were due. A question belongs to the part in which it was due.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from corelane.errors import SetupError
+from corelane.plugins.lab.answers import AnswerJudge
+from corelane.plugins.lab.batch_work import BatchWork
+from corelane.plugins.lab.figures import MOST_LATENESS_S
+from corelane.plugins.lab.generator import Background
+from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
+from corelane.plugins.lab.senders import Reply, Target
+from corelane.plugins.lab.stats import spread, thinned, timeline
+from corelane.plugins.lab.workload import Questions
+
+Part = Literal["before", "during", "after"]
+
+#: How often a batch is asked how far it is, in seconds: until it has answers, and then. Both are errors of its times.
+FIRST_POLL_S, POLL_S = 0.05, 0.25
+
+#: Points of a progress curve at most.
+MOST_POINTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePlan:
+    """How it goes: the questions' rate, the times around the batch in seconds, what it is and whose.
+
+    ``cut_s`` cancels a batch that is only there to be beside.
+    """
+
+    rate_per_s: float
+    warmup_s: float = 5.0
+    before_s: float = 30.0
+    after_s: float = 30.0
+    cut_s: float | None = None
+    seed: int = 0
+    timeout_s: float = 60.0
+    way: str = "lines"
+    owner: Literal["own", "foreign"] = "own"
+    items_per_job: int = 1
+
+    @property
+    def questions(self) -> RunPlan:
+        """The plan of the questions, or of small jobs of them; ``rate_per_s`` counts these."""
+        load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
+        way: Way = "question" if self.items_per_job == 1 else "job"
+        return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideProgress:
+    """How far it is."""
+
+    part: Part
+    at_s: float
+    done: int
+    items: int
+
+
+@dataclass(slots=True)
+class BatchTimes:
+    """What was seen of a batch, in seconds since it was submitted."""
+
+    submitted_s: float
+    accepted_s: float = 0.0
+    first_s: float | None = None
+    ended_s: float = 0.0
+    canceled: bool = False
+    progress: list[tuple[float, int]] | None = None
+
+
+def run_beside(
+    target: Target,
+    questions: Questions,
+    work: BatchWork,
+    plan: BesidePlan,
+    on_tick: Callable[[BesideProgress], object] | None = None,
+) -> Beside:
+    """Run the batch beside the questions; raise SetupError if a part saw none."""
+    tell = on_tick or (lambda _: None)
+    with Background(target, questions, plan.questions) as background:
+        background.start()
+        _pass(background, plan.warmup_s + plan.before_s, work, tell, "before", 0)
+        times = _run_batch(background, work, plan, tell)
+        _pass(background, plan.after_s, work, tell, "after", times.progress[-1][1] if times.progress else 0)
+        background.stop()
+    batch_answers = None if times.canceled and work.places else check_batch(questions, work)
+    return describe(background.requests, times, work.items, plan, background.answers, batch_answers)
+
+
+def _pass(
+    background: Background,
+    seconds: float,
+    work: BatchWork,
+    tell: Callable[[BesideProgress], object],
+    part: Part,
+    done: int,
+) -> None:
+    until_s = time.monotonic() + seconds
+    while (left := until_s - time.monotonic()) > 0:
+        time.sleep(min(POLL_S, left))
+        background.watch()
+        tell(BesideProgress(part, background.at_s, done, work.items))
+
+
+def _run_batch(
+    background: Background, work: BatchWork, plan: BesidePlan, tell: Callable[[BesideProgress], object]
+) -> BatchTimes:
+    """Submit the batch and watch it to its end."""
+    times = BatchTimes(background.at_s)
+    work.submit()
+    times.accepted_s = background.at_s - times.submitted_s
+    times.progress = [(0.0, 0)]
+    while True:
+        standing, since_s = work.poll(), background.at_s - times.submitted_s
+        if standing.done and times.first_s is None:
+            times.first_s = since_s
+        if standing.done != times.progress[-1][1]:
+            times.progress.append((since_s, standing.done))
+        background.watch()
+        tell(BesideProgress("during", background.at_s, standing.done, work.items))
+        if standing.is_final:
+            break
+        if plan.cut_s is not None and since_s >= plan.cut_s:
+            work.cancel()
+            times.canceled = True
+            break
+        time.sleep(FIRST_POLL_S if times.first_s is None else POLL_S)
+    times.ended_s = background.at_s - times.submitted_s
+    return times
+
+
+def describe(
+    requests: Sequence[Request],
+    times: BatchTimes,
+    items: int,
+    plan: BesidePlan,
+    answers: AnswerCheck | None = None,
+    batch_answers: AnswerCheck | None = None,
+) -> Beside:
+    """Return what the report says; raise SetupError if a part saw no question answered. Pure."""
+    start_s, end_s = times.submitted_s, times.submitted_s + times.ended_s
+    parts: dict[Part, list[Request]] = {"before": [], "during": [], "after": []}
+    for each in requests:
+        if each.intended_s >= plan.warmup_s:
+            at_s = each.intended_s
+            part: Part = "before" if at_s < start_s else "during" if at_s < end_s else "after"
+            parts[part].append(each)
+    spreads = {part: spread(latencies(each)) for part, each in parts.items()}
+    before, during, after = (spreads[part] for part in ("before", "during", "after"))
+    if before is None or during is None or after is None:
+        missing = ", ".join(part for part, found in spreads.items() if found is None)
+        raise SetupError(f"no question was answered {missing} the batch: give a higher rate, or a larger batch")
+    counted = [each for part in parts.values() for each in part]
+    lateness = spread(each.sent_s - each.intended_s for each in counted if each.sent_s is not None)
+    progress = list(times.progress or [])
+    done = progress[-1][1] if progress else 0
+    return Beside(
+        items=items,
+        makespan_s=times.ended_s,
+        first_result_s=times.first_s,
+        items_per_s=done / times.ended_s if times.ended_s else 0.0,
+        progress=thinned(progress, MOST_POINTS),
+        before=before,
+        during=during,
+        after=after,
+        answers=answers,
+        batch_answers=batch_answers,
+        way=plan.way,
+        owner=plan.owner,
+        rate_per_s=plan.rate_per_s,
+        items_per_job=plan.items_per_job,
+        accepted_s=times.accepted_s,
+        canceled=times.canceled,
+        submitted_at_s=start_s,
+        failed=sum(each.outcome != "ok" for each in counted),
+        lateness=lateness,
+        timeline=timeline(requests),
+        invalid=why_invalid(lateness.p95 if lateness is not None else 0.0, counted),
+    )
+
+
+def why_invalid(late_p95_s: float, requests: Sequence[Request]) -> list[str]:
+    """Return why the figures prove nothing."""
+    reasons = []
+    if late_p95_s > MOST_LATENESS_S:
+        reasons.append(f"the generator was late: 5 % of questions were sent over {1000 * late_p95_s:,.0f} ms late")
+    failed = sum(each.outcome != "ok" for each in requests)
+    if failed > len(requests) / 2:
+        reasons.append(f"{failed} of {len(requests)} questions were not answered")
+    return reasons
+
+
+def latencies(requests: Iterable[Request]) -> list[float]:
+    """Return the latencies of those that were answered, from when they were due."""
+    return [each.ended_s - each.intended_s for each in requests if each.outcome == "ok" and each.ended_s is not None]
+
+
+def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
+    """Return whether each item of a batch was answered once, and how well."""
+    if not work.places:
+        return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
+    check = AnswerJudge(questions)
+    check.judge(work.places, Reply(outcome="ok", results=list(work.results())), is_measured=True)
+    return check.found

@@ -1,0 +1,1 @@
+"""The commands `corelane bench` and `corelane plan`."""

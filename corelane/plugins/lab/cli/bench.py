@@ -1,0 +1,131 @@
+"""``corelane bench``: offers a running service a load, and reports speed, the service's own account and the answers.
+
+Exit codes: 0; 1 if an assertion does not hold, or answers were lost, doubled or wrong; 3 if the run proves nothing,
+because the generator did not keep up or nothing was answered. Experiments and comparisons are commands of the group.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corelane.cli.commands import CommandGroup, with_options
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.cli.beside import beside
+from corelane.plugins.lab.cli.compare import compare_reports, compare_services
+from corelane.plugins.lab.cli.options import (
+    DURATION_S,
+    LoadOptions,
+    OfferedLoad,
+    SendingOptions,
+    WhatOptions,
+    WhereOptions,
+)
+from corelane.plugins.lab.cli.output import OutputOptions, finish
+from corelane.plugins.lab.cli.presets import list_presets, preset
+from corelane.plugins.lab.cli.session import (
+    CheckChoice,
+    CheckOption,
+    ObjectiveOption,
+    modest_rate,
+    open_session,
+    report_of,
+)
+
+if TYPE_CHECKING:
+    from corelane.plugins.lab.schema import Load, Report
+    from corelane.plugins.lab.session import Session
+
+bench = CommandGroup(help="Measure a service: speed, cost and answers.")
+
+
+def run(
+    context: typer.Context,
+    where: WhereOptions,
+    what: WhatOptions,
+    offered: LoadOptions,
+    sending: SendingOptions,
+    outputs: OutputOptions,
+    check: CheckOption = CheckChoice.IDLE,
+    objective: ObjectiveOption = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="From the idle service over its knee to more than it can do.")
+    ] = False,
+    points: Annotated[int, typer.Option(min=1, help="Rates of a sweep, at most.")] = 8,
+    find_rate: Annotated[
+        str | None, typer.Option(metavar="BOUND", help="Search the highest rate that holds it, as p95=200ms.")
+    ] = None,
+) -> None:
+    """Offer a running service a load, and report what came of it."""
+    if context.invoked_subcommand is not None:
+        return
+    refuse_two(offered, sweep=sweep, find_rate=find_rate)
+    with open_session(where, what, offered, sending, check, objective) as session:
+        load = offered.load
+        if load is None and not sweep:
+            load = offered.steady(modest_rate(session))
+        with outputs.showing(session):
+            if load is None:
+                report = run_sweep(session, points, context)
+            elif find_rate is not None:
+                report = run_search(session, find_rate, load.rate_per_s or 1.0, context)
+            else:
+                report = run_one(session, load, context)
+    finish(report, outputs)
+
+
+def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> None:
+    """Raise InvalidInput where an experiment would choose the load and the command line states one."""
+    from corelane.plugins.lab.find_rate import parse_bound
+
+    asked = [name for name, given in (("--sweep", sweep), ("--find-rate", find_rate)) if given]
+    if len(asked) + (offered.load is not None) > 1:
+        stated = [*asked, "a load"] if offered.load is not None else asked
+        raise InvalidInput(f"{' and '.join(stated)} exclude each other: a sweep and a search choose the rates")
+    if find_rate is not None:
+        parse_bound(find_rate)
+
+
+def run_one(session: "Session", load: "Load", context: typer.Context) -> "Report":
+    """Measure one load."""
+    from corelane.plugins.lab.session import load_name
+
+    return report_of(session, [session.measure(load_name(load), load)], "load", context)
+
+
+def run_sweep(session: "Session", points: int, context: typer.Context) -> "Report":
+    """Measure the points of a sweep, and find the knee."""
+    from corelane.plugins.lab.sweep import SweepPlan
+    from corelane.plugins.lab.sweep import sweep as do_sweep
+
+    plan = SweepPlan(points=points, duration_s=session.plan.duration_s or DURATION_S, seed=session.plan.seed)
+    found = do_sweep(session.measure, plan)
+    report = report_of(session, found.points, "sweep", context)
+    report.knee = found.knee
+    report.extra["sweep"] = found.describe()
+    report.invalid, report.valid = found.invalid, not found.invalid
+    return report
+
+
+def run_search(session: "Session", text: str, start_per_s: float, context: typer.Context) -> "Report":
+    """Search the highest rate that holds a bound."""
+    from corelane.plugins.lab.find_rate import find_rate, parse_bound
+
+    found = find_rate(
+        session.measure,
+        parse_bound(text),
+        start_per_s=start_per_s,
+        duration_s=session.plan.duration_s or DURATION_S,
+        seed=session.plan.seed,
+    )
+    report = report_of(session, found.points, "find-rate", context)
+    report.found_rate = found.describe()
+    report.invalid, report.valid = found.invalid, not found.invalid
+    return report
+
+
+bench.callback(invoke_without_command=True)(with_options(run))
+bench.command("compare")(compare_reports)
+bench.command("ab")(compare_services)
+bench.command()(beside)
+bench.command()(preset)
+bench.command("presets")(list_presets)

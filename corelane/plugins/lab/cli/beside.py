@@ -1,0 +1,121 @@
+"""``corelane bench beside FILE``: a batch beside questions, and what each does to the other."""
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corelane.cli.output import error_console
+from corelane.plugins.lab.cli.options import WhatOptions, WhereOptions
+from corelane.plugins.lab.cli.output import OutputOptions, finish
+from corelane.plugins.lab.cli.session import modest_rate, report_of
+
+if TYPE_CHECKING:
+    from corelane.plugins.lab.beside import BesidePlan, BesideProgress
+    from corelane.plugins.lab.schema import Report
+    from corelane.plugins.lab.session import Session
+    from corelane.plugins.lab.workload import Questions
+
+#: Most seconds between two lines of progress.
+TOLD_S = 5.0
+
+of_batch = partial(typer.Option, rich_help_panel="Batch")
+of_questions = partial(typer.Option, rich_help_panel="Questions")
+
+
+class BatchWay(StrEnum):
+    """How the batch is submitted."""
+
+    LINES = "lines"
+    BATCH = "batch"
+
+
+def beside(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's questions: SQuAD's layout, or JSON lines.")],
+    where: WhereOptions,
+    what: WhatOptions,
+    outputs: OutputOptions,
+    way: Annotated[BatchWay, of_batch(help="One job sent as lines, or a file for /v1/batches.")] = BatchWay.LINES,
+    items: Annotated[
+        int | None,
+        of_batch(min=1, help="Items of the batch: FILE's, again and again."),
+    ] = None,
+    batch_api_key: Annotated[
+        str | None, of_batch(help="The batch's own API key; that of the questions if none.")
+    ] = None,
+    cut: Annotated[float | None, of_batch(min=0.1, help="Cancel the batch after so many seconds.")] = None,
+    rate: Annotated[float | None, of_questions(help="Questions a second; a modest rate if not given.")] = None,
+    before: Annotated[float, of_questions(min=0.1, help="Seconds of questions before.")] = 30.0,
+    after: Annotated[float, of_questions(min=0.1, help="Seconds of questions after.")] = 30.0,
+    warmup: Annotated[float, of_questions(min=0, help="Seconds of questions that are not counted.")] = 5.0,
+    seed: Annotated[int, of_questions(help="Of arrivals and questions.")] = 0,
+) -> None:
+    """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
+    from corelane.plugins.lab.beside import BesidePlan
+    from corelane.plugins.lab.load import RunPlan
+    from corelane.plugins.lab.schema import Load
+    from corelane.plugins.lab.senders import Target
+    from corelane.plugins.lab.session import Session
+    from corelane.plugins.lab.workload import read_file
+
+    asked = read_file(file, seed=seed)
+    questions = what.read(seed) if what.file is not None or what.synthetic is not None else asked
+    with where.service() as (url, key, secret):
+        target = Target(url, key, where.model, webhook_secret=secret)
+        session = Session(target, questions, RunPlan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
+        plan = BesidePlan(
+            rate_per_s=rate or modest_rate(session),
+            warmup_s=warmup,
+            before_s=before,
+            after_s=after,
+            cut_s=cut,
+            seed=seed,
+            way=way.value,
+            owner="own" if batch_api_key in (None, key) else "foreign",
+        )
+        report = measure(session, file, asked, items or len(asked.asked), plan, batch_api_key or key, context)
+    finish(report, outputs)
+
+
+def measure(
+    session: "Session",
+    file: Path,
+    asked: "Questions",
+    items: int,
+    plan: "BesidePlan",
+    batch_key: str | None,
+    context: typer.Context,
+) -> "Report":
+    """Run the batch beside the questions of a session, and return the report."""
+    from corelane.client import Client
+    from corelane.plugins.lab.batch_work import FileBatch, LinesJob
+    from corelane.plugins.lab.beside import run_beside
+
+    make = FileBatch if plan.way == "batch" else LinesJob
+    with Client(session.target.url, batch_key) as client:
+        work = make(client, session.target, asked, items)
+        found = run_beside(session.target, session.questions, work, plan, Teller())
+    report = report_of(session, [], "beside", context)
+    report.beside = found
+    report.extra["batch"] = asked.describe().model_dump() | {"file": file.name}
+    report.invalid += found.invalid
+    report.valid = not report.invalid
+    return report
+
+
+class Teller:
+    """Says on standard error how far it is, now and then."""
+
+    def __init__(self) -> None:
+        self._told_s, self._part = 0.0, ""
+
+    def __call__(self, progress: "BesideProgress") -> None:
+        """Say it if the part is another, or some time has passed."""
+        if progress.part == self._part and progress.at_s - self._told_s < TOLD_S:
+            return
+        self._told_s, self._part = progress.at_s, progress.part
+        done = f", {progress.done:,} of {progress.items:,} items" if progress.part == "during" else ""
+        error_console().print(f"{progress.at_s:5.0f} s  {progress.part} the batch{done}", style="dim")

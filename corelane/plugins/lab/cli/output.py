@@ -1,0 +1,225 @@
+"""What a bench run writes and shows: the live view, the table, files of a report and of its requests, exit codes."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corelane.cli.commands import Made
+from corelane.cli.folders import writable_folder
+from corelane.cli.output import error_console, report_console
+from corelane.errors import InvalidInput, SetupError
+
+if TYPE_CHECKING:
+    from corelane.plugins.lab.figures import Measurement
+    from corelane.plugins.lab.schema import Report
+    from corelane.plugins.lab.session import Session
+
+#: An assertion does not hold, or answers are not right; the run proves nothing.
+NOT_HELD, INVALID = 1, 3
+
+#: In place of a file's name: standard output.
+STDOUT = Path("-")
+
+of_output = partial(typer.Option, rich_help_panel="Output")
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Where the results of a run go."""
+
+    json: Path | None = None
+    csv: Path | None = None
+    markdown: Path | None = None
+    html: Path | None = None
+    requests: Path | None = None
+    folder: Path | None = None
+    assertions: list[str] = field(default_factory=list)
+    baseline: Path | None = None
+    lines: list[bytes] = field(default_factory=list)
+
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether single requests are written."""
+        return self.requests is not None or self.folder is not None
+
+    @property
+    def shows_table(self) -> bool:
+        """Whether standard output is free for tables."""
+        return STDOUT not in (self.json, self.csv, self.markdown, self.html, self.requests)
+
+    def check(self) -> None:
+        """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
+        from corelane.plugins.lab.asserts import parse_assertions
+        from corelane.plugins.lab.plots import require_matplotlib
+
+        parse_assertions(self.assertions)
+        if self.html is not None:
+            require_matplotlib()
+        if self.folder is not None:
+            writable_folder(self.folder)
+        if self.baseline is not None:
+            read_report(self.baseline)
+
+    @contextmanager
+    def showing(self, session: "Session") -> Iterator[None]:
+        """Show runs of a session on standard error while they go on, and keep their requests if they are written."""
+        from corelane.plugins.lab.live import LiveView
+
+        with LiveView() as view:
+            session.on_begin, session.on_tick = view.begin, view.on_tick
+            if self.keeps_requests:
+                session.on_run = self._keep
+            yield
+
+    def _keep(self, point: str, measured: "Measurement") -> None:
+        import orjson
+
+        head = {"point": point, "began_at": measured.began_at}
+        self.lines += [orjson.dumps(head | each.model_dump(mode="json")) for each in measured.requests]
+
+    def write(self, report: "Report") -> None:
+        """Write every file that was asked for, and print the table."""
+        from corelane.plugins.lab.plots import write_pictures
+        from corelane.plugins.lab.render import markdown, page, terminal, to_csv
+
+        requests = b"".join(line + b"\n" for line in self.lines)
+        files = [
+            (self.json, "report.json", lambda: report_bytes(report)),
+            (self.requests, "requests.ndjson", lambda: requests),
+            (self.csv, "report.csv", lambda: to_csv(report).encode()),
+            (self.markdown, "report.md", lambda: markdown(report).encode()),
+        ]
+        for path, name, make in files:
+            if path is not None:
+                write_to(path, make())
+            if self.folder is not None:
+                write_to(self.folder / name, make())
+        if self.html is not None:
+            write_to(self.html, page(report).encode())
+        if self.folder is not None:
+            try:
+                write_to(self.folder / "report.html", page(report).encode())
+                write_pictures(report, self.folder)
+            except SetupError as error:
+                error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
+        if self.shows_table:
+            report_console().print(terminal(report))
+
+
+def output_options(
+    json: Annotated[Path | None, of_output(metavar="FILE", help="Write the report as JSON; - prints it.")] = None,
+    csv: Annotated[Path | None, of_output(metavar="FILE", help="Write a line for each run.")] = None,
+    markdown: Annotated[Path | None, of_output(metavar="FILE", help="Write the rows of a table.")] = None,
+    html: Annotated[Path | None, of_output(metavar="FILE", help="Write a page with plots, all in one.")] = None,
+    requests_out: Annotated[
+        Path | None, of_output(metavar="FILE", help="Write each request as a line of JSON.")
+    ] = None,
+    out: Annotated[Path | None, of_output(metavar="DIR", help="Write all of it into a folder.")] = None,
+    assertion: Annotated[
+        list[str] | None,
+        of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        of_output(metavar="FILE", help="Fail if this report was really better."),
+    ] = None,
+) -> Outputs:
+    """Return what is written; raise InvalidInput for a mistyped assertion before anything is run."""
+    outputs = Outputs(json, csv, markdown, html, requests_out, out, assertion or [], baseline)
+    outputs.check()
+    return outputs
+
+
+def report_bytes(report: "Report") -> bytes:
+    """Return a report as a file has it."""
+    return report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+
+def write_to(path: Path, content: bytes) -> None:
+    """Write a file whole, or print it if its name is ``-``; raise InvalidInput where it cannot be written."""
+    from corelane.client.wire import whole_file
+
+    if path == STDOUT:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def read_report(path: Path) -> "Report":
+    """Read a report; raise InvalidInput if it is none."""
+    from pydantic import ValidationError
+
+    from corelane.plugins.lab.schema import SCHEMA, Report
+
+    try:
+        report = Report.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
+    except ValidationError:
+        raise InvalidInput(f"{path} is no report of `corelane bench --json`") from None
+    if report.schema_ != SCHEMA:
+        raise InvalidInput(f"{path} has the schema {report.schema_}; this version reads {SCHEMA}")
+    return report
+
+
+def finish(report: "Report", outputs: Outputs) -> None:
+    """Judge a report, write it, and end with the exit code that says how it came out."""
+    from corelane.plugins.lab.asserts import check, parse_assertions
+    from corelane.plugins.lab.session import are_answers_right
+
+    report.assertions = check(report, parse_assertions(outputs.assertions))
+    outputs.write(report)
+    is_worse = outputs.baseline is not None and _is_worse(read_report(outputs.baseline), report)
+    if not report.valid:
+        raise typer.Exit(INVALID)
+    if is_worse or not are_answers_right(report) or not all(each["holds"] for each in report.assertions):
+        raise typer.Exit(NOT_HELD)
+
+
+def _is_worse(before: "Report", report: "Report") -> bool:
+    """Print the comparison with a baseline; return whether something is really worse."""
+    from corelane.plugins.lab.compare import compare
+    from corelane.plugins.lab.render import comparison
+
+    found = compare(before, report)
+    report_console(stderr=True).print(comparison(found))
+    return found.is_worse
+
+
+def plain_options(context: typer.Context) -> dict[str, Any]:
+    """Return every option of a command as plain data, keys hidden."""
+    return {name: _plain(name, value) for name, value in sorted(context.params.items())}
+
+
+def _plain(name: str, value: object) -> Any:
+    if name.endswith("api_key"):
+        return None if value is None else "hidden"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain("", each) for each in value]
+    return str(getattr(value, "value", value))
+
+
+def command_line() -> list[str]:
+    """Return the command that runs, without its API key."""
+    return hidden_arguments(["corelane", *sys.argv[1:]])
+
+
+def hidden_arguments(arguments: list[str]) -> list[str]:
+    """Return a command line without its API key."""
+    pairs = zip(["", *arguments], arguments, strict=False)
+    shown = ["…" if before.endswith("-api-key") else each for before, each in pairs]
+    return [re.sub(r"(-api-key=).*", r"\1…", each, flags=re.DOTALL) for each in shown]
+
+
+OutputOptions = Annotated[Outputs, Made(output_options)]

@@ -1,0 +1,252 @@
+"""``corelane plan``: how many cores of which host a load needs, by a formula over the measured times of one core.
+
+The profile comes from a file, or is measured on the running service. ``plan profile`` keeps one, ``plan record`` makes
+a trace of what a service was asked, ``plan hosts`` says what fits on each type of host. Exit code 1 if no number of
+cores meets the objective.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from corelane.cli.commands import CommandGroup, with_options
+from corelane.cli.output import error_console, make_table, print_line, print_table
+from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption
+from corelane.domain.instances import CPU
+from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.lab.cli.plan_service import PROFILE_S, hosts, instances_table, measure, profile, questions_of
+from corelane.plugins.lab.cli.plan_service import record as record_trace
+from corelane.settings import read_settings
+
+if TYPE_CHECKING:
+    from corelane.domain.instances import Instance
+    from corelane.plugins.lab.planning.forecast import Demand
+    from corelane.plugins.lab.planning.hosts import HostChoice
+    from corelane.plugins.lab.planning.profile import Profile
+
+#: A file with this in its name becomes an override for docker compose.
+COMPOSE = "compose"
+
+plan = CommandGroup(help="How many cores of which host a load needs, and what they cost.", no_args_is_help=True)
+plan.command()(profile)
+plan.command("record")(record_trace)
+plan.command()(hosts)
+
+
+def forecast_load(
+    context: typer.Context,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Requests a second, at random (Poisson).")] = None,
+    trace: Annotated[Path | None, typer.Option(help="A trace: its requests instead of a rate.")] = None,
+    speed: Annotated[float, typer.Option(min=0.001, help="How many times as fast the trace is taken.")] = 1.0,
+    burstiness: Annotated[float, typer.Option(min=0, max=20, help="Variation of the gaps: 0 even, 1 Poisson.")] = 1.0,
+    p95: Annotated[float | None, typer.Option(min=0.1, help="The objective: 95 of 100 requests in so many ms.")] = None,
+    mix: Annotated[Path | None, typer.Option(help="Questions to ask: SQuAD's layout, or lines of JSON.")] = None,
+    items: Annotated[int, typer.Option("--items-per-job", min=1, help="Questions in a request.")] = 1,
+    profiles: Annotated[
+        list[Path] | None, typer.Option("--profile", help="A saved profile of a core; else the service is measured.")
+    ] = None,
+    instance: Annotated[list[str] | None, typer.Option(help="Types of host to look at; all if not given.")] = None,
+    reserved: Annotated[bool, typer.Option("--reserved", help="Reckon with the prices of reservations.")] = False,
+    margin: Annotated[float, typer.Option(min=0, max=0.9, help="Taken off the objective.")] = 0.1,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write it down: *compose*.yml is an override, any other name a Kustomize patch."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the service is measured.")] = PROFILE_S,
+    confidence: Annotated[float | None, typer.Option(hidden=True, help="Of simulated runs: has no effect.")] = None,
+    requests: Annotated[int | None, typer.Option(hidden=True, help="Of a simulated run: has no effect.")] = None,
+    model: ModelOption = "default",
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how many cores of which host answer a load in time, and what that costs."""
+    if context.invoked_subcommand is not None:
+        return
+    from corelane.plugins.lab.planning.forecast import Mix, demand_of_rate, demand_of_trace
+    from corelane.plugins.lab.planning.hosts import choose, compare
+
+    if p95 is None:
+        raise InvalidInput("give the objective: --p95 MS")
+    if (rate is None) == (trace is None):
+        raise InvalidInput("give either --rate or --trace")
+    measured, own = read_profiles(profiles or [], model, url, api_key, mix, seconds)
+    asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
+    if trace is not None:
+        from corelane.domain.traces import read_trace
+
+        demand = demand_of_trace(read_trace(trace), speed, asked, p95 / 1000, margin=margin)
+    else:
+        demand = demand_of_rate(rate or 0.0, asked, p95 / 1000, items=items, burstiness=burstiness, margin=margin)
+    found, refused = compare(measured, own, demand, instances_of(instance), reserved=reserved)
+    if not found:
+        raise InvalidInput("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    if confidence is not None or requests is not None:
+        error_console().print("--confidence and --requests have no effect: nothing is simulated")
+    chosen = choose(found)
+    about = describe(chosen, demand)
+    if as_json:
+        print_line(plain(found, refused, demand, about))
+    else:
+        show(Console(highlight=False), found, refused, about)
+    if write is not None:
+        write_down(write, chosen, about)
+
+
+plan.callback(invoke_without_command=True, help=plan.info.help)(with_options(forecast_load))
+
+
+def read_profiles(
+    paths: Sequence[Path], model: str, url: str | None, api_key: str | None, mix: Path | None, seconds: float
+) -> "tuple[dict[str, Profile], Profile]":
+    """Return the profiles by family, and the one that others are guessed from: the first, or the service's own."""
+    from corelane.plugins.lab.planning.hosts import family_of
+    from corelane.plugins.lab.planning.profile import load_profile
+
+    found = [load_profile(path) for path in paths]
+    if not found:
+        found = [measure(url, api_key, model, mix, seconds)]
+    return {family_of(each.instance): each for each in reversed(found)}, found[0]
+
+
+def instances_of(names: list[str] | None) -> "list[Instance]":
+    """Return the types of host of these names; those with an accelerator and a price, and this host, if none is named.
+
+    Raises InvalidInput for a name that is not known.
+    """
+    table = instances_table()
+    if names is None:
+        here = read_settings().instance or CPU
+        return [each for each in table.values() if each.name == here or (each.cores and each.usd_per_hour is not None)]
+    unknown = [name for name in names if name not in table]
+    if unknown:
+        raise InvalidInput(f"{', '.join(unknown)}: no such type of host; there are {', '.join(table)}")
+    return [table[name] for name in names]
+
+
+def show(console: Console, found: "Sequence[HostChoice]", refused: dict[str, str], about: Sequence[str]) -> None:
+    """Print the table, then what is to be known of the one that was chosen."""
+    numbers = ("cores", "hosts", "p50 ms", "p95 ms", "busy", "rows")
+    table = make_table("host", *numbers, "an hour", "a million", "bound by", "", whole=("host",))
+    for each in found:
+        seen = each.outlook
+        table.add_row(
+            each.instance.name,
+            f"{seen.cores:,}",
+            f"{each.hosts:,}",
+            _ms(seen.p50_s),
+            _ms(seen.p95_s),
+            f"{seen.busy:.0%}",
+            f"{seen.batch_rows:.1f}",
+            _money(each.per_hour),
+            _money(each.per_million),
+            each.binds,
+            "guessed" if each.profile.guess else "",
+        )
+    print_table(table)
+    for name, reason in refused.items():
+        console.print(f"{name}: {reason}", style="dim", markup=False)
+    console.print()
+    for line in about:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def describe(chosen: "HostChoice", demand: "Demand") -> list[str]:
+    """Return sentences on a candidate: the load, what is expected, where it breaks, and what was guessed."""
+    from corelane.plugins.lab.planning.forecast import breaking_rate, look
+
+    seen, profile = chosen.outlook, chosen.profile
+    lines = [
+        f"{demand.rate_per_s:,.4g} requests/s, {demand.items_per_s:,.4g} questions/s of "
+        f"{demand.mix.tokens:,.0f} tokens in {demand.mix.windows:.2f} windows each; "
+        f"{demand.share:.0%} within {_ms(demand.objective_s)} ms less {demand.margin:.0%}.",
+        f"{_count(seen.cores, 'core')} of {_count(chosen.hosts, 'host')} {chosen.instance.name}: "
+        f"p95 {_ms(seen.p95_s)} ms.",
+    ]
+    if demand.peak > 1:
+        lines.append(f"Planned for the busiest minute: {demand.peak:.2f} times the mean rate.")
+    if seen.cores > 1:
+        fewer = look(profile, seen.cores - 1, demand)
+        lines.append(f"With {_count(fewer.cores, 'core')} the p95 is {_ms(fewer.p95_s)} ms.")
+    more = look(profile, seen.cores + 1, demand)
+    lines.append(
+        f"With {_count(more.cores, 'core')} it is {_ms(more.p95_s)} ms. "
+        f"Above {breaking_rate(profile, seen.cores, demand):,.4g} requests/s {_count(seen.cores, 'core')} will not do."
+    )
+    if profile.guess:
+        lines.append(f"A guess: {profile.guess}.")
+    return lines
+
+
+def plain(
+    found: "Sequence[HostChoice]", refused: dict[str, str], demand: "Demand", about: Sequence[str]
+) -> dict[str, Any]:
+    """Return a plan as plain data."""
+    return {
+        "requests_per_s": demand.rate_per_s,
+        "items_per_s": demand.items_per_s,
+        "objective_s": demand.objective_s,
+        "share": demand.share,
+        "candidates": [
+            {
+                "instance": each.instance.name,
+                "cores": each.outlook.cores,
+                "hosts": each.hosts,
+                "p50_s": each.outlook.p50_s,
+                "p95_s": each.outlook.p95_s,
+                "p99_s": each.outlook.p99_s,
+                # One forecast: the field is of the time when runs were simulated.
+                "runs_s": [each.outlook.reached_s],
+                "busy": each.outlook.busy,
+                "batch_rows": each.outlook.batch_rows,
+                "per_hour": each.per_hour,
+                "per_million": each.per_million,
+                "bound_by": each.binds,
+                "guess": each.profile.guess,
+            }
+            for each in found
+        ],
+        "refused": refused,
+        "about": list(about),
+    }
+
+
+def write_down(path: Path, chosen: "HostChoice", about: Sequence[str]) -> None:
+    """Write a plan as an override for Docker Compose, or as a patch for Kustomize."""
+    from corelane.plugins.lab.planning.hosts import kustomize_patch
+
+    if COMPOSE not in path.name:
+        path.write_text(kustomize_patch(chosen, about))
+    else:
+        _compose("--override", "--cores", str(chosen.workers_a_host), *_instance(chosen), "--output", str(path))
+        path.write_text("".join(f"# {line}\n" for line in about) + path.read_text())
+    error_console().print(f"wrote {path}")
+
+
+def _instance(chosen: "HostChoice") -> list[str]:
+    return ["--instance", chosen.instance.name] if chosen.instance.cores else []
+
+
+def _compose(*arguments: str) -> None:
+    """Run ``corelane compose``, which the command line may have from another plugin; raise SetupError without it."""
+    from corelane.cli.app import make_cli
+
+    command = typer.main.get_group(make_cli()).commands.get("compose")
+    if command is None:
+        raise SetupError("there is no `corelane compose` to write it; another name than *compose* writes a patch")
+    command.main(list(arguments), standalone_mode=False)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
+
+
+def _money(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:,.4g}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,192 @@
+"""``corelane bench preset NAME`` and ``corelane bench presets``: the experiments that people know."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from corelane.cli.output import error_console
+from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.lab.cli.options import WhatOptions, Where, WhereOptions
+from corelane.plugins.lab.cli.output import OutputOptions, Outputs, finish, write_to
+from corelane.plugins.lab.cli.session import report_of
+
+if TYPE_CHECKING:
+    from corelane.domain.prices import HostPrice
+    from corelane.plugins.lab.presets import Preset, PresetOutcome, Variant
+    from corelane.plugins.lab.schema import Report
+    from corelane.plugins.lab.senders import Target
+
+
+def list_presets() -> None:
+    """List the presets."""
+    from corelane.plugins.lab.presets import PRESETS
+
+    table = Table(box=None, show_header=False)
+    for preset in PRESETS.values():
+        table.add_row(f"[bold]{preset.name}[/bold]", preset.summary)
+    Console(highlight=False).print(table)
+
+
+def preset(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `corelane bench presets`.")],
+    where: WhereOptions,
+    what: WhatOptions,
+    outputs: OutputOptions,
+    batch_api_key: Annotated[
+        str | None, typer.Option(help="The key of the other owner, where a preset has one.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Of models that a preset compiles.")] = "bf16",
+    repeat: Annotated[int, typer.Option(min=1, help="Times that each point is measured, for an interval.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of arrivals and questions.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds, small numbers: its figures mean nothing.")] = False,
+    update: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replace the preset's table in a Markdown document.")
+    ] = None,
+) -> None:
+    """Run a published experiment, and print its table with the published rows."""
+    found = choose(name)
+    console = error_console()
+    questions = what.read(seed) if what.file is not None or what.synthetic is not None else None
+    if update is not None and not has_block(update, name):
+        raise InvalidInput(f"{update} has no block for the table of {name}")
+    if found.own_services and where.url is not None:
+        raise InvalidInput(f"{name} starts the services that it measures: leave --url out")
+
+    from corelane.plugins.lab.presets import Stage
+
+    with OwnServices(where.model, dtype) as services, target_of(found, where) as target:
+        stage = Stage(
+            target=target,
+            cores=cores_of(found, target),
+            quick=quick,
+            seed=seed,
+            repeat=repeat,
+            questions=questions,
+            batch_key=batch_api_key,
+            host=price_of_host(),
+            serve=services.serve,
+            show=outputs.showing,
+            say=lambda text: console.print(text, style="dim"),
+        )
+        outcome = found.run(stage)
+        report = report_of_outcome(found, outcome, context)
+    show_table(report, outputs, update)
+    finish(report, outputs)
+
+
+def choose(name: str) -> "Preset":
+    """Return a preset; raise InvalidInput if there is none of that name."""
+    from corelane.plugins.lab.presets import PRESETS
+
+    if name not in PRESETS:
+        raise InvalidInput(f"there is no preset {name}: the presets are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+@contextmanager
+def target_of(found: "Preset", where: "Where") -> "Iterator[Target]":
+    """Yield the service that a preset measures; one that starts its own gets the address of none."""
+    from corelane.plugins.lab.senders import Target
+
+    if found.own_services:
+        yield Target("http://127.0.0.1:0", model=where.model)
+        return
+    with where.service() as (url, key, secret):
+        yield Target(url, key, where.model, webhook_secret=secret)
+
+
+def cores_of(found: "Preset", target: "Target") -> int:
+    """Return the cores that serve; for a preset with own services those of this machine."""
+    from corelane.plugins.lab.machine import read_machine, serving_cores
+
+    return read_machine().cores if found.own_services else serving_cores(target)
+
+
+def price_of_host() -> "HostPrice | None":
+    """Return what this host costs, if its settings say so."""
+    from corelane.domain.prices import host_price
+    from corelane.settings import read_settings
+
+    settings = read_settings()
+    return host_price(settings) if settings.instance or settings.price_per_hour else None
+
+
+class OwnServices(ExitStack):
+    """Starts services for variants, one at a time, each with a model of its shape. The last goes on."""
+
+    def __init__(self, model: str, dtype: str) -> None:
+        super().__init__()
+        self._model, self._dtype = model, dtype
+
+    def serve(self, variant: "Variant") -> "Target":
+        """Stop the service before, and return one with a variant's settings."""
+        from corelane.cli.local import running_service
+        from corelane.plugins.lab.senders import Target
+        from corelane.settings import read_settings
+
+        self.close()
+        settings = read_settings()
+        model = settings.model if self._model == "default" else self._model
+        folder = self.enter_context(tempfile.TemporaryDirectory(prefix="corelane-bench-", ignore_cleanup_errors=True))
+        changes = dict(variant.settings) | {"log_level": "warning"}
+        if variant.bucket is not None and settings.target == "cpu":
+            changes |= {"model": self._compiled(model, variant.bucket), "artifacts_dir": settings.artifact_root}
+        return Target(self.enter_context(running_service(Path(folder), **changes)))
+
+    def _compiled(self, model: str, bucket: str) -> str:
+        """Return the name of a model that is compiled for one shape; compile it if it is not."""
+        import subprocess
+
+        name = f"{Path(model).name}-{bucket}"
+        argv = [sys.executable, "-m", "corelane", "compile", model, "--buckets", bucket, "--name", name]
+        argv += ["--dtype", self._dtype, "--if-missing"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603  # our own command
+        if done.returncode:
+            raise SetupError(f"{model} could not be compiled for {bucket}: {done.stderr.strip()[-500:]}")
+        return name
+
+
+def report_of_outcome(found: "Preset", outcome: "PresetOutcome", context: typer.Context) -> "Report":
+    """Return the report of what a preset measured."""
+    from corelane.plugins.lab.presets.tables import caption, published_row, sources, table_of
+
+    report = report_of(outcome.session, outcome.points, found.name, context)
+    report.beside, report.published = outcome.beside, list(outcome.published)
+    report.invalid += outcome.invalid
+    report.valid = not report.invalid
+    table = table_of([*outcome.rows, *map(published_row, outcome.published)])
+    command = f"corelane bench preset {found.name}"
+    lines = [caption(report.machine, report.service, report.created_at, command), *outcome.notes]
+    text = "\n\n".join(filter(None, [" ".join(lines), table.strip(), sources(outcome.published)]))
+    report.extra |= outcome.extra | {"rows": [dict(row) for row in outcome.rows], "table": text}
+    return report
+
+
+def show_table(report: "Report", outputs: Outputs, update: Path | None) -> None:
+    """Print a preset's own table, and put it into a document if asked to."""
+    from corelane.plugins.lab.presets.tables import replace_block, wrap
+
+    if outputs.shows_table:
+        Console(highlight=False, markup=False, soft_wrap=True).print(report.extra["table"] + "\n")
+    if update is not None and report.valid:
+        document = replace_block(update.read_text(), report.name, wrap(report.extra["table"]))
+        if document is not None:
+            write_to(update, document.encode())
+
+
+def has_block(document: Path, name: str) -> bool:
+    """Return whether a document has a block for a preset's table; raise InvalidInput if it cannot be read."""
+    from corelane.plugins.lab.presets.tables import replace_block
+
+    try:
+        return replace_block(document.read_text(), name, "") is not None
+    except OSError as error:
+        raise InvalidInput(f"{document} cannot be read: {error.strerror}") from None

@@ -1,0 +1,375 @@
+"""Whether two reports differ, or only look as if they did. Pure.
+
+One repeat of a run is one observation: requests of one run share its queue and its moment, so they are not independent.
+Times and rates are compared by their logarithms, as shares; accuracy and failures in points.
+
+- **Paired** reports come from one session that measured both sides in blocks A B B A. Each block gives one difference.
+  What drifts slower than a block cancels out. The differences get an interval by the t distribution.
+- **Unpaired** reports were measured one after the other. Their interval is by Welch, widened by a drift between
+  sessions that neither can see (``DRIFT``). A report with one run has no spread of repeats; its place is taken by the
+  sampling error of its latencies, which is a guess.
+
+A difference is real if its whole interval lies beyond the smallest one that matters (``LEAST``). All intervals hold at
+once in 95 of 100 cases: each is that of 1 - 0.05/n, where n counts the figures compared (Bonferroni).
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.figures import run_figures
+from corelane.plugins.lab.schema import SCHEMA, Load, LoadPoint, Report, Run
+from corelane.plugins.lab.stats import standard_error, t_reach
+
+#: The smallest difference of a time or rate that matters: two processes of the same build differ by up to so much, by
+#: where their memory lies.
+LEAST = 0.02
+
+#: The smallest difference of EM, F1 or failures that matters, in percentage points.
+LEAST_POINTS = 0.25
+
+#: Standard deviation of a machine's speed from one session to another, as shared virtual machines have it.
+DRIFT = 0.10
+
+#: The chance that anything is called real although nothing differs.
+FALSE_ALARMS = 0.05
+
+#: Blocks that a paired comparison needs at least: two differences say nothing about their spread.
+LEAST_BLOCKS = 3
+
+#: The variance of a mean of latencies is taken to be this much larger than if requests were independent.
+DESIGN_EFFECT = 4.0
+
+#: Times and rates that are compared, and whether more is better.
+SHARES = {"p50_s": False, "p95_s": False, "mean_s": False, "items_per_s": True}
+
+#: What is compared in points, and whether more is better.
+POINTS = {"exact": True, "f1": True, "failed_percent": False}
+
+#: Freedom of a variance that is assumed, not estimated.
+KNOWN = 1e6
+
+
+#: Share of a report's runs that may be invalid: those are left out.
+MOST_INVALID = 0.25
+
+#: What both reports must have in common, by its name and its path.
+SAME = {
+    "way to submit": "way",
+    "way to hear": "hearing",
+    "workload": "workload.hash",
+    "dtype of the model": "service.dtype",
+    "machine": "machine.cpu",
+    "cores of the machine": "machine.cores",
+    "AMX": "machine.amx",
+}
+
+#: What may differ, and is told.
+TOLD = {
+    "version": "service.version",
+    "model": "service.model",
+    "digest of the model": "service.digest",
+    "cores of the service": "service.cores",
+    "kernel": "machine.kernel",
+    "Python": "machine.python",
+}
+
+
+class FigureDifference(BaseModel):
+    """One figure of two reports. A change is B's against A's: a share, or points for accuracy and failures."""
+
+    point: str
+    figure: str
+    unit: Literal["share", "points"]
+    a: float
+    b: float
+    change: float
+    low: float
+    high: float
+    pairs: int | None = Field(None, description="Blocks that gave a difference, if paired.")
+    verdict: Literal["real", "noise"]
+    direction: Literal["better", "worse", "same"]
+
+
+class ReportComparison(BaseModel):
+    """Two reports compared."""
+
+    verdict: Literal["real", "noise"]
+    paired: bool
+    least: float
+    drift: float | None = Field(description="The drift between sessions that was allowed for, if unpaired.")
+    confidence: float = Field(description="Of each interval.")
+    differences: list[FigureDifference]
+    wrong: list[str] = Field(description="Answers lost, given twice or wrong in B and not in A: always real.")
+    unlike: list[str] = Field(description="What would have refused the comparison.")
+    notes: list[str]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether B is really worse in anything."""
+        return bool(self.wrong) or any(
+            each.verdict == "real" and each.direction == "worse" for each in self.differences
+        )
+
+
+def compare(
+    a: Report, b: Report, *, anyway: bool = False, least: float = LEAST, drift: float = DRIFT
+) -> ReportComparison:
+    """Return how B differs from A; raise InvalidInput if the runs are unlike, or nothing in them can be compared."""
+    reasons = unlike(a, b)
+    if reasons and not anyway:
+        raise InvalidInput("the runs are unlike (--anyway compares them):\n  " + "\n  ".join(reasons))
+    points, notes = match(a, b, anyway=anyway)
+    paired = is_paired(a, b)
+    samples = [sample for left, right in points for sample in _samples(left, right, paired=paired)]
+    if not samples:
+        raise InvalidInput("no point has valid runs in both reports")
+    if any(each.is_guess for each in samples):
+        notes.append("a report with one run shows no spread: repeat (--repeat 5), or pair (corelane bench ab)")
+    if paired and any(each.pairs is None for each in samples):
+        notes.append(f"fewer than {LEAST_BLOCKS} blocks are valid on both sides: compared as if unpaired")
+    confidence = 1 - FALSE_ALARMS / len(samples)
+    differences = [each.judge(confidence, least, drift) for each in samples]
+    wrong = wrong_answers(a, b)
+    return ReportComparison(
+        verdict="real" if wrong or any(each.verdict == "real" for each in differences) else "noise",
+        paired=paired,
+        least=least,
+        drift=None if paired else drift,
+        confidence=confidence,
+        differences=differences,
+        wrong=wrong,
+        unlike=reasons,
+        notes=notes + facts(a, b),
+    )
+
+
+def is_paired(a: Report, b: Report) -> bool:
+    """Return whether two reports are the two sides of one session."""
+    return (
+        a.pairing is not None
+        and b.pairing is not None
+        and a.pairing.session == b.pairing.session
+        and a.pairing.side != b.pairing.side
+    )
+
+
+def wrong_answers(a: Report, b: Report) -> list[str]:
+    """Return what is wrong with B's answers, and was not with A's."""
+    found = []
+    for name, text in (("lost", "lost"), ("twice", "given twice"), ("differ_from_idle", "unlike the idle service's")):
+        left, right = _answers(a, name), _answers(b, name)
+        if right and not left:
+            found.append(f"{right:,} answers {text}")
+    return found
+
+
+class FigureSample:
+    """One figure of two points: its values by run, or its differences by block."""
+
+    def __init__(self, point: str, figure: str, a: list[float], b: list[float], *, is_share: bool) -> None:
+        self.point, self.figure, self.is_share = point, figure, is_share
+        self.a, self.b = a, b
+        self.blocks: list[float] = []
+        self.guess: tuple[float, float] | None = None
+
+    @property
+    def pairs(self) -> int | None:
+        """How many blocks gave a difference; None if unpaired."""
+        return len(self.blocks) if len(self.blocks) >= LEAST_BLOCKS else None
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the spread of repeats is guessed, as a side has one run."""
+        return self.pairs is None and min(len(self.a), len(self.b)) < 2
+
+    def judge(self, confidence: float, least: float, drift: float) -> FigureDifference:
+        """Return the difference with its interval and verdict."""
+        if self.pairs is not None:
+            change, error, freedom = statistics.fmean(self.blocks), standard_error(self.blocks), self.pairs - 1.0
+        else:
+            change = statistics.fmean(self.b) - statistics.fmean(self.a)
+            error, freedom = self._unpaired_error(drift if self.is_share else 0.0)
+        reach = t_reach(confidence, freedom) * error
+        margin = math.log1p(least) if self.is_share else LEAST_POINTS
+        low, high = change - reach, change + reach
+        back: Callable[[float], float] = math.expm1 if self.is_share else float
+        more_is_better = (SHARES | POINTS)[self.figure]
+        same = abs(change) < 1e-12
+        return FigureDifference(
+            point=self.point,
+            figure=self.figure,
+            unit="share" if self.is_share else "points",
+            a=math.exp(statistics.fmean(self.a)) if self.is_share else statistics.fmean(self.a),
+            b=math.exp(statistics.fmean(self.b)) if self.is_share else statistics.fmean(self.b),
+            change=back(change),
+            low=back(low),
+            high=back(high),
+            pairs=self.pairs,
+            verdict="real" if low > margin or high < -margin else "noise",
+            direction="same" if same else "better" if (change > 0) == more_is_better else "worse",
+        )
+
+    def _unpaired_error(self, drift: float) -> tuple[float, float]:
+        """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite."""
+        parts = [(2 * drift**2, KNOWN)]
+        for side, values in enumerate((self.a, self.b)):
+            if len(values) > 1:
+                parts.append((standard_error(values) ** 2, len(values) - 1.0))
+            elif self.guess is not None:
+                parts.append((self.guess[side] ** 2, KNOWN))
+        total = sum(part for part, _ in parts)
+        if not total:
+            return 0.0, KNOWN
+        return math.sqrt(total), min(KNOWN, total**2 / sum(part**2 / freedom for part, freedom in parts))
+
+
+def _samples(left: LoadPoint, right: LoadPoint, *, paired: bool) -> Iterable[FigureSample]:
+    """Return the figures that both points have in valid runs."""
+    a = [run for run in left.runs if not run.invalid]
+    b = [run for run in right.runs if not run.invalid]
+    for figure in (*SHARES, *POINTS):
+        is_share = figure in SHARES
+        ours, theirs = _values(a, figure, is_share), _values(b, figure, is_share)
+        if None in ours or None in theirs or not (ours and theirs):
+            continue
+        sample = FigureSample(left.name, figure, _known(ours), _known(theirs), is_share=is_share)
+        if figure == "failed_percent" and not (any(sample.a) or any(sample.b)):
+            continue
+        if paired:
+            sample.blocks = block_differences(a, sample.a, b, sample.b)
+        if is_share:
+            sample.guess = (_sampling_error(a), _sampling_error(b))
+        yield sample
+
+
+def block_differences(
+    a: Sequence[Run], ours: Sequence[float], b: Sequence[Run], theirs: Sequence[float]
+) -> list[float]:
+    """Return B's mean less A's for each block that is whole: that has two runs of each side."""
+    blocks: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for side, (runs, values) in enumerate(((a, ours), (b, theirs))):
+        for run, value in zip(runs, values, strict=True):
+            if run.block is not None:
+                blocks[run.block][side].append(value)
+    return [statistics.fmean(y) - statistics.fmean(x) for x, y in blocks.values() if len(x) == len(y) == 2]
+
+
+def _values(runs: Sequence[Run], figure: str, is_share: bool) -> list[float | None]:
+    return [_logarithm(run_figures(run).get(figure)) if is_share else _points_of(run, figure) for run in runs]
+
+
+def _logarithm(value: float | None) -> float | None:
+    return math.log(value) if value else None
+
+
+def _points_of(run: Run, figure: str) -> float | None:
+    if figure == "failed_percent":
+        return 100 * (run.failed + run.refused + run.unfinished) / run.requests if run.requests else None
+    value: float | None = getattr(run.answers, figure, None)
+    return value
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _sampling_error(runs: Sequence[Run]) -> float:
+    """Return the standard error of a run's mean latency as a share of it, guessed from its requests."""
+    values = runs[0].latencies
+    if len(values) < 2 or not statistics.fmean(values):
+        return 0.0
+    return math.sqrt(DESIGN_EFFECT) * standard_error(values) / statistics.fmean(values)
+
+
+def _answers(report: Report, name: str) -> int:
+    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
+    return sum(getattr(check, name) or 0 for check in checks)
+
+
+def unlike(a: Report, b: Report) -> list[str]:
+    """Return each difference that makes two reports measure different things."""
+    reasons = list(_differences(a, b, SAME))
+    for name, report in (("A", a), ("B", b)):
+        if report.schema_ != SCHEMA:
+            reasons.append(f"schema: {name} is {report.schema_}, this version reads {SCHEMA}")
+        invalid = invalid_runs(report)
+        if len(invalid) > MOST_INVALID * sum(len(point.runs) for point in report.points):
+            reasons.append(f"{name} is invalid in {len(invalid)} runs: {invalid[0].invalid[0]}")
+    ours, theirs = ({load_key(each.load) for each in report.points} for report in (a, b))
+    if not ours & theirs:
+        loads = (", ".join(describe(each.load) for each in report.points) or "none" for report in (a, b))
+        reasons.append("load: {} in A, {} in B".format(*loads))
+    return reasons
+
+
+def invalid_runs(report: Report) -> list[Run]:
+    """Return the runs that prove nothing."""
+    return [run for point in report.points for run in point.runs if run.invalid]
+
+
+def facts(a: Report, b: Report) -> list[str]:
+    """Return what else differs, for the reader."""
+    left_out = [f"{len(invalid_runs(each))} invalid runs of {name} are left out" for name, each in (("A", a), ("B", b))]
+    return [text for text in left_out if not text.startswith("0 ")] + list(_differences(a, b, TOLD))
+
+
+def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
+    """Return the points of the same load in both, and a note for those in one only.
+
+    If none has the same load and they are to be compared anyway, they are matched in their order.
+    """
+    # Points of a preset may have one load and differ by name; other points may have been named otherwise.
+    pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
+    pairs = pairs or _pairs(a, b, lambda point: load_key(point.load))
+    if not pairs and anyway:
+        pairs = list(zip(a.points, b.points, strict=False))
+    if not pairs:
+        raise InvalidInput("no point of the reports has the same load")
+    alone = len(a.points) + len(b.points) - 2 * len(pairs)
+    return pairs, [f"{alone} points are in one report only and are left out"] if alone else []
+
+
+def _pairs(a: Report, b: Report, key: Callable[[LoadPoint], Hashable]) -> list[tuple[LoadPoint, LoadPoint]]:
+    theirs = {key(each): each for each in b.points}
+    return [(each, theirs[key(each)]) for each in a.points if key(each) in theirs]
+
+
+def load_key(load: Load) -> str:
+    """Return what makes two loads the same: all but the seed, and where a trace lies."""
+    return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})
+
+
+def describe(load: Load) -> str:
+    """Return a load in a few words, as ``poisson 12.5/s`` or ``closed 16``."""
+    if load.kind == "closed":
+        return f"closed {load.concurrency}"
+    rate = f"{load.kind} {load.rate_per_s:g}/s" if load.rate_per_s is not None else load.kind
+    return f"{rate} for {load.duration_s:g} s" if load.duration_s is not None else rate
+
+
+def _differences(a: Report, b: Report, paths: dict[str, str]) -> Iterable[str]:
+    for name, path in paths.items():
+        ours, theirs = _at(a, path), _at(b, path)
+        if ours != theirs:
+            yield f"{name}: {_text(ours)} in A, {_text(theirs)} in B"
+
+
+def _at(report: Report, path: str) -> Any:
+    value: Any = report
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return f"{len(value)} ({', '.join(map(str, value))})"
+    return "not stated" if value is None else str(value)

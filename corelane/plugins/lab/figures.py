@@ -1,0 +1,218 @@
+"""The figures of a run, from its requests. Pure.
+
+Latencies are of requests that were answered in full. Failures are counted, and are in no latency. Throughput is what
+ended within the measured part, whenever it was due: under overload that is what the service can do.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.schema import (
+    AnswerCheck,
+    ErrorCount,
+    Generator,
+    Goodput,
+    Interval,
+    LoadPoint,
+    Request,
+    Run,
+    ServiceSplit,
+)
+from corelane.plugins.lab.stats import interval, spread, thinned, timeline
+
+#: Latencies kept in a report, by rank, so that its size is bounded.
+MOST_LATENCIES = 5000
+
+#: A generator that sends 5 % of its requests later than this did not keep up, in seconds.
+MOST_LATENESS_S = 0.010
+
+#: Of the requested rate: a generator that achieved less did not keep up.
+LEAST_ACHIEVED = 0.98
+
+#: In a closed loop nothing is late. A process that was at work for more of the time than this measured itself.
+MOST_CPU_SHARE = 0.90
+
+#: The times that an objective may bound.
+Timed = Literal["latency", "latency_sent", "first"]
+
+#: An objective: a time, or a figure and a time, as `200ms`, `latency<0.2s`, `first <= 50 ms`.
+OBJECTIVE = re.compile(r"(?:(latency|latency_sent|first)\s*<=?)?\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a run measured; times count from its start."""
+
+    requests: list[Request]
+    generator: Generator
+    window_s: tuple[float, float]
+    began_at: str
+    answers: AnswerCheck | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What makes a request good: it was answered, and one of its times is at most this long."""
+
+    limit_s: float
+    timed: Timed = "latency"
+
+    def __str__(self) -> str:
+        """Return it as one writes it."""
+        return f"{self.timed}<={1000 * self.limit_s:g}ms"
+
+    def is_met(self, request: Request) -> bool:
+        """Return whether a request is good."""
+        since = request.sent_s if self.timed == "latency_sent" else request.intended_s
+        until = request.first_s if self.timed == "first" else request.ended_s
+        return request.outcome == "ok" and None not in (since, until) and until - since <= self.limit_s  # type: ignore[operator]
+
+
+def parse_objective(text: str) -> Objective:
+    """Return the objective that a text such as `200ms` or `first<50ms` states."""
+    found = OBJECTIVE.fullmatch(text.strip())
+    if found is None or not float(found[2]):
+        raise InvalidInput(f"'{text}' is no objective: write a time, as 200ms, or latency<0.2s, latency_sent, first")
+    limit_s = float(found[2]) / (1000 if found[3].lower() == "ms" else 1)
+    return Objective(limit_s, (found[1] or "latency").lower())  # type: ignore[arg-type]
+
+
+def summarise(
+    measured: Measurement,
+    objective: Objective | str | None = None,
+    split: ServiceSplit | None = None,
+    answers: AnswerCheck | None = None,
+) -> Run:
+    """Return the figures of a run."""
+    objective = parse_objective(objective) if isinstance(objective, str) else objective
+    start_s, end_s = measured.window_s
+    length_s = max(end_s - start_s, 1e-9)
+    requests = [each for each in measured.requests if each.phase == "measured"]
+    ok = [each for each in requests if each.outcome == "ok" and each.ended_s is not None]
+    done = [each for each in measured.requests if each.outcome == "ok" and _within(each.ended_s, start_s, end_s)]
+    outcomes = Counter(each.outcome for each in requests)
+    latencies = sorted(each.ended_s - each.intended_s for each in ok if each.ended_s is not None)
+    return Run(
+        began_at=measured.began_at,
+        measured_s=length_s,
+        measured_from_s=start_s,
+        requests=len(requests),
+        items=sum(each.items for each in requests),
+        ok=outcomes["ok"],
+        refused=outcomes["refused"],
+        failed=outcomes["error"],
+        unfinished=outcomes["unfinished"],
+        retries=sum(each.retries for each in requests),
+        generator=measured.generator,
+        latency=spread(latencies),
+        latency_sent=spread(each.ended_s - each.sent_s for each in ok if each.ended_s and each.sent_s is not None),
+        first=spread(each.first_s - each.intended_s for each in ok if each.first_s is not None),
+        requests_per_s=len(done) / length_s,
+        items_per_s=sum(each.items for each in done) / length_s,
+        tokens_per_s=sum(each.tokens for each in done) / length_s,
+        goodput=goodput(requests, objective, length_s) if objective is not None else None,
+        errors=errors(requests),
+        server=split,
+        answers=answers if answers is not None else answer_check(requests),
+        timeline=timeline(measured.requests),
+        latencies=thinned(latencies, MOST_LATENCIES),
+        invalid=invalid(measured.generator, requests),
+    )
+
+
+def goodput(requests: Sequence[Request], objective: Objective, length_s: float) -> Goodput:
+    """Return which share of the measured requests met the objective, and their items by the second."""
+    good = [each for each in requests if objective.is_met(each)]
+    share = len(good) / len(requests) if requests else 0.0
+    return Goodput(objective=str(objective), share=share, items_per_s=sum(each.items for each in good) / length_s)
+
+
+def errors(requests: Iterable[Request]) -> list[ErrorCount]:
+    """Return failures and refusals by class, the most frequent first, each with its first sample."""
+    failed = (each for each in requests if each.outcome not in ("ok", "unfinished") or each.error is not None)
+    return _counted((each.error or each.outcome, 1, each.detail or "") for each in failed)
+
+
+def point_errors(point: LoadPoint) -> list[ErrorCount]:
+    """Return the failures of all runs of a point by class, the most frequent first, then what had no answer in time."""
+    found = _counted((error.code, error.count, error.sample) for run in point.runs for error in run.errors)
+    if unfinished := sum(run.unfinished for run in point.runs):
+        sample = "no answer when time was up; latencies leave them out"
+        found.append(ErrorCount(code="unfinished", count=unfinished, sample=sample))
+    return found
+
+
+def _counted(rows: Iterable[tuple[str, int, str]]) -> list[ErrorCount]:
+    """Return codes with their counts, the most frequent first, each with its first sample that says something."""
+    counts: Counter[str] = Counter()
+    samples: dict[str, str] = {}
+    for code, count, sample in rows:
+        counts[code] += count
+        samples[code] = samples.get(code) or sample
+    return [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
+
+
+def answer_check(requests: Iterable[Request]) -> AnswerCheck | None:
+    """Return the sum of what was noted at each request that was answered; None if nothing was."""
+    ok = [each for each in requests if each.outcome == "ok"]
+    if not ok:
+        return None
+    return AnswerCheck(
+        checked=sum(each.items for each in ok),
+        lost=sum(each.lost for each in ok),
+        twice=sum(each.twice for each in ok),
+        differ_from_idle=None,
+    )
+
+
+def invalid(generator: Generator, requests: Sequence[Request]) -> list[str]:
+    """Return why a run proves nothing: the generator did not keep up, or no request was answered."""
+    reasons = []
+    late, requested = generator.lateness, generator.requested_per_s
+    if late is not None and late.p95 > MOST_LATENESS_S:
+        reasons.append(
+            f"the generator was late: 5 % of requests were sent over {1000 * late.p95:,.0f} ms after they were due, "
+            f"of {1000 * MOST_LATENESS_S:.0f} ms at most"
+        )
+    if requested and generator.achieved_per_s < LEAST_ACHIEVED * requested:
+        share = generator.achieved_per_s / requested
+        reasons.append(
+            f"the generator achieved {generator.achieved_per_s:,.1f} of {requested:,.1f} requests/s ({share:.1%}), "
+            f"of {LEAST_ACHIEVED:.0%} at least"
+        )
+    if late is None and not requested and generator.cpu_share > MOST_CPU_SHARE:
+        reasons.append(
+            f"a process of the generator was at work {generator.cpu_share:.0%} of the time, of {MOST_CPU_SHARE:.0%} at "
+            "most: give it more --processes"
+        )
+    if not requests:
+        reasons.append("no request belongs to the measured part")
+    elif not any(each.outcome == "ok" for each in requests):
+        reasons.append("no request was answered")
+    return reasons
+
+
+def point_figures(runs: Sequence[Run]) -> dict[str, Interval]:
+    """Return the figures of a point: each over all runs that have it."""
+    rows = [run_figures(run) for run in runs]
+    names = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
+    return {name: interval([row[name] for row in rows]) for name in names}
+
+
+def run_figures(run: Run) -> dict[str, float]:
+    """Return the figures of a run by their names in a point."""
+    figures = {"items_per_s": run.items_per_s, "requests_per_s": run.requests_per_s}
+    if run.latency is not None:
+        times = run.latency
+        figures |= {"p50_s": times.p50, "p95_s": times.p95, "p99_s": times.p99, "mean_s": times.mean}
+    if run.goodput is not None:
+        figures["goodput"] = run.goodput.share
+    return figures
+
+
+def _within(at_s: float | None, start_s: float, end_s: float) -> bool:
+    return at_s is not None and start_s <= at_s <= end_s

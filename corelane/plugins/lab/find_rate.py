@@ -1,0 +1,183 @@
+"""How much can be offered before an objective breaks: doubling until it does, then halving the gap.
+
+All tries use one seed, so each has the same arrivals, only denser. The answer is confirmed by a longer run. If that
+breaks, the next lower rate is confirmed. What broke just above is part of the answer.
+"""
+
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from corelane.errors import InvalidInput, SetupError
+from corelane.plugins.lab.schema import LoadPoint
+from corelane.plugins.lab.sweep import Measure, mean_of, poisson, worst
+
+BOUND = re.compile(r"(p50|p95|p99|mean)\s*(?:=|<=?)\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
+
+#: Requests that failed or were refused, as a share of all, that still count as serving the rate.
+FAILED_SHARE = 0.01
+
+#: Tries of the search at most, before its answer is confirmed, and tries to confirm one.
+MOST_TRIES, MOST_CONFIRMATIONS = 14, 4
+
+#: A confirmation takes so many times as long as a try.
+CONFIRM_TIMES = 3.0
+
+#: Requests that a try must have: a rate with fewer in its time is not tried.
+LEAST_REQUESTS = 10
+
+#: The next rate while none broke, or none held, and the gap at which a search ends.
+GROWTH, PRECISION = 2.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The objective of a search: a figure, and the most it may be."""
+
+    figure: str
+    limit_s: float
+
+    def __str__(self) -> str:
+        """Return it as one writes it."""
+        return f"{self.figure}<={1000 * self.limit_s:g}ms"
+
+
+def parse_bound(text: str) -> Bound:
+    """Return the objective that a text such as `p95=200ms` states; raise InvalidInput if it states none."""
+    found = BOUND.fullmatch(text.strip())
+    if found is None or not float(found[2]):
+        raise InvalidInput(f"'{text}' is no objective of a search: write p95=200ms, or p50, p99 or mean")
+    return Bound(found[1].lower(), float(found[2]) / (1000 if found[3].lower() == "ms" else 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A rate that was offered, and what came of it; ``reason`` says what broke."""
+
+    rate_per_s: float
+    holds: bool
+    figure_s: float | None
+    reason: str = ""
+    confirms: bool = False
+    is_generator: bool = False
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a report has it."""
+        row = asdict(self) | {"rate_per_s": round(self.rate_per_s, 3)}
+        del row["is_generator"]
+        return row
+
+
+def judge(point: LoadPoint, rate_per_s: float, bound: Bound, *, confirms: bool = False) -> Try:
+    """Return whether a point holds the objective."""
+    figure_s = mean_of(point, f"{bound.figure}_s")
+    invalid = next((reason for run in point.runs for reason in run.invalid), "")
+    over = worst(point, rate_per_s)
+    failed = max(((run.requests - run.ok) / max(run.requests, 1) for run in point.runs), default=1.0)
+    is_generator = False
+    if over.is_over:
+        reason = f"over-saturated: {over.reason}"
+    elif failed > FAILED_SHARE:
+        reason = f"{failed:.1%} of requests failed or were refused"
+    elif invalid:
+        reason, is_generator = invalid, True
+    elif figure_s is None:
+        reason = "nothing was answered"
+    else:
+        reason = f"{bound.figure} was {1000 * figure_s:,.0f} ms" if figure_s > bound.limit_s else ""
+    return Try(rate_per_s, not reason, figure_s, reason, confirms, is_generator)
+
+
+@dataclass(slots=True)
+class FoundRate:
+    """The answer of a search: the confirmed rate, or None if no rate holds the objective."""
+
+    bound: Bound
+    rate_per_s: float | None = None
+    items_per_s: float | None = None
+    figure_s: float | None = None
+    tries: list[Try] = field(default_factory=list)
+    points: list[LoadPoint] = field(default_factory=list)
+
+    @property
+    def broke(self) -> Try | None:
+        """The lowest rate above the answer that broke; one that held at another time only if there is no other."""
+        held = {each.rate_per_s for each in self.tries if each.holds}
+        broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
+        broken = [each for each in broken if each.rate_per_s not in held] or broken
+        return min(broken, key=lambda each: each.rate_per_s, default=None)
+
+    @property
+    def invalid(self) -> list[str]:
+        """Why the search proves nothing: no rate was confirmed, and the generator was the limit of one.
+
+        Tries that broke are a part of every search, so they are no reason.
+        """
+        limited = [each.reason for each in self.tries if each.is_generator]
+        return limited[:1] if self.rate_per_s is None else []
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as a report has it."""
+        broke = self.broke
+        return {
+            "objective": str(self.bound),
+            "rate_per_s": self.rate_per_s,
+            "items_per_s": self.items_per_s,
+            "figure_s": self.figure_s,
+            "broke": None if broke is None else broke.row(),
+            "limited_by_generator": broke is not None and broke.is_generator,
+            "tries": [each.row() for each in self.tries],
+        }
+
+
+def find_rate(
+    measure: Measure, bound: Bound, *, start_per_s: float, duration_s: float = 20.0, seed: int = 0
+) -> FoundRate:
+    """Search the highest rate that holds an objective, and confirm it; raise SetupError where the generator gives up.
+
+    ``start_per_s`` is the first rate. A good one, half of the peak, saves tries.
+    """
+    found = FoundRate(bound)
+    least_per_s = LEAST_REQUESTS / duration_s
+
+    def offer(rate_per_s: float, seconds: float, *, confirms: bool = False) -> Try:
+        point = measure(f"{rate_per_s:.4g}/s", poisson(rate_per_s, seconds, seed))
+        found.points.append(point)
+        found.tries.append(judge(point, rate_per_s, bound, confirms=confirms))
+        return found.tries[-1]
+
+    low, high = 0.0, None
+    for _ in range(MOST_TRIES):
+        rate_per_s = next_rate(low, high, start_per_s)
+        if rate_per_s is None or rate_per_s < least_per_s:
+            break
+        verdict = offer(rate_per_s, duration_s)
+        if verdict.is_generator:
+            # A moment in which the generator was late says nothing of the service: once more.
+            verdict = offer(rate_per_s, duration_s)
+        if verdict.holds:
+            low = rate_per_s
+        else:
+            high = rate_per_s
+    for _ in range(MOST_CONFIRMATIONS if low else 0):
+        verdict = offer(low, CONFIRM_TIMES * duration_s, confirms=True)
+        if verdict.holds:
+            found.rate_per_s, found.figure_s = low, verdict.figure_s
+            found.items_per_s = mean_of(found.points[-1], "items_per_s")
+            break
+        low *= 1 - PRECISION
+        if low < least_per_s:
+            break
+    broken = [each for each in found.tries if not each.holds]
+    if found.rate_per_s is None and broken and all(each.is_generator for each in broken):
+        raise SetupError(f"the generator kept up with no rate that was tried: {broken[0].reason}")
+    return found
+
+
+def next_rate(low: float, high: float | None, start_per_s: float) -> float | None:
+    """Return the rate to try between the highest that held and the lowest that broke; None when the search is over."""
+    if high is None:
+        return low * GROWTH or start_per_s
+    if not low:
+        return high / GROWTH
+    return (low + high) / 2 if high > low * (1 + PRECISION) else None

@@ -1,0 +1,289 @@
+"""What a run offers and when: loads, their schedule, and what the generator and its processes tell each other.
+
+A run has a warm-up, a measured part and a tail, one after the other without a pause. The load of the measured part is
+as asked. The warm-up runs at the rate it begins with, the tail at the rate it ends with: so the first and the last
+measured requests meet a service at work.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
+from pathlib import Path
+from typing import Any
+
+from corelane.domain import arrivals
+from corelane.domain.arrivals import Arrivals, Due
+from corelane.domain.traces import read_trace, trace_hash
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Way
+from corelane.plugins.lab.senders import Manner, Target
+from corelane.plugins.lab.workload import Questions
+
+#: The sender of all of Corelane's ways.
+CORELANE_SENDER = "corelane.plugins.lab.ways:CorelaneSender"
+
+#: A process tells how far it is this often, in seconds.
+TICK_S = 0.25
+
+#: The fields of ``Request`` that a row begins with, in order; the time when it was begun follows.
+ROW = (
+    *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
+    *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One request that is due; times count from the start of the run."""
+
+    number: int
+    at_s: float
+    phase: Phase
+    items: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """When the parts of a run end, in seconds from its start. A closed loop bounded by requests has no end before."""
+
+    measured_s: float
+    tail_s: float
+    end_s: float
+
+    def phase(self, at_s: float) -> Phase:
+        """Return the part that a time belongs to."""
+        return "warmup" if at_s < self.measured_s else "measured" if at_s < self.tail_s else "tail"
+
+
+def arrivals_of(load: Load) -> Arrivals:
+    """Return the arrivals of an open loop; raise InvalidInput for a closed one."""
+    detail, rate, seed = load.detail, load.rate_per_s or 0.0, load.seed
+    burstiness = float(detail.get("burstiness", 0.0))
+    match load.kind:
+        case "constant" | "poisson" | "gamma":
+            given = {"constant": 0.0, "poisson": 1.0}.get(load.kind, burstiness)
+            return arrivals.steady(rate, burstiness=given, seed=seed)
+        case "ramp":
+            return arrivals.ramp(rate, detail["end_per_s"], detail["seconds"], burstiness=burstiness, seed=seed)
+        case "stages":
+            return arrivals.stages(detail["stages"], burstiness=burstiness, seed=seed)
+        case "trace":
+            return arrivals.replay(read_trace(Path(detail["path"])), float(detail.get("speed", 1.0)))
+        case _:
+            raise InvalidInput("a closed loop has no arrivals: each request is sent when the one before it has ended")
+
+
+class Schedule:
+    """Every request of an open loop, and the bounds of its parts."""
+
+    def __init__(
+        self, load: Load, *, warmup_s: float, duration_s: float | None, requests: int | None, tail_s: float
+    ) -> None:
+        self._arrivals = arrivals_of(load)
+        self._seed = load.seed
+        self._warmup_s = warmup_s
+        measured_s = min(duration_s or math.inf, _length_s(self._arrivals, requests))
+        if not math.isfinite(measured_s):
+            raise InvalidInput("a load that does not end needs a --duration or a number of --requests")
+        self.phases = Phases(warmup_s, warmup_s + measured_s, warmup_s + measured_s + tail_s)
+
+    @property
+    def most_items(self) -> int:
+        """Questions of the largest request that a trace states; 1 without a trace."""
+        return max((entry.items for entry in self._arrivals.trace), default=1)
+
+    @property
+    def peak_per_s(self) -> float:
+        """The highest rate that is asked for."""
+        rates = [max(each.start_per_s, each.end_per_s) for each in self._arrivals.segments]
+        return max(rates, default=self._arrivals.rate_per_s)
+
+    def shots(self) -> Iterator[Shot]:
+        """Iterate over requests in order of time."""
+        phases, source = self.phases, self._arrivals
+        parts = (
+            (0.0, self._steady(source.first_per_s, phases.measured_s, 1)),
+            (phases.measured_s, self._measured()),
+            (phases.tail_s, self._steady(source.last_per_s, phases.end_s - phases.tail_s, 2)),
+        )
+        due = chain.from_iterable(((each, shift_s) for each in part) for shift_s, part in parts)
+        for number, (each, shift_s) in enumerate(due):
+            at_s = each.at_s + shift_s
+            yield Shot(number, at_s, phases.phase(at_s), each.items, each.tokens)
+
+    def due(self) -> int:
+        """Count the requests of the measured part."""
+        return sum(1 for _ in self._measured())
+
+    def _measured(self) -> Iterator[Due]:
+        length_s = self.phases.tail_s - self.phases.measured_s
+        return takewhile(lambda each: each.at_s < length_s, self._arrivals.due())
+
+    def _steady(self, rate_per_s: float, seconds: float, draw: int) -> Iterator[Due]:
+        if rate_per_s <= 0 or seconds <= 0:
+            return iter(())
+        burstiness = self._arrivals.burstiness
+        return arrivals.steady(rate_per_s, burstiness=burstiness, seed=self._seed + 7919 * draw, seconds=seconds).due()
+
+
+def _length_s(source: Arrivals, requests: int | None) -> float:
+    """Return how long the measured part is: to its end, or until one more than so many requests would be due."""
+    times = list(islice(source.times(), requests + 1)) if requests is not None else []
+    if requests is not None and len(times) > requests:
+        return times[-1]
+    # The last request of a trace belongs to it.
+    return source.seconds + (1 / max(source.rate_per_s, 1e-9) if source.trace else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run offers, how, and for how long; times in seconds."""
+
+    load: Load
+    way: Way = "question"
+    hearing: Hearing = "wait"
+    items_per_job: int = 1
+    warmup_s: float = 5.0
+    duration_s: float | None = 30.0
+    requests: int | None = None
+    #: Load goes on after the measured part until its last request has ended, and no longer than this.
+    tail_s: float = 10.0
+    #: Chosen from the load if 0.
+    processes: int = 0
+    timeout_s: float = 60.0
+    seed: int = 0
+    sender: str = CORELANE_SENDER
+    #: Requests under way at most, in all processes: a client with a bound. As many as there are descriptors if None.
+    max_in_flight: int | None = None
+    poll_s: float = 0.05
+    retries_refusals: bool = False
+
+    @property
+    def manner(self) -> Manner:
+        """How its requests are sent."""
+        return Manner(self.way, self.hearing, self.timeout_s, self.poll_s, self.retries_refusals)
+
+    @property
+    def items(self) -> int:
+        """Questions in a request."""
+        return 1 if self.way == "question" else self.items_per_job
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether each request is sent when the one before it has ended."""
+        return self.load.kind == "closed"
+
+    def schedule(self) -> Schedule:
+        """Return the requests of an open loop."""
+        return Schedule(
+            self.load, warmup_s=self.warmup_s, duration_s=self.duration_s, requests=self.requests, tail_s=self.tail_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. ``latencies`` are those of the requests that ended since the time before."""
+
+    phase: Phase
+    at_s: float
+    measured_from_s: float
+    measured_to_s: float | None
+    sent: int = 0
+    ended: int = 0
+    ok: int = 0
+    refused: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    late_s: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTask:
+    """The share of one process."""
+
+    target: Target
+    questions: Questions
+    plan: RunPlan
+    phases: Phases
+    place: int
+    processes: int
+    #: Its measured part ends when it is told to stop, whatever is due later.
+    is_endless: bool = False
+
+    @property
+    def loops(self) -> int:
+        """The loops of a closed loop that are this process'."""
+        return self.share(self.plan.load.concurrency or 0)
+
+    def share(self, total: int) -> int:
+        """Return this process' part of a number."""
+        return total // self.processes + (self.place < total % self.processes)
+
+
+@dataclass(slots=True)
+class Tick:
+    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
+
+    sent: int = 0
+    ended: int = 0
+    ok: int = 0
+    refused: int = 0
+    failed: int = 0
+    late_s: float = 0.0
+    is_over: bool = False
+    latencies: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, the check of answers, and how
+    many requests waited for a place.
+    """
+
+    rows: list[tuple[Any, ...]]
+    cpu_s: float
+    answers: AnswerCheck
+    held: int
+
+
+def read_burstiness(kind: str) -> float:
+    """Return the coefficient of variation of gaps that a kind of arrivals has; raise InvalidInput."""
+    name, _, value = kind.partition(":")
+    try:
+        return {"constant": 0.0, "poisson": 1.0}[name] if not value else {"gamma": float(value)}[name]
+    except (KeyError, ValueError):
+        raise InvalidInput(f"--arrivals {kind}: write constant, poisson or gamma:CV, as gamma:3") from None
+
+
+def steady_load(rate_per_s: float, burstiness: float, seed: int) -> Load:
+    """Return the load of one rate; raise InvalidInput for an impossible one."""
+    arrivals.steady(rate_per_s, burstiness=burstiness)
+    kind: Any = {0.0: "constant", 1.0: "poisson"}.get(burstiness, "gamma")
+    return Load(kind=kind, rate_per_s=rate_per_s, seed=seed, detail={"burstiness": burstiness})
+
+
+def ramp_load(text: str, seconds: float, burstiness: float, seed: int) -> Load:
+    """Return the load of a rate that grows, or falls."""
+    try:
+        start, end = map(float, text.split(".."))
+    except ValueError:
+        raise InvalidInput(f"--ramp {text}: write the first and the last rate, as 5..50") from None
+    arrivals.ramp(start, end, seconds)
+    detail = {"end_per_s": end, "seconds": seconds, "burstiness": burstiness}
+    return Load(kind="ramp", rate_per_s=start, seed=seed, detail=detail)
+
+
+def stages_load(text: str, burstiness: float, seed: int) -> Load:
+    """Return the load of rates in turn."""
+    rate = arrivals.stages(text).rate_per_s
+    return Load(kind="stages", rate_per_s=rate, seed=seed, detail={"stages": text, "burstiness": burstiness})
+
+
+def trace_load(path: Path, speed: float) -> Load:
+    """Return the load of a trace."""
+    entries = read_trace(path)
+    detail = {"path": str(path), "speed": speed, "hash": trace_hash(entries), "entries": len(entries)}
+    return Load(kind="trace", rate_per_s=arrivals.replay(entries, speed).rate_per_s, detail=detail)

@@ -1,0 +1,84 @@
+"""Where a run took place: the machine of the generator, and the service as it says itself."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from corelane.client import Client
+from corelane.client.transport import http_options
+from corelane.errors import CorelaneError
+from corelane.plugins.lab.schema import Machine, ServiceInfo
+from corelane.plugins.lab.senders import Target
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+#: The service's description is made at its first request.
+TIMEOUT_S = 30.0
+
+
+def read_machine() -> Machine:
+    """Return this machine, as far as it tells."""
+    cpus = _cpus()
+    clocks = [float(cpu["cpu MHz"]) for cpu in cpus if "cpu MHz" in cpu]
+    return Machine(
+        cpu=cpus[0].get("model name", platform.processor() or platform.machine()),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        amx="amx_tile" in cpus[0].get("flags", "").split(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        mhz=round(sum(clocks) / len(clocks), 1) if clocks else None,
+    )
+
+
+def read_service(target: Target) -> ServiceInfo:
+    """Return what a service says of itself; raise ServiceError or ServiceUnreachable."""
+    with Client(target.url, target.api_key, patience_s=1) as client:
+        models = client.models()
+        cores = client.cores()
+    model = next((each for each in models if target.model in (each["id"], each["name"], *each["aliases"])), {})
+    version = str(model.get("id", target.model))
+    held = [each for core in cores for each in core.get("models", ()) if each["version"] == version]
+    return ServiceInfo(
+        url=target.url,
+        version=_version(target),
+        model=version,
+        digest=next((each["manifest_sha256"] for each in held if each.get("manifest_sha256")), None),
+        dtype=model.get("dtype"),
+        cores=[str(core["core"]) for core in cores if core["state"] in ("idle", "busy")],
+        detail=_detail(model, cores),
+    )
+
+
+def serving_cores(target: Target) -> int:
+    """Count the cores that answer now."""
+    with Client(target.url, target.api_key, patience_s=1) as client:
+        return sum(core["state"] in ("idle", "busy") for core in client.cores())
+
+
+def _detail(model: dict[str, Any], cores: list[dict[str, Any]]) -> dict[str, Any]:
+    kept = ("target", "buckets", "max_length", "calibrated", "bytes")
+    return {name: model[name] for name in kept if name in model} | {
+        "cpus": {str(core["core"]): core.get("cpus", []) for core in cores}
+    }
+
+
+def _version(target: Target) -> str:
+    try:
+        with httpx2.Client(**http_options(target.url, target.api_key), timeout=TIMEOUT_S) as http:
+            return str(http.get("/openapi.json").json()["info"]["version"])
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError, CorelaneError):
+        return "unknown"
+
+
+def _cpus() -> list[dict[str, str]]:
+    """Return the fields of each CPU, as far as the kernel tells."""
+    try:
+        parts = CPU_INFO.read_text().strip().split("\n\n")
+    except OSError:
+        return [{}]
+    rows = ([line.partition(":") for line in part.splitlines()] for part in parts)
+    return [{name.strip(): value.strip() for name, _, value in row} for row in rows]

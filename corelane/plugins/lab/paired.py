@@ -1,0 +1,177 @@
+"""Two services measured in turn, in blocks A B B A, so that what drifts meanwhile meets both alike.
+
+One run of the generator goes on all the time. Its requests are cut into slots of some requests each, and those of a
+slot go to the side whose slot it is. So a change from one side to the other costs nothing, and slots can be short: what
+is slower than a block of four cancels out. ``compare`` takes the difference within each block.
+
+One process sends, so that there is one order of requests.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from uuid import uuid4
+
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.generator import run_load
+from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
+from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request, Run
+from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
+from corelane.plugins.lab.session import OnTick, described
+from corelane.plugins.lab.workload import Questions
+from corelane.quality.squad import Question
+
+Side = Literal["A", "B"]
+
+#: The sides of a block's slots. Drift in one direction meets both alike.
+ORDER: tuple[Side, ...] = ("A", "B", "B", "A")
+
+SIDES: tuple[Side, ...] = ("A", "B")
+
+#: Blocks that see a difference of 10 % on a machine whose speed drifts by as much (`tests/bench/test_compare.py`).
+BLOCKS = 10
+
+#: Requests of a slot, at least; and for each caller of a closed loop, as those under way belong to the slot before.
+SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER = 12, 6
+
+#: The sender that sends to both.
+SENDER = "corelane.plugins.lab.paired:BothSides"
+
+#: What the sender puts before a job's id: the side and the number of the slot.
+MARK = re.compile(r"([AB])(\d+) (.*)", re.DOTALL)
+
+#: The options of the target that are the sender's own.
+OTHER, SLOT, INNER = "ab_other", "ab_slot", "ab_sender"
+
+
+class BothSides:
+    """Sends each request to the side whose slot it is, and marks its reply."""
+
+    def __init__(self, target: Target, manner: Manner) -> None:
+        options = dict(target.options)
+        other, inner = Target(**options.pop(OTHER)), options.pop(INNER)
+        self._slot: int = options.pop(SLOT)
+        self._sent = 0
+        first = replace(target, options=options)
+        self._sides: dict[Side, Sender] = {
+            "A": make_sender(inner, first, manner),
+            "B": make_sender(inner, other, manner),
+        }
+
+    async def open(self, connections: int) -> None:
+        """Connect ahead, to both."""
+        for sender in self._sides.values():
+            await sender.open(connections)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        for sender in self._sides.values():
+            await sender.close()
+
+    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+        """Send one request to the side whose slot it is."""
+        slot = self._sent // self._slot
+        self._sent += 1
+        side = ORDER[slot % len(ORDER)]
+        reply = await self._sides[side].send(index, questions)
+        reply.job = f"{side}{slot} {reply.job or ''}"
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a session measured of both sides, and how the two reports are tied together."""
+
+    points: Mapping[Side, LoadPoint]
+    session: str
+    blocks: int
+
+    def pairing(self, side: Side) -> Pairing:
+        """Return what ties a side's report to the other."""
+        return Pairing(session=self.session, side=side, order="".join(ORDER) * self.blocks)
+
+
+def measure_pair(
+    targets: Mapping[Side, Target],
+    questions: Questions,
+    plan: RunPlan,
+    *,
+    name: str,
+    blocks: int = BLOCKS,
+    slot: int | None = None,
+    objective: str | None = None,
+    on_tick: OnTick | None = None,
+) -> Pair:
+    """Offer one load to two services in turn and return the figures of each."""
+    slot = slot or slot_for(plan)
+    # The first block and the last are cut off by the measured part's ends.
+    needed = (blocks + 2) * len(ORDER) * slot
+    plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
+    measured = run_load(both(targets, slot), questions, plan, None, on_tick)
+    runs: dict[Side, list[Run]] = {"A": [], "B": []}
+    for block, side, requests in whole_blocks(measured.requests, blocks):
+        runs[side].append(run_of(measured, requests, block, objective))
+    load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
+    points = {
+        side: LoadPoint(name=name, load=load, runs=runs[side], figures=point_figures(runs[side])) for side in SIDES
+    }
+    return Pair(points, uuid4().hex[:16], blocks)
+
+
+def slot_for(plan: RunPlan) -> int:
+    """Return how many requests a slot needs."""
+    return max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
+
+
+def both(targets: Mapping[Side, Target], slot: int) -> Target:
+    """Return the target of the sender that sends to both."""
+    a, b = targets["A"], targets["B"]
+    other: dict[str, Any] = {
+        "url": b.url,
+        "api_key": b.api_key,
+        "model": b.model,
+        "options": b.options,
+        "webhook_secret": b.webhook_secret,
+    }
+    return replace(a, options=a.options | {OTHER: other, SLOT: slot, INNER: CORELANE_SENDER})
+
+
+def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
+    """Return the requests of each slot of the whole blocks, with the number of the block and the side.
+
+    Requests get the job ids that the service gave them.
+    """
+    slots: dict[int, list[Request]] = defaultdict(list)
+    for request in requests:
+        found = MARK.fullmatch(request.job or "")
+        if request.phase == "measured" and found is not None:
+            slots[int(found[2])].append(request.model_copy(update={"job": found[3] or None}))
+    width = len(ORDER)
+    numbers = sorted({slot // width for slot in slots})[1:-1]
+    whole = [block for block in numbers if all(slots.get(width * block + place) for place in range(width))][:most]
+    return [
+        (number, side, slots[width * block + place])
+        for number, block in enumerate(whole)
+        for place, side in enumerate(ORDER)
+    ]
+
+
+def run_of(measured: Measurement, requests: list[Request], block: int, objective: str | None) -> Run:
+    """Return the figures of one slot."""
+    is_checked = measured.answers is not None and measured.answers.differ_from_idle is not None
+    ok = [each for each in requests if each.outcome == "ok"]
+    answers = AnswerCheck(
+        checked=sum(each.items for each in ok),
+        lost=sum(each.lost for each in ok),
+        twice=sum(each.twice for each in ok),
+        differ_from_idle=sum(each.wrong for each in ok) if is_checked else None,
+    )
+    sent = [each.sent_s for each in requests if each.sent_s is not None]
+    ended = [each.ended_s for each in requests if each.ended_s is not None]
+    # From the first request that was sent to the last that ended; whether the generator kept up is of the session.
+    window_s = min(sent, default=0.0), max(ended, default=0.0)
+    run = summarise(replace(measured, requests=requests, window_s=window_s), objective, None, answers)
+    run.block, run.timeline = block, []
+    return run

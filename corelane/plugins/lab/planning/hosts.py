@@ -1,0 +1,241 @@
+"""Which hosts could serve a load: what fits on each, its speed where that was only published, what it costs. Pure."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from corelane.domain.instances import CPU, Instance
+from corelane.domain.prices import cost_per_million
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, find
+from corelane.plugins.lab.planning.profile import Profile, ShapeTime
+
+GIB = 1 << 30
+
+#: Host memory for the API, Redis, the keeper and the system, in GiB, and vCPU for them.
+RESERVED_GIB, RESERVED_VCPU = 1.5, 1
+
+#: A worker's process without a model, in bytes: measured, torch and tokenizers loaded.
+WORKER_BYTES = 450_000_000
+
+#: CPU time of a request, and of each item in it, outside the cores' batches, in seconds: measured with the null engine
+#: (docs/performance.md, "The queue plane alone").
+REQUEST_CPU_S, ITEM_CPU_S = 0.00245, 0.000016
+
+#: The share of a host's CPUs that requests may take: beyond it they wait for each other.
+CPU_SHARE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWeight:
+    """What a model weighs: a worker's process that holds it, and the model itself on its device, in bytes."""
+
+    worker_bytes: int
+    device_bytes: int
+
+    @classmethod
+    def of(cls, model_bytes: int, worker_bytes: int | None = None) -> "ModelWeight":
+        """Return the weight of a model; a worker that was not measured holds its process and one copy."""
+        return cls(worker_bytes or WORKER_BYTES + model_bytes, model_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoom:
+    """What fits on one host: workers, what binds them, and models of this weight that a core's memory holds."""
+
+    instance: Instance
+    workers: int
+    binds: str
+    by_vcpu: int
+    by_host_memory: int
+    device_gib_per_core: float
+    models_per_core: int
+
+
+def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
+    """Return what fits on a host of a type. A worker takes a core, a vCPU and its memory."""
+    per_core_gib = instance.device_gib / instance.cores if instance.cores else 0.0
+    models = int(per_core_gib * GIB // max(1, weight.device_bytes))
+    by_vcpu = max(0, instance.vcpu - RESERVED_VCPU)
+    by_memory = max(0, int((instance.host_gib - RESERVED_GIB) * GIB // weight.worker_bytes))
+    bounds = {"cores": instance.cores, "vCPU": by_vcpu, "host memory": by_memory}
+    if instance.cores and not models:
+        bounds["device memory"] = 0
+    workers = min(bounds.values())
+    binds = next(name for name, bound in bounds.items() if bound == workers)
+    return HostRoom(instance, workers, binds, by_vcpu, by_memory, per_core_gib, models)
+
+
+def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:
+    """Return what fits on each type that has an accelerator."""
+    return [room_on(instance, weight) for instance in instances if instance.cores]
+
+
+def hosts_for(
+    instance: Instance,
+    cores: int,
+    weight: ModelWeight,
+    *,
+    requests_per_s: float,
+    items_per_s: float,
+    own_cpus: int | None = None,
+) -> tuple[int, str] | None:
+    """Return how many hosts of a type hold so many workers and serve so many requests, and what binds; None if a worker
+    does not fit on one. A host without an accelerator runs a worker on each CPU; the profile's has ``own_cpus``.
+    """
+    if not instance.cores:
+        workers = instance.vcpu or own_cpus or cores
+        return math.ceil(cores / workers), "cores"
+    room = room_on(instance, weight)
+    if not room.workers:
+        return None
+    by_workers = math.ceil(cores / room.workers)
+    cpu_s = requests_per_s * REQUEST_CPU_S + items_per_s * ITEM_CPU_S
+    by_requests = math.ceil(cpu_s / (CPU_SHARE * instance.vcpu))
+    return (by_workers, room.binds) if by_workers >= by_requests else (by_requests, "vCPU for requests")
+
+
+#: Sequences a second of one core at its best batch, and where they are from: all of BERT-base with 128 tokens. A
+#: smaller model gains less from a faster core, as part of each call does not depend on the model.
+PER_CORE_PER_S = {
+    # 8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/models.py
+    CPU: 16.9,
+    # inf1.xlarge, batch 6, 1,180.7/s: AWS Neuron documents, benchmarks of Inf1, 2024-09-16
+    "inf1": 1180.7 / 4,
+    # inf2.xlarge, batch 8, 2,674.19/s: AWS Neuron documents, benchmarks of Inf2, 2026-02-26
+    "inf2": 2674.19 / 2,
+    # trn1.2xlarge, batch 16, 3,421.57/s: AWS Neuron documents, benchmarks of Trn1, 2026-02-26
+    "trn1": 3421.57 / 2,
+}
+
+#: Families with the cores of another.
+SAME_CORES = {"trn1n": "trn1"}
+
+#: No batch is guessed to take less, in seconds: the published p50 of one row on Inf2.
+LEAST_BATCH_S = 0.001
+
+#: The workload of the workers in a patch, the container in it, and the resource of the Neuron device plugin.
+WORKLOAD, CONTAINER, NEURON_CORE = "corelane-worker", "worker", "aws.amazon.com/neuroncore"
+
+
+def family_of(instance: str | None) -> str:
+    """Return the family that an instance belongs to; ``cpu`` for a host without an accelerator."""
+    family = instance.partition(".")[0] if instance else CPU
+    return SAME_CORES.get(family, family)
+
+
+def guess(profile: Profile, family: str) -> Profile:
+    """Return the profile of a core of another family, as published figures suggest; raise InvalidInput without any."""
+    own = family_of(profile.instance) if profile.instance or profile.target == "cpu" else profile.target
+    if own == family:
+        return profile
+    for each in (own, family):
+        if each not in PER_CORE_PER_S:
+            raise InvalidInput(f"nothing was published to guess the speed of {each} from; give a profile of it")
+    ratio = PER_CORE_PER_S[own] / PER_CORE_PER_S[family]
+    said = f"batches at {1 / ratio:.3g} times the speed of {own}, as BERT-base; not measured"
+    changes: dict[str, object] = {"instance": family, "guess": said}
+    if family == CPU:
+        shapes = [_scaled(shape, ratio) for shape in profile.shapes]
+    else:
+        shapes = [_whole(profile, shape, ratio) for shape in profile.shapes]
+        changes |= {"flexible_rows": False, "overlaps": True, "cpus": None, "target": "neuron"}
+    return profile.model_copy(update={**changes, "shapes": shapes})
+
+
+def _scaled(shape: ShapeTime, ratio: float) -> ShapeTime:
+    return shape.model_copy(update={"base_s": ratio * shape.base_s, "row_s": ratio * shape.row_s, "batches": 0})
+
+
+def _whole(profile: Profile, shape: ShapeTime, ratio: float) -> ShapeTime:
+    """Return the time of a full batch, as an accelerator runs no other."""
+    full_s = shape.base_s + shape.row_s * (shape.rows if profile.flexible_rows else 0)
+    base_s = max(LEAST_BATCH_S, ratio * full_s)
+    return ShapeTime(rows=shape.rows, length=shape.length, base_s=base_s, row_s=0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostChoice:
+    """Hosts of one type that serve the load. ``per_hour`` is None where no price is known."""
+
+    instance: Instance
+    profile: Profile
+    outlook: CoresOutlook
+    hosts: int
+    binds: str
+    per_hour: float | None
+    per_million: float | None
+
+    @property
+    def cost(self) -> float:
+        """What an hour costs; infinite where that is not known."""
+        return math.inf if self.per_hour is None else self.per_hour
+
+    @property
+    def workers_a_host(self) -> int:
+        """How many workers each host runs."""
+        return -(-self.outlook.cores // self.hosts)
+
+
+def compare(
+    profiles: Mapping[str, Profile],
+    own: Profile,
+    demand: Demand,
+    instances: Iterable[Instance],
+    *,
+    reserved: bool = False,
+) -> tuple[list[HostChoice], dict[str, str]]:
+    """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
+
+    ``profiles`` are measured ones by family; others are guessed from ``own``.
+    """
+    found: list[HostChoice] = []
+    refused: dict[str, str] = {}
+    for instance in instances:
+        family = family_of(instance.name)
+        try:
+            profile = profiles.get(family) or guess(own, family)
+            found.append(_candidate(instance, profile, find(profile, demand), demand, reserved=reserved))
+        except InvalidInput as error:
+            refused[instance.name] = error.detail
+    return sorted(found, key=lambda each: (each.cost, each.hosts, each.outlook.cores)), refused
+
+
+def choose(found: Sequence[HostChoice]) -> HostChoice:
+    """Return the cheapest of those whose cores were measured; the cheapest of all where none was."""
+    return next((each for each in found if each.profile.guess is None), found[0])
+
+
+def _candidate(
+    instance: Instance, profile: Profile, outlook: CoresOutlook, demand: Demand, *, reserved: bool
+) -> HostChoice:
+    weight = ModelWeight.of(profile.device_bytes or 0, profile.worker_bytes)
+    rates = {"requests_per_s": demand.rate_per_s, "items_per_s": demand.items_per_s}
+    hosts = hosts_for(instance, outlook.cores, weight, own_cpus=profile.cpus, **rates)
+    if hosts is None:
+        raise InvalidInput("a worker of this model does not fit on it")
+    price = instance.usd_reserved_per_hour if reserved else instance.usd_per_hour
+    per_hour = None if price is None else hosts[0] * price
+    per_million = None if per_hour is None else cost_per_million(per_hour, demand.items_per_s)
+    return HostChoice(instance, profile, outlook, hosts[0], hosts[1], per_hour, per_million)
+
+
+def kustomize_patch(candidate: HostChoice, about: Sequence[str]) -> str:
+    """Return a strategic merge patch of the workers for Kustomize, for all hosts together."""
+    memory = (candidate.profile.worker_bytes or WORKER_BYTES) * 5 // 4
+    amounts = {"cpu": "1", "memory": f"{memory * 1024 // GIB}Mi"}
+    limits = {"memory": amounts["memory"]}
+    pod: dict[str, object] = {}
+    if candidate.instance.cores:
+        limits[NEURON_CORE] = "1"
+        pod["nodeSelector"] = {"node.kubernetes.io/instance-type": candidate.instance.name}
+    pod["containers"] = [{"name": CONTAINER, "resources": {"requests": amounts, "limits": limits}}]
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": WORKLOAD},
+        "spec": {"replicas": candidate.outlook.cores, "template": {"spec": pod}},
+    }
+    # JSON is YAML too.
+    return "\n".join([*(f"# {line}" for line in about), json.dumps(patch, indent=2), ""])

@@ -1,0 +1,112 @@
+"""What a preset is: a name, and a function that is given a stage and returns what was measured on it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corelane.domain.prices import HostPrice, cost_per_million
+from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.schema import Beside, Load, LoadPoint, Published
+from corelane.plugins.lab.senders import Target
+from corelane.plugins.lab.session import Session, ask_idle
+from corelane.plugins.lab.split import FLUSHED_S
+from corelane.plugins.lab.synthetic import make_questions
+from corelane.plugins.lab.workload import Questions
+
+#: A row of a table: cells by column. Columns that no row has are not shown.
+Row = Mapping[str, Any]
+
+#: Questions that fill a bucket of 128 tokens: made ones have 108 to 126, as the estimate is a fifth above plain text's.
+TOKENS_128 = "tokens=150"
+
+#: Questions asked before anything is measured: every length was met, every connection is open.
+WARM_UP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A service of a preset's own: its settings, and the shape its model is compiled for, if any."""
+
+    name: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    bucket: str | None = None
+
+
+@dataclass(slots=True)
+class Stage:
+    """What a preset is run on. ``quick`` asks for a run of seconds, whose figures mean nothing.
+
+    ``serve`` starts a service for a variant, in place of the one before. ``show`` shows runs while they go on.
+    """
+
+    target: Target
+    cores: int
+    quick: bool = False
+    seed: int = 0
+    repeat: int = 1
+    questions: Questions | None = None
+    batch_key: str | None = None
+    host: HostPrice | None = None
+    serve: Callable[[Variant], Target] | None = None
+    show: Callable[[Session], AbstractContextManager[object]] | None = None
+    say: Callable[[str], object] = print
+
+    def of_length(self, lengths: str, count: int) -> Questions:
+        """Return the questions that were given, else some that are made to these lengths."""
+        return self.questions or make_questions(lengths, count, self.seed)
+
+    def session(self, questions: Questions, plan: RunPlan, target: Target | None = None) -> Session:
+        """Return a session with these questions, and warm the service up."""
+        session = Session(target or self.target, questions, plan, repeat=self.repeat)
+        places = questions.distinct(2 if self.quick else WARM_UP, 1)
+        ask_idle(session.target, replace(questions, idle={}), plan, places)
+        return session
+
+    def showing(self, session: Session) -> AbstractContextManager[object]:
+        """Show the runs of a session while the block runs."""
+        return nullcontext() if self.show is None else self.show(session)
+
+    def cost(self, items_per_s: float) -> str:
+        """Return what a million items cost on this host, as a cell of a table; what is missing if that is not known."""
+        if not items_per_s:
+            return ""
+        if self.host is None or self.host.per_hour is None:
+            return "CORELANE_INSTANCE is not set"
+        return f"{cost_per_million(self.host.per_hour, items_per_s):.3f} {self.host.currency}"
+
+
+@dataclass(slots=True)
+class PresetOutcome:
+    """What a preset measured: points of a session, and rows of its own table."""
+
+    session: Session
+    points: list[LoadPoint]
+    rows: list[Row]
+    published: Sequence[Published] = ()
+    beside: Beside | None = None
+    notes: list[str] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    invalid: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One experiment. ``own_services``: it starts the services that it measures."""
+
+    name: str
+    summary: str
+    run: Callable[[Stage], PresetOutcome]
+    own_services: bool = False
+
+
+def closed_plan(concurrency: int, requests: int, seed: int) -> RunPlan:
+    """Return a closed loop of so many callers and requests, measured from the first one on."""
+    load = Load(kind="closed", concurrency=concurrency, seed=seed)
+    return RunPlan(load=load, warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=seed)
+
+
+def settle() -> None:
+    """Wait until the service has counted what came before, so that it is not in the next reading's difference."""
+    time.sleep(FLUSHED_S)

@@ -1,0 +1,257 @@
+"""One process of the generator: sends its share of the requests, notes their times, and checks answers at the end.
+
+Nothing but sending happens while a run goes on: answers are kept and compared afterwards, and the garbage collector
+rests.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from corelane.errors import CorelaneError, SetupError
+from corelane.plugins.lab.answers import AnswerJudge
+from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
+from corelane.plugins.lab.schema import Phase
+from corelane.plugins.lab.senders import Reply, Sender, make_sender
+
+#: Descriptors that are left for other things than requests.
+SPARE_DESCRIPTORS = 64
+
+#: The niceness of a process, if it may choose: it works for a small part of the time, and then at once.
+PRIORITY = -10
+
+#: A caller of a closed loop that was not answered waits before it asks again, in seconds: else it would ask, and
+#: fail, thousands of times a second.
+PAUSE_S = 0.1
+
+#: Connections a process opens ahead, at most.
+MOST_OPENED = 64
+
+#: Latencies that a process tells of at a time, at most.
+TICK_LATENCIES = 2000
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request, as it is kept until the end."""
+
+    number: int
+    phase: Phase
+    intended_s: float
+    released_s: float
+    places: list[int]
+    reply: Reply | None = None
+
+
+def run_process(link: Connection, task: ProcessTask) -> None:
+    """Run a process of the generator: say that it is ready, begin when told, tell how far it is, stop when told."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _raise_limit()
+    _go_first()
+    with suppress(BrokenPipeError, EOFError, ConnectionResetError):
+        try:
+            _run(_Process(link, task).live())
+        except CorelaneError as error:
+            link.send(SetupError(error.detail))
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def _raise_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _go_first() -> None:
+    """Run before other processes, where that is allowed: a client of its own machine would not wait for the service."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+
+
+def descriptors() -> int:
+    """Return how many requests this process may have under way."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (1 << 16 if soft == resource.RLIM_INFINITY else soft) - SPARE_DESCRIPTORS)
+
+
+class _Process:
+    def __init__(self, link: Connection, task: ProcessTask) -> None:
+        self._link, self._task, self._plan = link, task, task.plan
+        self._sender: Sender = make_sender(self._plan.sender, task.target, self._plan.manner)
+        bound = self._plan.max_in_flight
+        self._places = asyncio.Semaphore(descriptors() if bound is None else max(1, task.share(bound)))
+        self._sent: list[Sent] = []
+        self._open: set[asyncio.Task[bool]] = set()
+        self._tick = Tick()
+        self._measured_begun = self._measured_open = self._held = 0
+        self._all_begun = asyncio.Event()
+        self._start_s = 0.0
+        self._cpu_s: list[float] = []
+
+    async def live(self) -> None:
+        """Connect, wait for the beginning, send until told to stop, wait for what is under way, and report."""
+        await self._sender.open(self._connections())
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._link.send(None)
+        loop = asyncio.get_running_loop()
+        self._start_s = await loop.run_in_executor(None, self._link.recv)
+        stop = asyncio.Event()
+        loop.add_reader(self._link.fileno(), stop.set)
+        # libuv takes the blocking off a descriptor it watches; a report is larger than what a pipe takes at once.
+        os.set_blocking(self._link.fileno(), True)
+        running = [asyncio.create_task(each) for each in (self._tell(), *self._offers())]
+        for at_s in (self._task.phases.measured_s, self._task.phases.tail_s):
+            if at_s < float("inf"):
+                loop.call_later(max(0.0, self._start_s + at_s - time.monotonic()), self._note_cpu)
+        await stop.wait()
+        loop.remove_reader(self._link.fileno())
+        self._note_cpu()
+        # A process that is late still begins every measured request: none may go uncounted.
+        if not self._plan.is_closed and not self._task.is_endless:
+            await self._all_begun.wait()
+        await _cancel(running)
+        if self._open:
+            await asyncio.wait(self._open)
+        await self._sender.close()
+        self._link.send(self._report())
+
+    def _connections(self) -> int:
+        if self._plan.is_closed:
+            return min(self._task.loops, MOST_OPENED)
+        at_once = min(self._plan.max_in_flight or MOST_OPENED, MOST_OPENED)
+        return min(at_once, 4 + int(self._plan.load.rate_per_s or 8) // self._task.processes)
+
+    def _note_cpu(self) -> None:
+        self._cpu_s.append(time.process_time())
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._tick.is_over = self._all_begun.is_set() and not self._measured_open
+            self._link.send(self._tick)
+            self._tick.latencies, self._tick.late_s = [], 0.0
+
+    def _offers(self) -> list[Coroutine[Any, Any, None]]:
+        if self._plan.is_closed:
+            return [self._repeat(loop) for loop in range(self._task.loops)]
+        return [self._offer()]
+
+    async def _offer(self) -> None:
+        """Begin each request of this process when it is due, however many are under way."""
+        for shot in self._plan.schedule().shots():
+            if shot.phase == "tail":
+                self._all_begun.set()
+            if shot.number % self._task.processes == self._task.place:
+                await _until(self._start_s + shot.at_s)
+                self._begin(shot)
+        self._all_begun.set()
+
+    async def _repeat(self, loop: int) -> None:
+        """Begin a request whenever the one before it has ended."""
+        every = self._task.loops * self._task.processes
+        number = loop * self._task.processes + self._task.place
+        await _until(self._start_s)
+        while True:
+            at_s = time.monotonic() - self._start_s
+            phase = self._task.phases.phase(at_s)
+            enough = self._plan.requests
+            if phase == "measured" and enough is not None and self._measured_begun >= self._task.share(enough):
+                phase = "tail"
+            if phase == "tail":
+                self._all_begun.set()
+            if not await self._begin(Shot(number, at_s, phase)):
+                await asyncio.sleep(PAUSE_S)
+            number += every
+
+    def _begin(self, shot: Shot) -> asyncio.Future[bool]:
+        """Send a request and return at once; what is returned tells in the end whether it was answered."""
+        places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
+        sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
+        self._sent.append(sent)
+        self._tick.late_s = max(self._tick.late_s, sent.released_s - sent.intended_s)
+        self._measured_begun += sent.phase == "measured"
+        self._measured_open += sent.phase == "measured"
+        task = asyncio.create_task(self._send(sent))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        # A caller who is canceled while it waits leaves the request under way.
+        return asyncio.shield(task)
+
+    def _is_last(self) -> bool:
+        """Whether the measured part of a closed loop that requests bound is over."""
+        enough = self._plan.requests if self._plan.is_closed else None
+        return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
+
+    async def _send(self, sent: Sent) -> bool:
+        asked = self._task.questions.asked
+        tick = self._tick
+        self._held += sent.phase == "measured" and self._places.locked()
+        async with self._places:
+            tick.sent += 1
+            try:
+                reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
+            except Exception as error:  # a sender of somebody's own may raise anything
+                reply = Reply("error", error="sender_broke", detail=f"{type(error).__name__}: {error}")
+        sent.reply = reply
+        self._measured_open -= sent.phase == "measured"
+        if sent.phase == "measured" and self._is_last():
+            self._note_cpu()
+        tick.ended += 1
+        tick.ok += reply.outcome == "ok"
+        tick.refused += reply.outcome == "refused"
+        tick.failed += reply.outcome in ("error", "unfinished")
+        if reply.outcome == "ok" and reply.ended_s is not None and len(tick.latencies) < TICK_LATENCIES:
+            tick.latencies.append(reply.ended_s - self._start_s - sent.intended_s)
+        return reply.outcome == "ok"
+
+    def _report(self) -> Done:
+        check = AnswerJudge(self._task.questions)
+        rows = [self._row(sent, check) for sent in self._sent]
+        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found, self._held)
+
+    def _row(self, sent: Sent, check: AnswerJudge) -> tuple[Any, ...]:
+        reply = sent.reply or Reply()
+        judged = check.judge(sent.places, reply, is_measured=sent.phase == "measured")
+        return (
+            *(sent.number, self._task.place, sent.phase, reply.outcome, sent.intended_s),
+            *(self._since(at_s) for at_s in (reply.sent_s, reply.accepted_s, reply.first_s, reply.ended_s)),
+            len(sent.places),
+            sum(self._task.questions.tokens[place] for place in sent.places),
+            *(reply.job, reply.retries, reply.error, reply.detail),
+            *(judged.lost, judged.twice, judged.wrong),
+            sent.released_s,
+        )
+
+    def _since(self, at_s: float | None) -> float | None:
+        return None if at_s is None else at_s - self._start_s
+
+
+async def _until(at_s: float) -> None:
+    """Sleep until a time, and not a moment less: timers of event loops end up to a millisecond early."""
+    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+    while (left_s := at_s - time.monotonic()) > 0:
+        await asyncio.sleep(left_s)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

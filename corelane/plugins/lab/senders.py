@@ -1,0 +1,186 @@
+"""How requests are sent: what a sender is, and what all that speak HTTP share.
+
+A sender is named ``module:Class``, so that each process of the generator imports it. It is made with a ``Target`` and a
+``Manner``. Senders of other services are written the same way: subclass ``HttpSender`` and write ``ask``.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.http import Broken, Connections, Response
+from corelane.plugins.lab.schema import Hearing, Outcome, Way
+from corelane.plugins.lab.workload import Given
+from corelane.quality.squad import Question
+
+#: Statuses by which a service says that it has too much to do.
+REFUSALS = (429, 503)
+
+#: The pause before a refused request is sent again, where the service names none, in seconds.
+RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service that is measured."""
+
+    url: str
+    api_key: str | None = None
+    model: str = "default"
+    options: dict[str, Any] = field(default_factory=dict)
+    #: What webhooks are signed with.
+    webhook_secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How requests are sent and their ends are heard. Times in seconds."""
+
+    way: Way = "question"
+    hearing: Hearing = "wait"
+    timeout_s: float = 60.0
+    poll_s: float = 0.05
+    retries_refusals: bool = False
+
+
+@dataclass(slots=True)
+class Reply:
+    """What became of a request. Times are the monotonic clock's, in seconds."""
+
+    outcome: Outcome = "unfinished"
+    sent_s: float | None = None
+    accepted_s: float | None = None
+    first_s: float | None = None
+    ended_s: float | None = None
+    error: str | None = None
+    detail: str | None = None
+    job: str | None = None
+    retries: int = 0
+    results: list[Given] = field(default_factory=list)
+
+
+class Sender(Protocol):
+    """Sends requests in one process, any number at a time."""
+
+    async def open(self, connections: int) -> None:
+        """Connect ahead; raise CorelaneError if the service is not there or the manner cannot work."""
+
+    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+        """Send one request and return what became of it; a failure is a reply too."""
+
+    async def close(self) -> None:
+        """Close what was opened."""
+
+
+class Refused(Exception):
+    """The service has too much to do; ``after_s`` is when to come back, if it said so."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+        after = response.headers.get("retry-after", "")
+        self.after_s = float(after) if after.isdigit() else None
+
+
+class Failed(Exception):
+    """The request came to a wrong end."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code, self.detail = code, detail
+
+
+class HttpSender:
+    """A sender over HTTP: bounds the time of a request, and makes replies of failures. Subclasses write ``ask``."""
+
+    def __init__(self, target: Target, manner: Manner) -> None:
+        self.target, self.manner = target, manner
+        key = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+        # Where questions repeat, each is to be computed: what is measured is not the reuse of answers.
+        self.http = Connections(target.url, {"Accept": "application/json", "Cache-Control": "no-store", **key})
+
+    async def open(self, connections: int) -> None:
+        """Connect ahead."""
+        await self.http.open(connections)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self.http.close()
+
+    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+        """Send one request, within its time."""
+        reply = Reply()
+        try:
+            async with asyncio.timeout(self.manner.timeout_s):
+                await self._try(reply, index, questions)
+        except TimeoutError:
+            reply.error, reply.detail = "timeout", f"no answer within {self.manner.timeout_s:g} s"
+        except Broken as error:
+            reply.outcome, reply.error, reply.detail = "error", error.kind, error.detail
+        except Failed as error:
+            reply.outcome, reply.error, reply.detail = "error", error.code, error.detail
+        except (LookupError, TypeError, ValueError) as error:
+            reply.outcome, reply.error = "error", "not_understood"
+            reply.detail = f"the answer is not as expected: {type(error).__name__} {error}"
+        return reply
+
+    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        """Send the request and read its answers into the reply; raise Refused, Failed or Broken."""
+        raise NotImplementedError
+
+    async def _try(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        while True:
+            try:
+                await self.ask(reply, index, questions)
+            except Refused as refusal:
+                if not self.manner.retries_refusals:
+                    reply.outcome = "refused"
+                    reply.error, reply.detail = problem_of(refusal.response)
+                    return
+                await asyncio.sleep(RETRY_S if refusal.after_s is None else refusal.after_s)
+                reply.retries += 1
+            else:
+                reply.outcome = "ok"
+                return
+
+    def began(self, reply: Reply, response: Response) -> Response:
+        """Note when the request was first sent; raise Refused or Failed unless it was taken."""
+        if reply.sent_s is None:
+            reply.sent_s = response.sent_s
+        return taken(response)
+
+
+def taken(response: Response) -> Response:
+    """Return a response of success; raise Refused or Failed for any other."""
+    if 200 <= response.status < 300:
+        return response
+    if response.status in REFUSALS:
+        raise Refused(response)
+    raise Failed(*problem_of(response))
+
+
+def problem_of(response: Response) -> tuple[str, str]:
+    """Return the code and the sentence of a refusal."""
+    problem = response.json()
+    if isinstance(problem, dict) and isinstance(problem.get("detail"), str):
+        return str(problem.get("code", f"http_{response.status}")), problem["detail"]
+    return f"http_{response.status}", response.body[:200].decode(errors="replace")
+
+
+def now() -> float:
+    """Return the time of the monotonic clock, which all processes of a machine share."""
+    return time.monotonic()
+
+
+def make_sender(name: str, target: Target, manner: Manner) -> Sender:
+    """Make the sender that ``module:Class`` names; raise InvalidInput if there is none."""
+    module, _, kind = name.partition(":")
+    try:
+        sender: Sender = getattr(import_module(module), kind)(target, manner)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"{name!r} is no sender: {error}") from None
+    return sender

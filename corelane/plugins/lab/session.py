@@ -1,0 +1,238 @@
+"""A session: one service, one set of questions, one way to ask; and the points that are measured in it.
+
+A point is a load, offered once or several times, with the service's own account of each time and a check of its
+answers. Sweeps, presets and the search for a rate are made of points.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from corelane.errors import ServiceError
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.generator import run_load
+from corelane.plugins.lab.load import CORELANE_SENDER, Progress, RunPlan
+from corelane.plugins.lab.machine import read_machine, read_service
+from corelane.plugins.lab.schema import Load, LoadPoint, Report, Run, ServiceInfo
+from corelane.plugins.lab.senders import Manner, Target, make_sender
+from corelane.plugins.lab.split import SplitWatch
+from corelane.plugins.lab.workload import Questions
+
+#: Lone questions that are asked to choose a rate, after some that are not counted.
+PROBES, FIRST_PROBES = 8, 3
+
+#: The part of what the cores could do, by the time of a lone question, that is offered where no rate is given.
+MODEST = 0.3
+
+#: Questions that are asked of the idle service, at most.
+MOST_IDLE = 1000
+
+OnTick = Callable[[Progress], object]
+
+
+def measure_point(
+    target: Target,
+    questions: Questions,
+    plan: RunPlan,
+    *,
+    name: str,
+    repeat: int = 1,
+    objective: str | None = None,
+    on_tick: OnTick | None = None,
+    on_run: Callable[[Measurement], object] | None = None,
+    on_problem: Callable[[str], object] | None = None,
+) -> LoadPoint:
+    """Offer a load ``repeat`` times and return its figures; ``on_run`` is given what each time measured.
+
+    Repeats draw arrivals of seeds of their own, so that the interval covers them too. ``on_problem`` is told why the
+    service's own account is missing.
+    """
+    runs = []
+    # No load follows these, so that what they did must be counted first.
+    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
+    for number in range(repeat):
+        load = plan.load.model_copy(update={"seed": plan.load.seed + number})
+        watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
+        on_phase = None if watch is None else watch.on_phase
+        measured = run_load(target, questions, replace(plan, load=load), on_phase, on_tick)
+        if on_run is not None:
+            on_run(measured)
+        split = None if watch is None else watch.result(is_over=is_over)
+        if watch is not None and watch.problem is not None and on_problem is not None:
+            on_problem(watch.problem)
+        runs.append(summarise(measured, objective, split, measured.answers))
+    return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
+
+
+def described(plan: RunPlan) -> Load:
+    """Return the load of a plan with its time and bounds, as a report has it."""
+    bounds = {"requests": plan.requests, "max_in_flight": plan.max_in_flight}
+    detail = plan.load.detail | {name: bound for name, bound in bounds.items() if bound is not None}
+    return plan.load.model_copy(update={"duration_s": plan.duration_s, "detail": detail})
+
+
+@dataclass(slots=True)
+class Session:
+    """What all points of a report share. ``measure`` is what sweeps and searches are given."""
+
+    target: Target
+    questions: Questions
+    plan: RunPlan
+    repeat: int = 1
+    objective: str | None = None
+    on_begin: Callable[[str], object] | None = None
+    on_tick: OnTick | None = None
+    on_run: Callable[[str, Measurement], object] | None = None
+    #: What the service said of itself when the session was opened.
+    service: ServiceInfo | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def measure(self, name: str, load: Load) -> LoadPoint:
+        """Measure a point under this load; it takes the load's own time, where that has one."""
+        duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
+        plan = replace(self.plan, load=load, duration_s=duration_s)
+        if self.on_begin is not None:
+            self.on_begin(name)
+        return measure_point(
+            self.target,
+            self.questions,
+            plan,
+            name=name,
+            repeat=self.repeat,
+            objective=self.objective,
+            on_tick=self.on_tick,
+            on_run=lambda measured: self.on_run(name, measured) if self.on_run is not None else None,
+            on_problem=self._note,
+        )
+
+    def _note(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def ask_idle(
+    target: Target,
+    questions: Questions,
+    plan: RunPlan,
+    places: Iterable[int],
+    on_answer: Callable[[int], object] | None = None,
+) -> list[float]:
+    """Ask questions alone, one after the other; keep their answers in ``questions.idle``, and return the times taken.
+
+    Raises ServiceError if one is not answered.
+    """
+    return asyncio.run(_ask_idle(target, questions, plan, list(places), on_answer or (lambda _: None)))
+
+
+async def _ask_idle(
+    target: Target, questions: Questions, plan: RunPlan, places: list[int], on_answer: Callable[[int], object]
+) -> list[float]:
+    sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
+    await sender.open(1)
+    times = []
+    try:
+        for number, place in enumerate(places, 1):
+            reply = await sender.send(number, [questions.asked[place]])
+            if reply.outcome != "ok" or reply.ended_s is None or reply.sent_s is None or len(reply.results) != 1:
+                raise ServiceError(
+                    f"a question asked alone was not answered: {reply.detail or reply.error}",
+                    status=0,
+                    problem_code=reply.error or reply.outcome,
+                )
+            questions.idle[place] = reply.results[0]
+            times.append(reply.ended_s - reply.sent_s)
+            on_answer(number)
+    finally:
+        await sender.close()
+    return times
+
+
+def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -> list[int]:
+    """Return the questions that a run may ask, each once; all of them if the load is not known yet."""
+    if is_open or plan.is_closed:
+        return questions.distinct(len(questions.asked), 1)[:MOST_IDLE]
+    count = sum(1 for _ in plan.schedule().shots())
+    return questions.distinct(count, plan.items)[:MOST_IDLE]
+
+
+@dataclass(frozen=True, slots=True)
+class RateProbe:
+    """A modest rate of requests, and why it is that."""
+
+    rate_per_s: float
+    latency_s: float
+    cores: int
+
+
+def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> RateProbe:
+    """Return a rate that the service bears: a share of what its cores could do by a lone question's time."""
+    asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
+    times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
+    latency_s = times[len(times) // 2]
+    rate = MODEST * max(1, cores) / (latency_s * plan.items)
+    return RateProbe(float(f"{rate:.2g}"), latency_s, cores)
+
+
+def make_report(
+    session: Session,
+    points: Sequence[LoadPoint],
+    *,
+    name: str,
+    command: Sequence[str],
+    configuration: Mapping[str, Any],
+) -> Report:
+    """Return the report of points that were measured in a session."""
+    plan, target = session.plan, session.target
+    service = session.service or describe_service(target, plan)
+    invalid = [f"{point.name}: {reason}" for point in points for reason in reasons(point.runs)]
+    return Report(
+        name=name,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        command=list(command),
+        configuration=dict(configuration),
+        way=plan.way,
+        hearing=plan.hearing,
+        machine=read_machine(),
+        service=service,
+        workload=session.questions.describe(),
+        points=list(points),
+        valid=not invalid,
+        invalid=invalid,
+    )
+
+
+def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
+    """Return what a service says of itself, or its address if it is another than Corelane."""
+    if plan.sender == CORELANE_SENDER:
+        return read_service(target)
+    return ServiceInfo(url=target.url, version="", model=target.model)
+
+
+def reasons(runs: Sequence[Run]) -> list[str]:
+    """Return why runs prove nothing, each reason once."""
+    return list(dict.fromkeys(reason for run in runs for reason in run.invalid))
+
+
+def load_name(load: Load) -> str:
+    """Return a load in a word or two, as the name of its point."""
+    match load.kind:
+        case "closed":
+            return f"{load.concurrency} callers" if load.concurrency != 1 else "1 caller"
+        case "ramp":
+            return f"{load.rate_per_s:g}..{load.detail['end_per_s']:g}/s"
+        case "stages":
+            return str(load.detail["stages"])
+        case "trace":
+            return f"trace ×{load.detail.get('speed', 1.0):g}"
+        case _:
+            return f"{load.rate_per_s:g}/s {load.kind}"
+
+
+def are_answers_right(report: Report) -> bool:
+    """Return whether no answer was lost, doubled or unlike that of the idle service."""
+    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
+    if report.beside is not None:
+        checks += [each for each in (report.beside.answers, report.beside.batch_answers) if each is not None]
+    return not any(check.lost or check.twice or check.differ_from_idle for check in checks)

@@ -1,0 +1,113 @@
+"""Spreads, intervals and timelines of what was measured. Pure.
+
+A percentile is by nearest rank: the smallest value that at least so much of all values do not exceed. So it is a time
+that a request really took, and p99 of fewer than 100 values is the longest.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from corelane.errors import SetupError
+from corelane.errors.extras import install_command
+from corelane.plugins.lab.schema import Interval, Request, Spread
+
+Item = TypeVar("Item")
+
+#: How sure an interval is.
+CONFIDENCE = 0.95
+
+#: Points of a timeline at most: a longer run has steps of several seconds.
+MOST_STEPS = 600
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return a percentile of values in ascending order, by nearest rank."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Return how values are spread; None if there are none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    p50, p90, p95, p99 = (percentile(ordered, percent) for percent in (50, 90, 95, 99))
+    # A sum of floats may put the mean of equal values beside them.
+    mean = min(max(statistics.fmean(ordered), ordered[0]), ordered[-1])
+    return Spread(count=len(ordered), mean=mean, p50=p50, p90=p90, p95=p95, p99=p99, max=ordered[-1])
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Return the mean of repeats with its interval by the t distribution; that of one value is the value."""
+    mean = statistics.fmean(values)
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    reach = t_reach(confidence, len(values) - 1) * standard_error(values) if deviation else 0.0
+    cv = deviation / abs(mean) if mean else 0.0
+    return Interval(mean=mean, low=mean - reach, high=mean + reach, cv=cv, values=list(values))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of two values or more."""
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def t_reach(confidence: float, freedom: float) -> float:
+    """Return how many standard errors an interval reaches to either side; raise SetupError without scipy."""
+    try:
+        from scipy.special import stdtrit
+    except ImportError:
+        raise SetupError(f"intervals need scipy: run `{install_command('lab')}`") from None
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def thinned(ordered: Sequence[Item], most: int) -> list[Item]:
+    """Return values at even places, with the first and the last; all of them if they are few."""
+    if len(ordered) <= most:
+        return list(ordered)
+    return [ordered[round(at * (len(ordered) - 1) / (most - 1))] for at in range(most)]
+
+
+def timeline(requests: Sequence[Request], most: int = MOST_STEPS) -> list[dict[str, float]]:
+    """Return what was sent, ended and in flight in each step of a second or more, from the start of the run.
+
+    ``p50_s`` and ``p95_s`` are of the requests that ended in that step, and are absent if none did.
+    """
+    times = [at for each in requests for at in (each.intended_s, each.sent_s, each.ended_s) if at is not None]
+    if not times:
+        return []
+    step_s = max(1, math.ceil(max(times) / most))
+    count = int(max(times) // step_s) + 1
+    sent, ended, change = [0] * count, [0] * count, [0] * (count + 1)
+    latencies: list[list[float]] = [[] for _ in range(count)]
+    for each in requests:
+        if each.sent_s is None:
+            continue
+        at = _step(each.sent_s, step_s)
+        sent[at] += 1
+        change[at] += 1
+        if each.ended_s is None:
+            continue
+        at = _step(each.ended_s, step_s)
+        ended[at] += 1
+        change[at] -= 1
+        if each.outcome == "ok":
+            latencies[at].append(each.ended_s - each.intended_s)
+    rows, in_flight = [], 0
+    for at in range(count):
+        in_flight += change[at]
+        row = {
+            "at_s": float(at * step_s),
+            "sent": sent[at] / step_s,
+            "ended": ended[at] / step_s,
+            "in_flight": float(in_flight),
+        }
+        if ordered := sorted(latencies[at]):
+            row["p50_s"] = percentile(ordered, 50)
+            row["p95_s"] = percentile(ordered, 95)
+        rows.append(row)
+    return rows
+
+
+def _step(at_s: float, step_s: int) -> int:
+    return max(0, int(at_s // step_s))

@@ -1,0 +1,273 @@
+"""The sweep: from the latency of an idle service to the rate it cannot keep up with, and the knee between.
+
+Two closed loops mark the ends: one caller, and so many that the service is never without work. Rates between them are
+then offered in an open loop, the lowest first, and more if the service keeps up with all. The sweep stops at the first
+that is over-saturated: beyond it, figures tell of the length of the run and no more of the service.
+
+A queue that grows for as long as load is offered is over-saturation, whatever its latency was so far. It shows in two
+slopes over the run: of the requests in flight, and of their latency. Both must be above 0 with confidence. In-flight
+counts of neighbouring seconds depend on each other, so the slopes are taken over the means of a few blocks.
+
+The knee is where two joined lines fit latency over rate best, the second steeper. Latency is fitted by its logarithm,
+as at over-saturation it has no value of its own: it grows with the length of the run.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corelane.errors import SetupError
+from corelane.plugins.lab.schema import Load, LoadPoint, Run
+from corelane.plugins.lab.stats import t_reach
+
+#: Measures one point under a load, for the load's ``duration_s``. The service and all else is settled.
+Measure = Callable[[str, Load], LoadPoint]
+
+#: The rates of a sweep, as shares of the peak: from light load to more than can be done.
+LEAST_SHARE, MOST_SHARE = 0.1, 1.15
+
+#: A service that keeps up with all of them is offered more, by steps of this factor, and so many at most: callers who
+#: wait for answers may show less than a service can do.
+MORE, MOST_MORE = 1.25, 4
+
+#: Callers that keep a service at its peak: more than a batch on each of many cores.
+CALLERS = 64
+
+#: Names of the two closed loops.
+IDLE, PEAK = "idle", "peak"
+
+#: How sure a slope must be above 0.
+CONFIDENCE = 0.95
+
+#: Blocks of a run whose means are fitted. Fewer than MIN_BLOCKS steps have no slope.
+BLOCKS, MIN_BLOCKS = 8, 4
+
+#: The first part of a run is left out: an empty service fills up in it.
+FILLING_SHARE = 0.15
+
+#: A queue grows if so much of what is sent stays in it. Less is lost in the noise of a run.
+STAYS_SHARE = 0.02
+
+#: Requests refused, or not ended in time, as shares of all: more is over-saturation without a look at slopes.
+LOST_SHARE = 0.05
+
+#: Of the offered rate: a service that ends less cannot keep up.
+ENDED_SHARE = 0.90
+
+#: Places between two rates at which a knee is looked for.
+GRID = 400
+
+#: Two lines must leave less than so much of the squared error of one.
+LEFT_SHARE = 0.5
+
+#: Latency from the knee to the last rate grows by this factor at least: less is noise.
+LEAST_RISE = 1.5
+
+
+def poisson(rate_per_s: float, duration_s: float, seed: int = 0) -> Load:
+    """Return the load of callers who know nothing of each other, by requests a second."""
+    return Load(kind="poisson", rate_per_s=rate_per_s, duration_s=duration_s, seed=seed)
+
+
+def mean_of(point: LoadPoint, figure: str) -> float | None:
+    """Return a figure of a point over its runs; None if a run has none."""
+    found = point.figures.get(figure)
+    return None if found is None else found.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A straight line through values over time: its slope by the second, with the interval of CONFIDENCE."""
+
+    slope: float
+    low: float
+    high: float
+
+    @property
+    def rises(self) -> bool:
+        """Whether it is above 0 with confidence."""
+        return self.low > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """Whether a run was beyond what the service can do, and why."""
+
+    is_over: bool
+    reason: str = ""
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
+    """Return the line through (time, value), by the means of blocks; None if there are too few."""
+    if len(points) < MIN_BLOCKS:
+        return None
+    import numpy as np
+    from scipy.stats import linregress
+
+    parts = np.array_split(np.array(points), min(BLOCKS, len(points)))
+    blocks = np.array([part.mean(axis=0) for part in parts])
+    line = linregress(blocks[:, 0], blocks[:, 1])
+    slope, reach = float(line.slope), float(line.stderr) * t_reach(CONFIDENCE, len(blocks) - 2)
+    return Trend(slope, slope - reach, slope + reach)
+
+
+def saturation(run: Run, rate_per_s: float) -> Saturation:
+    """Return whether a run at an offered rate was over-saturated."""
+    lost = (run.refused + run.unfinished) / max(run.requests, 1)
+    if lost > LOST_SHARE:
+        return Saturation(True, f"{lost:.0%} of requests were refused or not answered in time")
+    if run.requests_per_s < ENDED_SHARE * rate_per_s and run.unfinished + run.refused:
+        return Saturation(True, f"{run.requests_per_s:,.1f} of {rate_per_s:,.1f} requests/s ended")
+    in_flight, wait = run_trends(run)
+    if in_flight is None or wait is None or not (in_flight.rises and wait.rises):
+        return Saturation(False)
+    if in_flight.slope <= STAYS_SHARE * rate_per_s:
+        return Saturation(False)
+    return Saturation(
+        True,
+        f"the queue grew by {in_flight.slope:,.1f} requests/s ({in_flight.low:,.1f} to {in_flight.high:,.1f}) and "
+        f"latency by {1000 * wait.slope:,.0f} ms/s ({1000 * wait.low:,.0f} to {1000 * wait.high:,.0f})",
+    )
+
+
+def run_trends(run: Run) -> tuple[Trend | None, Trend | None]:
+    """Return the trends of requests in flight and of median latency, while requests were sent."""
+    last = max((at for at, row in enumerate(run.timeline) if row.get("sent")), default=-1)
+    # The last second is cut short, as a rule.
+    rows = run.timeline[:last] if last > MIN_BLOCKS else run.timeline[: last + 1]
+    rows = rows[int(len(rows) * FILLING_SHARE) :]
+    in_flight = [(row["at_s"], row["in_flight"]) for row in rows if "in_flight" in row]
+    waits = [(row["at_s"], row["p50_s"]) for row in rows if "p50_s" in row]
+    return trend(in_flight), trend(waits)
+
+
+def worst(point: LoadPoint, rate_per_s: float) -> Saturation:
+    """Return the first over-saturated run of a point, else the last run."""
+    runs = [saturation(run, rate_per_s) for run in point.runs]
+    return next((each for each in runs if each.is_over), runs[-1] if runs else Saturation(False))
+
+
+def find_knee(points: Sequence[LoadPoint], is_over: Mapping[str, bool]) -> dict[str, float] | None:
+    """Return the knee of a sweep's points; None if no open-loop point was within what the service can do.
+
+    ``is_over`` says by their names which points were over-saturated. ``fitted`` is 1 if two lines found the knee, and 0
+    if it is the last rate before over-saturation.
+    """
+    import numpy as np
+
+    rated = sorted(
+        (point.load.rate_per_s, point.figures["p95_s"].mean, point.figures["items_per_s"].mean, point.name)
+        for point in points
+        if point.load.rate_per_s and "p95_s" in point.figures
+    )
+    within = [each for each in rated if not is_over.get(each[3])]
+    if not within:
+        return None
+    rate, p95_s, items, _ = within[-1]
+    found = bend([(each[0], each[1]) for each in rated])
+    fitted = found is not None and found[0] <= rate * 1.000001
+    if found is not None and fitted:
+        rate, p95_s = found
+        items = float(np.interp(rate, [each[0] for each in within], [each[2] for each in within]))
+    figures = {"rate_per_s": round(rate, 3), "p95_s": round(p95_s, 6), "items_per_s": round(items, 3)}
+    return figures | {"fitted": float(fitted)}
+
+
+def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """Return where two joined lines fit (rate, latency) best, and the latency there; None if one line does as well.
+
+    At least two points lie on either side.
+    """
+    if len(points) < 4:
+        return None
+    import numpy as np
+
+    rates, latencies = np.array(points).T
+    logs = np.log(np.maximum(latencies, 1e-9))
+
+    def fit(*columns: Any) -> tuple[float, list[float]]:
+        matrix = np.column_stack([np.ones_like(rates), rates, *columns])
+        line = np.linalg.lstsq(matrix, logs, rcond=None)[0]
+        return float(((logs - matrix @ line) ** 2).sum()), [float(each) for each in line]
+
+    best: tuple[float, float, list[float]] | None = None
+    for place in np.linspace(rates[1], rates[-2], GRID + 1):
+        error, (offset, slope, gain) = fit(np.maximum(0, rates - place))
+        rises = (slope + gain) * (rates[-1] - place) >= math.log(LEAST_RISE)
+        if rises and gain > max(slope, 0.0) and (best is None or error < best[0]):
+            best = error, float(place), [offset, slope]
+    if best is None or best[0] > LEFT_SHARE * fit()[0]:
+        return None
+    _, place, (offset, slope) = best
+    return place, math.exp(offset + slope * place)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """How a sweep goes: open-loop points up to just above the peak, callers at the peak, the length of each point."""
+
+    points: int = 8
+    callers: int = CALLERS
+    duration_s: float = 30.0
+    seed: int = 0
+
+    def rates(self, peak_per_s: float) -> list[float]:
+        """Return rates at even distances, then those that follow where a service keeps up with all."""
+        step = (MOST_SHARE - LEAST_SHARE) / max(1, self.points - 1)
+        shares = [LEAST_SHARE + step * number for number in range(self.points)]
+        if self.points == 1:
+            shares = [(LEAST_SHARE + MOST_SHARE) / 2]
+        shares += [shares[-1] * MORE**more for more in range(1, MOST_MORE + 1)]
+        return [peak_per_s * share for share in shares]
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What a sweep found. ``stopped`` says at which point it ended early, and why."""
+
+    points: list[LoadPoint] = field(default_factory=list)
+    saturations: dict[str, Saturation] = field(default_factory=dict)
+    knee: dict[str, float] | None = None
+    stopped: str = ""
+
+    @property
+    def is_over(self) -> dict[str, bool]:
+        """Whether points were over-saturated, by their names."""
+        return {name: found.is_over for name, found in self.saturations.items()}
+
+    @property
+    def invalid(self) -> list[str]:
+        """Why the sweep proves nothing. A generator that is late where the service is over-saturated is no reason."""
+        points = [point for point in self.points if not self.is_over.get(point.name)]
+        return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
+
+    def describe(self) -> dict[str, object]:
+        """Return what the report says in addition to points and knee."""
+        reasons = {name: found.reason for name, found in self.saturations.items() if found.is_over}
+        return {"over_saturated": reasons, "stopped": self.stopped}
+
+
+def sweep(measure: Measure, plan: SweepPlan) -> Sweep:
+    """Measure the points of a sweep, and return them with the knee; raise SetupError if nothing was answered."""
+    found = Sweep()
+    for name, callers in ((IDLE, 1), (PEAK, plan.callers)):
+        load = Load(kind="closed", concurrency=callers, duration_s=plan.duration_s, seed=plan.seed)
+        found.points.append(measure(name, load))
+    peak_per_s = mean_of(found.points[-1], "requests_per_s")
+    if not peak_per_s:
+        raise SetupError("nothing was answered at the peak: there is nothing to sweep")
+    for rate_per_s in plan.rates(peak_per_s):
+        name = f"{rate_per_s:.4g}/s"
+        point = measure(name, poisson(rate_per_s, plan.duration_s, plan.seed))
+        found.points.append(point)
+        found.saturations[name] = worst(point, rate_per_s)
+        if found.saturations[name].is_over:
+            found.stopped = f"{name} is over-saturated: {found.saturations[name].reason}"
+            break
+        if not point.is_valid:
+            found.stopped = f"{name} proves nothing: {point.runs[-1].invalid[0] if point.runs else 'no run'}"
+            break
+    valid = [point for point in found.points if point.is_valid or found.is_over.get(point.name)]
+    found.knee = find_knee(valid, found.is_over)
+    return found

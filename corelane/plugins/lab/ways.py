@@ -1,0 +1,299 @@
+"""The ways to submit to Corelane, and to hear of the end: a lone question, a job, lines or a file; each heard by
+waiting, polling, events or webhooks.
+
+Every job has an idempotency key, and each of its items its place as an id: so lost and doubled answers show.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from corelane.errors import InvalidInput, SignatureRefused
+from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
+from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
+from corelane.plugins.lab.workload import Given
+from corelane.quality.squad import Question
+
+#: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
+LONGEST_WAIT_S = 55
+
+#: Results in a page.
+PAGE_ITEMS = 500
+
+Called = asyncio.Future[tuple[dict[str, Any], float]]
+
+#: Where webhooks are heard, and what is answered.
+HOST = "127.0.0.1"
+
+ANSWER = "HTTP/1.1 {} -\r\nContent-Length: 0\r\n\r\n"
+
+NDJSON_TYPE = {"Content-Type": "application/x-ndjson"}
+
+FINAL_JOB = ("succeeded", "failed", "canceled", "expired")
+FINAL_BATCH = ("completed", "failed", "expired", "cancelled")
+
+
+class Callbacks:
+    """The webhooks that are expected, each at an address of its own."""
+
+    def __init__(self, secret: str | None) -> None:
+        if secret is None:
+            raise InvalidInput(
+                "--hearing webhook checks signatures: set CORELANE_WEBHOOK_SECRET to the service's secret. The service "
+                "must allow this machine too: CORELANE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.0/8"
+            )
+        # Read now, as a run does nothing but send; and here alone, as it makes other processes start slowly.
+        from corelane.client.webhooks import verify_webhook
+
+        self._verify, self._secret = verify_webhook, secret
+        self._expected: dict[str, Called] = {}
+        self._server: asyncio.Server | None = None
+        self._port = 0
+
+    async def open(self) -> None:
+        """Listen on a free port."""
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+
+    @contextmanager
+    def expected(self, number: int) -> Iterator[tuple[str, Called]]:
+        """Yield an address, and what brings the event posted there with the time when it came."""
+        path = f"/{number}"
+        self._expected[path] = called = asyncio.get_running_loop().create_future()
+        try:
+            yield f"http://{HOST}:{self._port}{path}", called
+        finally:
+            self._expected.pop(path, None)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                first, headers = await read_head(reader)
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                status = self._take(first.split(" ")[1], headers, body)
+                writer.write(ANSWER.format(status).encode())
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
+            pass
+        finally:
+            writer.close()
+
+    def _take(self, path: str, headers: dict[str, str], body: bytes) -> int:
+        called = self._expected.get(path)
+        try:
+            event = self._verify(body, headers, self._secret)
+        except SignatureRefused as error:
+            if called is not None and not called.done():
+                called.set_exception(Failed(error.code, error.detail))
+            return 401
+        if called is not None and not called.done():
+            called.set_result((event, now()))
+        return 204
+
+
+class CorelaneSender(HttpSender):
+    """Sends in any of the ways."""
+
+    def __init__(self, target: Target, manner: Manner) -> None:
+        super().__init__(target, manner)
+        if manner.way == "batch" and manner.hearing != "poll":
+            raise InvalidInput("a batch is heard by polling alone: --hearing poll")
+        self._callbacks = Callbacks(target.webhook_secret) if manner.hearing == "webhook" else None
+
+    async def open(self, connections: int) -> None:
+        """Connect ahead, and listen for webhooks if they are to come."""
+        await super().open(connections)
+        if self._callbacks is not None:
+            await self._callbacks.open()
+
+    async def close(self) -> None:
+        """Close connections, and listen no more."""
+        await super().close()
+        if self._callbacks is not None:
+            await self._callbacks.close()
+
+    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        """Submit the request, hear of its end and fetch its answers."""
+        if self.manner.way == "batch":
+            await self._ask_batch(reply, questions)
+        elif self.manner.way == "question" and self.manner.hearing == "wait":
+            await self._ask_one(reply, questions[0])
+        elif self._callbacks is not None:
+            await self._ask_called(reply, index, questions, self._callbacks)
+        else:
+            job = await self._submit(reply, questions)
+            await self._finish(reply, await self._hear(reply, job))
+
+    async def _ask_one(self, reply: Reply, question: Question) -> None:
+        body = self._head() | {"question": question.question, "context": question.context}
+        waits = JSON_TYPE | {"Prefer": f"wait={LONGEST_WAIT_S}"}
+        response = self.began(reply, await self.http.exchange("POST", "/v1/answers", orjson.dumps(body), waits))
+        reply.job = response.headers.get("location", "").rpartition("/")[2] or None
+        if response.status == 202:
+            await self._finish(reply, await self._wait(response.json()))
+            return
+        reply.ended_s = now()
+        reply.results = read_results([response.json() | {"index": 0}])
+
+    async def _ask_called(self, reply: Reply, index: int, questions: Sequence[Question], callbacks: Callbacks) -> None:
+        with callbacks.expected(index) as (url, called):
+            job = await self._submit(reply, questions, {"webhook": {"url": url}})
+            event, reply.ended_s = await called
+        await self._finish(reply, job | event["data"])
+
+    async def _submit(
+        self, reply: Reply, questions: Sequence[Question], extra: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        head = self._head() | dict(extra or {})
+        items = [
+            {"id": str(place), "question": each.question, "context": each.context}
+            for place, each in enumerate(questions)
+        ]
+        if self.manner.way == "lines":
+            body, kind = b"\n".join(orjson.dumps(part) for part in [head, *items]) + b"\n", NDJSON_TYPE
+        else:
+            body, kind = orjson.dumps(head | {"items": items}), JSON_TYPE
+        waits = {"Prefer": f"wait={LONGEST_WAIT_S}"} if self.manner.hearing == "wait" else {}
+        headers = kind | waits | {"Idempotency-Key": uuid.uuid4().hex}
+        job = self.began(reply, await self.http.exchange("POST", "/v1/jobs", body, headers)).json()
+        reply.job = str(job["id"])
+        if self.manner.hearing != "wait":
+            reply.accepted_s = now()
+        return dict(job)
+
+    async def _hear(self, reply: Reply, job: dict[str, Any]) -> dict[str, Any]:
+        match self.manner.hearing:
+            case "poll":
+                return await self._poll(reply, job)
+            case "sse":
+                return await self._follow(reply, job)
+            case _:
+                return await self._wait(job)
+
+    async def _wait(self, job: dict[str, Any]) -> dict[str, Any]:
+        while job["status"] not in FINAL_JOB:
+            job = await self._get(f"/v1/jobs/{job['id']}?wait={LONGEST_WAIT_S}")
+        return job
+
+    async def _poll(self, reply: Reply, job: dict[str, Any]) -> dict[str, Any]:
+        while job["status"] not in FINAL_JOB:
+            await asyncio.sleep(self.manner.poll_s)
+            job = await self._get(f"/v1/jobs/{job['id']}")
+            note_first(reply, job["counts"]["succeeded"])
+        return job
+
+    async def _follow(self, reply: Reply, job: dict[str, Any]) -> dict[str, Any]:
+        if job["status"] in FINAL_JOB:
+            return job
+        kind, accept = b"", {"Accept": "text/event-stream"}
+        async for line in self.http.lines(f"/v1/jobs/{job['id']}/events", accept):
+            if line.startswith(b"event:"):
+                kind = line[6:].strip()
+            elif line.startswith(b"data:") and kind == b"job.progress":
+                note_first(reply, orjson.loads(line[5:])["counts"]["succeeded"])
+            elif line.startswith(b"data:") and kind == b"item.partial":
+                note_first(reply, 1)
+            elif line.startswith(b"data:") and kind == b"job.completed":
+                return dict(orjson.loads(line[5:]))
+        return await self._wait(job)
+
+    async def _finish(self, reply: Reply, job: dict[str, Any]) -> None:
+        """Fetch the results of a final job that does not carry them, and note when they were there."""
+        results = job.get("results")
+        heard_s = reply.ended_s or now()
+        if results is None:
+            results = [result async for result in self._pages(str(job["id"]))]
+            heard_s = now()
+        reply.ended_s = heard_s
+        if job["status"] != "succeeded":
+            error = job.get("error") or {}
+            raise Failed(error.get("code", f"job_{job['status']}"), error.get("detail", f"the job {job['status']}"))
+        reply.results = read_results(results)
+
+    async def _pages(self, job: str) -> Any:
+        after = ""
+        while True:
+            page = await self._get(f"/v1/jobs/{job}/results?limit={PAGE_ITEMS}{after}")
+            for result in page["data"]:
+                yield result
+            if not page["has_more"]:
+                return
+            after = f"&after={page['next']}"
+
+    async def _ask_batch(self, reply: Reply, questions: Sequence[Question]) -> None:
+        content = b"".join(
+            orjson.dumps(
+                {
+                    "custom_id": str(place),
+                    "method": "POST",
+                    "url": "/v1/answers",
+                    "body": self._head() | {"question": each.question, "context": each.context},
+                }
+            )
+            + b"\n"
+            for place, each in enumerate(questions)
+        )
+        boundary = uuid.uuid4().hex
+        form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        upload = await self.http.exchange("POST", "/v1/files", _form(boundary, content), form)
+        asked = {"input_file_id": self.began(reply, upload).json()["id"], "completion_window": "24h"}
+        body = orjson.dumps(asked | {"endpoint": "/v1/answers"})
+        batch = taken(await self.http.exchange("POST", "/v1/batches", body, JSON_TYPE)).json()
+        reply.job, reply.accepted_s = str(batch["id"]), now()
+        while batch["status"] not in FINAL_BATCH:
+            await asyncio.sleep(self.manner.poll_s)
+            batch = await self._get(f"/v1/batches/{reply.job}")
+            note_first(reply, batch["request_counts"]["completed"])
+        if batch["status"] != "completed" or batch["request_counts"]["failed"]:
+            reply.ended_s = now()
+            raise Failed(f"batch_{batch['status']}", f"{batch['request_counts']['failed']} lines failed")
+        output = await self._exchange(f"/v1/files/{batch['output_file_id']}/content")
+        reply.ended_s = now()
+        lines = [orjson.loads(line) for line in output.body.splitlines()]
+        reply.results = read_results(line["response"]["body"] | {"id": line["custom_id"]} for line in lines)
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        return dict((await self._exchange(path)).json())
+
+    async def _exchange(self, path: str) -> Response:
+        return taken(await self.http.exchange("GET", path))
+
+    def _head(self) -> dict[str, Any]:
+        options = {"options": self.target.options} if self.target.options else {}
+        return {"model": self.target.model} | options
+
+
+def note_first(reply: Reply, answered: int) -> None:
+    """Note that answers are there, the first time that there are any."""
+    if answered and reply.first_s is None:
+        reply.first_s = now()
+
+
+def read_results(results: Iterable[Mapping[str, Any]]) -> list[Given]:
+    """Return results as they are compared; raise Failed for an item that was not answered."""
+    found = []
+    for result in results:
+        if result.get("status") != "succeeded":
+            error = result.get("error") or {}
+            raise Failed(error.get("code", f"item_{result.get('status')}"), error.get("detail", "an item failed"))
+        place = int(result["id"]) if result.get("id") is not None else int(result["index"])
+        answer = result.get("answer")
+        found.append(Given(place, answer["text"], answer["start"], answer["end"]) if answer else Given(place, None))
+    return found
+
+
+def _form(boundary: str, content: bytes) -> bytes:
+    start = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
+        'Content-Disposition: form-data; name="file"; filename="bench.jsonl"\r\n'
+        "Content-Type: application/jsonl\r\n\r\n"
+    )
+    return start.encode() + content + f"\r\n--{boundary}--\r\n".encode()

@@ -1,0 +1,244 @@
+"""Reports as a run would make them: requests through a queue with some cores, by a seeded simulation."""
+
+import heapq
+import math
+import random
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from corelane.plugins.lab.asserts import check, parse_assertions
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.schema import (
+    AnswerCheck,
+    Beside,
+    Generator,
+    Load,
+    LoadPoint,
+    Machine,
+    Pairing,
+    Published,
+    Report,
+    Request,
+    Run,
+    ServiceInfo,
+    ServiceSplit,
+    Spread,
+    Workload,
+)
+from corelane.plugins.lab.stats import spread
+from tests.plugins.lab.queues import BEGAN_AT
+
+#: A text that a page must escape, a terminal must not obey, and a spreadsheet must not run.
+HOSTILE = "<script>alert(1)</script>[red]\x1b[2J=cmd"
+
+CORES, SERVICE_S = 2, 0.030
+
+
+def run_of(
+    rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float = 0.0, slow: float = 1.0
+) -> Measurement:
+    """Return what a generator would measure at a rate: Poisson arrivals, lognormal service, some cores."""
+    rng = random.Random(seed)
+    free = [0.0] * CORES
+    requests: list[Request] = []
+    at, number = 0.0, 0
+    while (at := at + rng.expovariate(rate)) < length_s + 4:
+        sent = at + late_s * rng.random()
+        begin = max(sent, heapq.heappop(free))
+        ended = begin + slow * SERVICE_S * math.exp(rng.gauss(0, 0.35))
+        heapq.heappush(free, ended)
+        phase = "warmup" if at < 2 else "measured" if at < length_s + 2 else "tail"
+        failed = rng.random() < 0.002
+        requests.append(
+            Request(
+                number=number,
+                process=number % 2,
+                phase=phase,
+                outcome="error" if failed else "ok",
+                intended_s=at,
+                sent_s=sent,
+                accepted_s=sent + 0.002,
+                first_s=None if failed else ended,
+                ended_s=ended + 0.004,
+                items=1,
+                tokens=150,
+                job=f"job_{number}",
+                error="run_failed" if failed else None,
+                detail=HOSTILE if failed else None,
+            )
+        )
+        number += 1
+    late = spread(each.sent_s - each.intended_s for each in requests if each.sent_s is not None)
+    measured = sum(each.phase == "measured" for each in requests)
+    generator = Generator(
+        processes=2,
+        requested_per_s=measured / length_s,
+        achieved_per_s=measured / length_s,
+        lateness=late,
+        cpu_s=0.02 * length_s,
+        cpu_share=0.02,
+    )
+    return Measurement(requests, generator, (2.0, length_s + 2), BEGAN_AT)
+
+
+def seconds(mean: float) -> Spread:
+    return Spread(count=500, mean=mean, p50=mean * 0.9, p90=mean * 1.6, p95=mean * 2, p99=mean * 3, max=mean * 5)
+
+
+def split_of(rate: float) -> ServiceSplit:
+    busy = min(0.97, rate * SERVICE_S / CORES)
+    wait = 0.004 + 0.02 * busy / (1 - busy)
+    return ServiceSplit(
+        wait=seconds(wait),
+        tokenize=seconds(0.0008),
+        compute=seconds(0.027),
+        merge=seconds(0.0003),
+        commit=seconds(0.0021),
+        deliver=seconds(0.0012),
+        job=seconds(wait + 0.0314),
+        batch_rows=seconds(1.4),
+        padding_share=0.18,
+        tokens_per_s=150 * rate,
+        core_busy={"host/0": busy, "host/1": busy * 0.98},
+        core_items={"host/0": round(rate * 10), "host/1": round(rate * 10)},
+    )
+
+
+def point_at(
+    rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, objective: str | None = "200ms", **sim: Any
+) -> LoadPoint:
+    runs = [
+        summarise(
+            run_of(rate, seed + 31 * number, late_s=late_s, **sim),
+            objective,
+            split_of(rate),
+            AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93),
+        )
+        for number in range(repeats)
+    ]
+    load = Load(kind="poisson", rate_per_s=rate, duration_s=20, seed=seed)
+    return LoadPoint(name=f"{rate:g}/s poisson", load=load, runs=runs, figures=point_figures(runs))
+
+
+def beside_of() -> Beside:
+    progress = [(float(at), min(3000, at * 62)) for at in range(50)]
+    return Beside(
+        items=3000,
+        makespan_s=48.6,
+        first_result_s=0.9,
+        items_per_s=61.7,
+        progress=progress,
+        before=seconds(0.036),
+        during=seconds(0.052),
+        after=seconds(0.037),
+        answers=AnswerCheck(checked=3000, exact=70.9, f1=79.1),
+    )
+
+
+def report_of(points: Sequence[LoadPoint], **fields: Any) -> Report:
+    invalid = [reason for point in points for run in point.runs for reason in run.invalid]
+    given: dict[str, Any] = {
+        "name": "sweep",
+        "created_at": "2026-11-22T12:00:00.000Z",
+        "command": ["corelane", "bench", "--sweep", HOSTILE],
+        "configuration": {"rate": 10, "note": HOSTILE},
+        "way": "question",
+        "hearing": "wait",
+        "machine": Machine(
+            cpu="Intel(R) Xeon(R) Platinum 8488C",
+            cores=2,
+            memory_bytes=8 << 30,
+            amx=True,
+            kernel="6.1",
+            python="3.11.7",
+        ),
+        "service": ServiceInfo(
+            url="http://127.0.0.1:8000",
+            version="0.15.0",
+            model="qa-minilm@3f2a",
+            digest="sha256:3f2a",
+            dtype="bf16",
+            cores=["host/0", "host/1"],
+        ),
+        "workload": Workload(
+            source="squad-test-public-v1.1.json.gz",
+            hash="sha256:9a1f0c",
+            questions=400,
+            words=52_000,
+            tokens=71_000,
+            context_words=seconds(120),
+            seed=0,
+            has_answers=True,
+        ),
+        "points": list(points),
+        "valid": not invalid,
+        "invalid": invalid,
+    }
+    return Report(**(given | fields))
+
+
+def sweep_report(**fields: Any) -> Report:
+    """Return a sweep over its knee with everything that a page shows."""
+    points = [point_at(rate, repeats=2) for rate in (5, 20, 35, 45, 52, 60)]
+    given: dict[str, Any] = {
+        "knee": {"rate_per_s": 52.0, "p95_s": 0.14, "items_per_s": 51.8},
+        "found_rate": {"objective": "p95<=200ms", "rate_per_s": 54.2},
+        "beside": beside_of(),
+        "published": [
+            Published(
+                name="parallel client",
+                instance="inf1.xlarge",
+                date="2021",
+                source="a published sample",
+                figures={"mean_s": 0.0565},
+                note="not stated: SDK",
+            )
+        ],
+    }
+    report = report_of(points, **(given | fields))
+    report.assertions = check(report, parse_assertions(["p95<1s", "lost==0"]))
+    return report
+
+
+@cache
+def plain_run() -> Run:
+    return point_at(20, repeats=1, objective=None).runs[0]
+
+
+def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Report, Report]:
+    """Return the two sides of a session A B B A, in which B is slower by this share, on a machine that drifts.
+
+    The machine's speed is an AR(1) process with a deviation of 10 % that forgets in 90 s; a run takes 2 s, and one in
+    twenty is disturbed.
+    """
+    keep = math.exp(-2 / 90)
+    drift = rng.gauss(0, 0.1)
+    runs: dict[str, list[Any]] = {"A": [], "B": []}
+    template = plain_run()
+    for block in range(blocks):
+        for side in "ABBA":
+            drift = keep * drift + math.sqrt(1 - keep**2) * rng.gauss(0, 0.1)
+            noise = rng.gauss(0, 0.02) + (rng.expovariate(1 / 0.15) if rng.random() < 0.05 else 0)
+            level = drift + (math.log1p(effect) if side == "B" else 0)
+            times = seconds(0.04 * math.exp(level + noise)).model_copy(
+                update={"p50": 0.036 * math.exp(level + 0.5 * noise), "p95": 0.08 * math.exp(level + 2 * noise)}
+            )
+            rate = 50 * math.exp(-level - noise)
+            fields = {
+                "latency": times,
+                "items_per_s": rate,
+                "block": block,
+                "answers": None,
+                "failed": 0,
+                "invalid": [],
+            }
+            runs[side].append(template.model_copy(update=fields))
+    load = Load(kind="closed", concurrency=2)
+    return tuple(  # type: ignore[return-value]
+        report_of(
+            [LoadPoint(name="closed 2", load=load, runs=runs[side], figures=point_figures(runs[side]))],
+            pairing=Pairing(session="one", side=side, order="ABBA" * blocks),
+        )
+        for side in "AB"
+    )

@@ -1,0 +1,59 @@
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from corelane.plugins.lab.live import LINE_S, Gauge, LiveView
+from corelane.plugins.lab.load import Progress
+
+
+def tick(at_s: float, sent: int, ended: int, **changes: Any) -> Progress:
+    fields: dict[str, Any] = {"measured_from_s": 2.0, "measured_to_s": 12.0, "late_s": 0.001}
+    fields |= {"sent": sent, "ended": ended, "in_flight": sent - ended} | changes
+    return Progress("measured", at_s, **fields)
+
+
+def shown(ticks: list[Progress], *, is_terminal: bool, times: list[float] | None = None) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=is_terminal, width=120, highlight=False, markup=False)
+    clock = iter(times or [float(LINE_S * at) for at in range(len(ticks))])
+    with LiveView(console, lambda: next(clock)) as live:
+        live.begin("poisson [red]10/s\x1b[2J")
+        for each in ticks:
+            live.on_tick(each)
+    return out.getvalue()
+
+
+def test_gauge_is_of_the_last_seconds() -> None:
+    gauge = Gauge()
+    for second in range(30):
+        gauge.add(tick(second, 10 * second, 9 * second, latencies=[1.0 if second < 15 else 0.1]))
+    assert gauge.rates == pytest.approx((10, 9))
+    assert gauge.percentiles == (0.1, 0.1)
+
+
+def test_new_run_begins_a_new_gauge() -> None:
+    gauge = Gauge()
+    gauge.add(tick(20, 100, 90, latencies=[5.0]))
+    gauge.add(tick(0.2, 1, 0))
+    assert gauge.percentiles is None
+    assert gauge.rates == (0, 0)
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+    ticks = [tick(at, 10 * at, 10 * at - 1, latencies=[0.05]) for at in range(4)]
+    text = shown(ticks, is_terminal=False, times=[0.0, 1.0, LINE_S, LINE_S + 1])
+    lines = text.splitlines()
+    assert len(lines) == 2
+    assert "measured 2 s" in lines[1]
+    assert "10.0/s sent" in lines[1]
+    assert "p95 50.0 ms" in lines[1]
+    assert "\x1b" not in text
+    assert "[red]" in text
+
+
+def test_terminal_shows_failures_refusals_and_a_late_generator() -> None:
+    text = shown([tick(1, 10, 4, failed=2, refused=3, late_s=0.5)], is_terminal=True)
+    for words in ("6 in flight", "2 failed", "3 refused", "late 500 ms", "━"):
+        assert words in text

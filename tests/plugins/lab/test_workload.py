@@ -1,0 +1,149 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from corelane.errors import InvalidInput
+from corelane.plugins.lab.answers import AnswerJudge, add_up
+from corelane.plugins.lab.schema import AnswerCheck
+from corelane.plugins.lab.senders import Reply
+from corelane.plugins.lab.synthetic import make_questions, parse_lengths
+from corelane.plugins.lab.workload import Given, Questions, read_file
+from corelane.quality.squad import Question
+
+SQUAD = {
+    "data": [
+        {
+            "title": "Ada",
+            "paragraphs": [
+                {
+                    "context": "Ada wrote it in 1843.",
+                    "qas": [
+                        {"id": "a", "question": "Who wrote it?", "answers": [{"text": "Ada", "answer_start": 0}]},
+                        {"id": "b", "question": "When?", "answers": [{"text": "1843", "answer_start": 16}]},
+                    ],
+                }
+            ],
+        }
+    ]
+}
+
+
+def questions(count: int = 20, seed: int = 0) -> Questions:
+    asked = [Question(str(n), f"Who is {n}?", f"It is {n}. " + "word " * 10 * n, (str(n),)) for n in range(count)]
+    return Questions(asked, "made", seed)
+
+
+@pytest.mark.parametrize("pack", [lambda content: content, gzip.compress], ids=["plain", "gzip"])
+def test_squad_files_are_read(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_bytes(pack(json.dumps(SQUAD).encode()))
+    found = read_file(tmp_path / "file.json")
+    assert [each.question for each in found.asked] == ["Who wrote it?", "When?"]
+    assert found.has_answers
+    described = found.describe()
+    assert (described.questions, described.source, described.words) == (2, "file.json", 14)
+    assert described.has_answers
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_lines_of_json_are_read(lines: int, tmp_path: Path) -> None:
+    text = '{"question": "Who?", "context": "Ada did.", "answers": [{"text": "Ada"}, "Ada L."]}\n'
+    (tmp_path / "file.jsonl").write_text(text * lines)
+    found = read_file(tmp_path / "file.jsonl")
+    assert len(found.asked) == lines
+    assert found.asked[0].references == ("Ada", "Ada L.")
+
+
+def test_a_line_that_is_no_question_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file.jsonl").write_text('{"question": "Who?", "context": "Ada."}\n{"question": "Who?"}\n')
+    with pytest.raises(InvalidInput, match="line 2"):
+        read_file(tmp_path / "file.jsonl")
+
+
+def test_requests_take_every_question_before_any_comes_again() -> None:
+    found = questions()
+    taken = [place for number in range(5) for place in found.pick(number, 4)]
+    assert sorted(taken) == list(range(20))
+    assert found.distinct(3, 4) == taken[:12]
+    assert found.pick(5, 4) == found.pick(0, 4)
+
+
+def test_the_order_of_questions_hangs_on_the_seed_and_their_hash_does_not() -> None:
+    assert questions(seed=1).pick(0, 20) != questions(seed=2).pick(0, 20)
+    assert questions(seed=1).describe().hash == questions(seed=2).describe().hash
+    assert questions(19).describe().hash != questions(20).describe().hash
+
+
+def test_a_request_of_a_trace_asks_questions_of_about_its_length() -> None:
+    found = questions(60)
+    ordered = sorted(found.tokens)
+    wanted = ordered[30]
+    lengths = [found.tokens[place] for number in range(10) for place in found.pick(number, 2, 2 * wanted)]
+    assert all(ordered[22] <= length <= ordered[38] for length in lengths)
+    assert len(set(lengths)) > 1
+
+
+@pytest.mark.parametrize("lengths", ["words=lognormal(120,0.6)", "words=uniform(50,400)", "words=normal(120,30)"])
+def test_made_questions_have_their_answer_in_the_passage(lengths: str) -> None:
+    found = make_questions(lengths, 50, seed=3)
+    assert len(found.asked) == 50
+    assert all(each.references[0] in each.context for each in found.asked)
+    assert make_questions(lengths, 50, seed=3).describe() == found.describe()
+    assert make_questions(lengths, 50, seed=4).describe().hash != found.describe().hash
+
+
+def test_made_passages_have_the_lengths_asked_for() -> None:
+    assert {len(each.context.split()) for each in make_questions("words=120", 30).asked} == {120}
+    spread = make_questions("words=lognormal(120,0.6)", 400).describe().context_words
+    assert 100 < spread.p50 < 140
+    assert 200 < spread.p90 < 330
+    tokens = make_questions("tokens=128", 30).tokens
+    assert max(tokens) <= 128
+    assert min(tokens) >= 122
+
+
+def test_made_passages_may_be_of_a_files_sentences() -> None:
+    found = make_questions("words=40", 5, passages=["A cat sat on the mat. It purred for an hour."])
+    assert all("purred for an hour" in each.context or "sat on the mat" in each.context for each in found.asked)
+
+
+@pytest.mark.parametrize("text", ["", "words", "words=", "words=zipf(1,2)", "words=uniform(9,3)", "words=0", "chars=9"])
+def test_a_distribution_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_lengths(text)
+
+
+def test_lost_doubled_and_wrong_answers_are_found() -> None:
+    found = questions(3)
+    found.idle = {0: Given(0, "0", 6, 7), 1: Given(0, "1", 6, 7), 2: Given(0, None)}
+    check = AnswerJudge(found)
+    right = Reply("ok", results=[Given(0, "0", 6, 7), Given(1, "1", 6, 7), Given(2, None)])
+    assert check.judge([0, 1, 2], right, is_measured=True).wrong == 0
+    bad = Reply("ok", results=[Given(0, "0", 6, 7), Given(0, "0", 6, 7), Given(1, "2", 9, 10)])
+    judged = check.judge([0, 1, 2], bad, is_measured=True)
+    assert (judged.lost, judged.twice, judged.wrong) == (1, 1, 1)
+    sums = check.found
+    assert (sums.checked, sums.lost, sums.twice, sums.differ_from_idle) == (6, 1, 1, 1)
+    assert sums.exact == pytest.approx(100 * 4 / 6)
+
+
+def test_the_same_words_elsewhere_are_another_answer() -> None:
+    found = questions(1)
+    found.idle = {0: Given(0, "0", 6, 7)}
+    assert AnswerJudge(found).judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]), is_measured=False).wrong == 1
+
+
+def test_failures_have_no_answers_to_check() -> None:
+    check = AnswerJudge(questions(1))
+    assert check.judge([0], Reply("error"), is_measured=True).lost == 0
+    assert check.found.checked == 0
+
+
+def test_checks_of_processes_add_up() -> None:
+    parts = [
+        AnswerCheck(checked=3, lost=1, exact=50, f1=60, differ_from_idle=1),
+        AnswerCheck(checked=1, exact=90, f1=80),
+    ]
+    assert add_up(parts) == AnswerCheck(checked=4, lost=1, differ_from_idle=1, exact=60, f1=65)

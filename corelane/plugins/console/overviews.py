@@ -33,8 +33,8 @@ from corelane.log import get_logger
 from corelane.metrics import definitions as m
 from corelane.plugins.console.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, forecast_backlog
 from corelane.plugins.console.history import History
-from corelane.plugins.console.points import Point
-from corelane.plugins.console.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
+from corelane.plugins.console.points import Growth, Point
+from corelane.plugins.console.recent import NOW_MS, Recent, count_done, models_of, promises_of, stretches
 from corelane.plugins.console.survey import Survey, read_survey
 from corelane.store.fleet import Fleet
 from corelane.store.health_issues import read_cores, read_issues
@@ -194,7 +194,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
         yield OWNERS_PAUSED
 
 
-def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
+def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None, done: DoneInfo) -> ForecastInfo:
     """Return the forecast with what is done now; a service that is idle tells what it did."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
@@ -214,13 +214,13 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, 
     )
 
 
-def failures_of(span: Span) -> dict[str, tuple[int, int]]:
+def failures_of(span: Growth) -> dict[str, tuple[int, int]]:
     """Return how many items of each version failed, of how many that were answered."""
     failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
     return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
 
-def latency_of(span: Span | None) -> LatencyInfo:
+def latency_of(span: Growth | None) -> LatencyInfo:
     """Return how long the jobs of the last minute took."""
     if span is None:
         return LatencyInfo()

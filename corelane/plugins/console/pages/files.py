@@ -11,14 +11,14 @@ from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.routes import batches as api_batches
 from api.routes import files as api_files
 from api.state import AppState
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.pages.render import fragment, render
+from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
@@ -108,7 +108,7 @@ async def show_batch(batch_id: str, request: Request, state: StateDep, caller: R
 
 async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
     """Return what changes on a batch's page while the batch runs."""
-    can = {scope.value: scope in caller.scopes for scope in Scope}
+    can = rights(caller.scopes)
     shown = await about_batch(arguments.get("id", ""), state, caller)
     return Update({"batch-head": fragment("parts/batch_head.html", can=can, **shown)})
 

@@ -15,7 +15,7 @@ from corelane.plugins.console.overviews import Overviews
 from corelane.plugins.console.pages.charts import DEFAULT_MINUTES, RANGES, read_columns
 from corelane.plugins.console.pages.forms import said
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, fragment, render
+from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
@@ -64,7 +64,7 @@ def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any
     return {
         "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
         "paused": {pause.subject: pause for pause in seen.paused},
-        "can": {scope.value: scope in caller.scopes for scope in Scope},
+        "can": rights(caller.scopes),
         "live": LIVE,
         "stream": "page=overview",
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from api.jobs import Jobs
@@ -9,6 +10,7 @@ from api.middleware.key_cache import KeyCache
 from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
 from corelane.broker.app import bell_envelope, make_celery
+from corelane.errors import InvalidInput
 from corelane.log import get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
@@ -26,7 +28,6 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
-from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
 from corelane.submitting.dry_run import DryRuns
 from corelane.submitting.large_bodies import LargeBodies
@@ -58,7 +59,7 @@ class AppState:
     """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
-        self.settings = settings
+        self.settings, self.tracer = settings, tracer
         self.link = link = AsyncLink(settings.redis_url)
         self.gate = gate = open_gate(settings)
         self.bell = bell = bell_envelope(make_celery(settings))
@@ -78,7 +79,6 @@ class AppState:
         self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
         self.storage = open_storage(settings.files_url, settings.files_root)
         self.audit = Audit(link)
-        self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
         self.large_bodies = LargeBodies()
         file_bytes = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
         self.body_limits: Mapping[str, tuple[int, str]] = {"/v1/files": file_bytes, "/console/files": file_bytes}
@@ -91,6 +91,14 @@ class AppState:
         """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
         found: T = self._of_plugins[kind]
         return found
+
+    @cached_property
+    def dry_runs(self) -> DryRuns:
+        """What forecasts jobs; raise InvalidInput if no plugin does."""
+        for plugin in installed():
+            if (found := plugin.dry_runs(self)) is not None:
+                return found
+        raise InvalidInput("`dry_run` is not offered here: no plugin that forecasts jobs is installed")
 
     def start(self) -> None:
         """Start what runs beside requests."""

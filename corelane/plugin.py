@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import typer
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
+    from starlette.middleware import Middleware
 
     from api.middleware.sections import Section
     from api.state import AppState
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
+    from corelane.submitting.dry_run import DryRuns
+    from corelane.tracing import Tracer
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -45,6 +48,10 @@ class Plugin:
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add its commands to the command line."""
+
+    def exports(self) -> Mapping[str, str]:
+        """Return the names that the package ``corelane`` has by this plugin, each with the module that has it."""
+        return {}
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
         """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type.
@@ -87,6 +94,22 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""
         return ()
+
+    def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
+        """Return its layers around the API's own; the first is the innermost."""
+        return ()
+
+    def dry_runs(self, state: "AppState") -> "DryRuns | None":
+        """Return what forecasts jobs in one API process: ``dry_run`` of jobs and batches."""
+        return None
+
+    def tracer(self, role: str, instance: str) -> "Tracer | None":
+        """Return the tracer of this process (``corelane.tracing.open_tracer``)."""
+        return None
+
+    def prune(self, settings: "Settings") -> Mapping[str, object]:
+        """Return arguments of the keeper's ``prune`` for the plugin's own hook of it in Lua."""
+        return {}
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""

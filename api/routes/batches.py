@@ -88,7 +88,7 @@ async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Respo
     """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper takes it up."""
     file = await require_input(state, body, caller)
     content = await asyncio.to_thread(state.storage.read, file.id)
-    run = BatchDryRun(state.dry_runs, state.settings, caller.owner, body.completion_window)
+    run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body.completion_window)
     found = await run.run(file.id, content)
     return Response(found.model_dump_json(), media_type="application/json")
 

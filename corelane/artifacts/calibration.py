@@ -25,7 +25,7 @@ CALIBRATION_NAME = "calibration.json"
 SHIPPED_NAME = "corelane-calibration.json"
 
 #: What to do about a file that cannot be used.
-ADVICE = "make it again with `corelane calibrate`, or remove it"
+ADVICE = "calibrate the model again, or remove the file"
 
 
 class Curve(Record):

@@ -285,7 +285,7 @@ def script_of(text: str) -> str:
 
 
 def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
-    """Return the class of a slice by what its items cost; see ``domain.estimate``.
+    """Return the class of a slice by what its items cost; see ``domain.item_costs``.
 
     It is told from its first item's index, the estimated tokens of its items and their contexts, of which a few are
     looked at: one passage with a foreign name is not another script.

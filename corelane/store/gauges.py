@@ -178,7 +178,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     failed = [model for model in orjson.loads(beat.get("models", "[]")) if model["state"] == "failed"]
     yield Sample(m.CORE_FAILED_MODELS, len(failed), (core,))
-    yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
+    if "core_s" in beat:
+        yield Sample(m.CORE_S, float(beat["core_s"]), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
         if name in beat:

@@ -109,7 +109,7 @@ CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each → time it was k
 CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that they count as
 CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # time before which none counts: a calibration changed
 
-# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see lua/usage.lua.
+# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see the plugin accounting.
 usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
 USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day
 WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last heartbeat, core microseconds until then

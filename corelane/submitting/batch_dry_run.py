@@ -15,8 +15,6 @@ from corelane.domain.prices import Price
 from corelane.domain.usage import Cost, cost_of
 from corelane.errors import CorelaneError, NotCalibrated, UnknownModel, VersionNotReady
 from corelane.settings import Settings
-from corelane.store.jobs.submission import Admission
-from corelane.store.rates import VersionCosts
 from corelane.submitting.batch_lines import (
     GoodLine,
     LineChecker,
@@ -27,6 +25,7 @@ from corelane.submitting.batch_lines import (
 )
 from corelane.submitting.dry_run import MAX_ERRORS, DryRuns, Sizing
 from corelane.submitting.lines import InputLine
+from corelane.submitting.submitter import Submitter
 
 #: Lines that are checked and measured at a time, in a thread.
 BLOCK_LINES = 200
@@ -45,8 +44,6 @@ class GroupSizing:
     """The job that would answer the lines of one model and its options; ``refused`` if it could not be made."""
 
     head: JobHead
-    admission: Admission | None = None
-    costs: VersionCosts | None = None
     sizing: Sizing | None = None
     refused: CorelaneError | None = None
     lines: int = 0
@@ -70,7 +67,10 @@ class BatchSizing:
 class BatchDryRun:
     """Forecasts one batch."""
 
-    def __init__(self, dry_runs: DryRuns, settings: Settings, owner: str, completion_window: str) -> None:
+    def __init__(
+        self, submitter: Submitter, dry_runs: DryRuns, settings: Settings, owner: str, completion_window: str
+    ) -> None:
+        self._submitter = submitter
         self._dry_runs = dry_runs
         self._settings = settings
         self._owner = owner
@@ -86,7 +86,7 @@ class BatchDryRun:
         while (read := await asyncio.to_thread(self._read, lines)) and batch.lines <= most:
             named = {each for line in read for each in named_in(line.text or b"")}
             if wanted := named - self._known.keys():
-                contexts = self._dry_runs.submitter.contexts
+                contexts = self._submitter.contexts
                 self._known |= await contexts.find_some(self._owner, wanted)
             block = await asyncio.to_thread(self._sort, sorter, read)
             for model, options in sorter.groups[len(batch.groups) :]:
@@ -107,13 +107,12 @@ class BatchDryRun:
         group = GroupSizing(group_head(model, options, self._window_s))
         try:
             job_id = new_job_id(cell=self._settings.cell)
-            group.admission = await self._dry_runs.submitter.admit(group.head, self._owner, job_id)
+            admission = await self._submitter.admit(group.head, self._owner, job_id)
         except (UnknownModel, NotCalibrated, VersionNotReady) as error:
             group.refused = error
             self._batch.note_error(error.code, error.detail)
             return group
-        group.costs = await self._dry_runs.rates.read(group.admission.version or "")
-        group.sizing = Sizing(self._settings, group.head, group.costs, self._known)
+        group.sizing = await self._dry_runs.begin(group.head, self._owner, admission, self._known)
         return group
 
     def _measure(self, block: Sequence[tuple[PlannedLine, GoodLine | None]]) -> None:
@@ -151,7 +150,7 @@ class BatchDryRun:
             sum(group.sizing.tokens for group in asked if group.sizing),
             sum(group.sizing.items for group in asked if group.sizing),
         )
-        jobs = [self._describe_group(group, size) for group in asked]
+        jobs = [group.sizing.describe(size) for group in asked if group.sizing]
         core_s = [job.core_s for job in jobs if job.core_s is not None]
         cost, notes = self._cost(asked, jobs), list(dict.fromkeys(job.note for job in jobs))
         if cost is None and jobs and all(job.cost for job in jobs):
@@ -181,14 +180,10 @@ class BatchDryRun:
         """Return the cost of all jobs; None unless each has one, in the same currency."""
         core_s: dict[Price | None, float] = {}
         for group, job in zip(groups, jobs, strict=True):
-            if group.costs is None or job.core_s is None or job.cost is None:
+            if group.sizing is None or job.core_s is None or job.cost is None:
                 return None
-            in_all = sum(group.costs.prices.values())
-            for price, cores in group.costs.prices.items():
+            prices = group.sizing.costs.prices
+            in_all = sum(prices.values())
+            for price, cores in prices.items():
                 core_s[price] = core_s.get(price, 0.0) + job.core_s * cores / in_all
         return cost_of(core_s)
-
-    def _describe_group(self, group: GroupSizing, size: Size) -> JobForecast:
-        if group.admission is None or group.costs is None or group.sizing is None:
-            raise AssertionError("only groups that were admitted are described")
-        return self._dry_runs.describe(group.head, self._owner, group.admission, group.costs, group.sizing, size)

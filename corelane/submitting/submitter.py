@@ -207,7 +207,7 @@ class Submitter:
         highest = await self._fleet.highest_precision(version)
         if highest is None:
             raise NotCalibrated(
-                f"{version} is not calibrated: leave `min_precision` out, or have its operator run `corelane calibrate`"
+                f"{version} is not calibrated: leave `min_precision` out, or have its operator calibrate it"
             )
         if asked > highest:
             raise PrecisionOutOfReach(

@@ -76,7 +76,7 @@ class CoreMetrics(CoreObserver):
 
 
 class CostBook(CoreObserver):
-    """What items cost, by version and class: sent with each heartbeat, for forecasts (``domain.estimate``).
+    """What items cost, by version and class: sent with each heartbeat, for forecasts (``domain.item_costs``).
 
     The core time of each job is shared among its slices as they are answered, by their tokens.
     """

@@ -12,9 +12,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from corelane.cli.output import needed_width, plain
+from corelane.domain.durations import duration
 from corelane.domain.health_issues import HealthIssue
 from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, Sign
-from corelane.plugins.console.backlog_forecast import duration
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.
 SIGNS = {

@@ -89,7 +89,7 @@ def _time(ms: int | None) -> str | None:
 
 
 def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
-    """Read a job's times, as ``lua/timing.lua`` writes them; return None if the job is not final."""
+    """Read a job's times, as the plugin that keeps them writes them; return None if the job is not final."""
     head, _, rest = text.partition(";")
     sums, _, cores = rest.partition(";")
     submit, _, *steps = head.split(" ")

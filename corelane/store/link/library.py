@@ -28,7 +28,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: the table that bears its name. Lua has room for 200 names at the top of a library, of which the ground and the areas
 #: take half.
 AREAS = (
-    *("timing", "usage", "deliveries", "index", "reuse", "contexts", "jobs", "references", "admission", "parts"),
+    *("deliveries", "index", "reuse", "contexts", "jobs", "references", "admission", "parts"),
     *("pick", "claims", "commits", "rates", "fleet", "batches", "secrets", "upkeep", "gauges"),
 )
 

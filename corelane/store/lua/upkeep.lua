@@ -184,10 +184,10 @@ local function prune_lanes(version, dropped, most)
   return dropped
 end
 
--- prune{silent_ms, dead_ms, idle_ms, usage_days, most} → refs dropped
+-- prune{silent_ms, dead_ms, idle_ms, most, what hooks of plugins take…} → refs dropped
 -- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
--- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`, the usage of days before the last
--- `usage_days`, and refs of ended jobs where no core is left to pass over them.
+-- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`,
+-- and refs of ended jobs where no core is left to pass over them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)

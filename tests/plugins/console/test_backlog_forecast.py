@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from corelane.domain.durations import duration
 from corelane.domain.overview import Sign
 from corelane.plugins.console.backlog_forecast import (
     KEEPS_UP_S,
@@ -14,7 +15,6 @@ from corelane.plugins.console.backlog_forecast import (
     BacklogForecast,
     BacklogSample,
     BacklogWatch,
-    duration,
     forecast_backlog,
     rates,
 )

@@ -18,14 +18,10 @@ from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.fast_path import FastPath, fast_routes
 from api.routes import (
     answers,
-    audit,
-    bulk,
     cache,
     deliveries,
     events,
-    failed_items,
     health,
-    history,
     jobs,
     pauses,
     results,
@@ -64,10 +60,7 @@ CORS_READ = (
 BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
-ROUTES = (
-    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, fleet_routes, history),
-    *(cache, rollout, pauses, audit, health, answers),
-)
+ROUTES = (*(jobs, results, events, deliveries, webhook_secrets, fleet_routes, cache, rollout, pauses, health, answers),)
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:

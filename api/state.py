@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from api.jobs import Jobs
 from api.middleware.key_cache import KeyCache
 from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
-from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import InvalidInput
 from corelane.log import get_logger
@@ -19,7 +18,6 @@ from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.audit import Audit
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
-from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
@@ -28,7 +26,6 @@ from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
 from corelane.store.rollout import Rollout
-from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
 from corelane.submitting.large_bodies import LargeBodies
 from corelane.tracing import Tracer
@@ -39,6 +36,17 @@ log = get_logger(__name__)
 CLOSE_S = 20.0
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class Running(Protocol):
+    """What runs beside requests."""
+
+    def start(self) -> None:
+        """Start it, in the event loop of the process."""
+
+    async def close(self) -> None:
+        """Stop it."""
 
 
 class AppState:
@@ -53,7 +61,7 @@ class AppState:
         self.store = JobStore(link, settings, bell, gate)
         self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
         self.open_files = OpenFiles(self.metrics)
-        self.flushing, self.overviews = Flushing(self.metrics, link, self._measure), Overviews(link)
+        self.flushing = Flushing(self.metrics, link, self._measure)
         self.key_finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.key_finder)
         self.owners = Owners(link, settings.max_owners)
@@ -62,9 +70,7 @@ class AppState:
         self.rollout = Rollout(link)
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
-        self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
-        self.history = History(link)
         self.large_bodies = LargeBodies()
         self.body_limits: Mapping[str, tuple[int, str]] = {
             path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()
@@ -72,6 +78,7 @@ class AppState:
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }
+        self._running = [each for each in self._of_plugins.values() if isinstance(each, Running)]
 
     def of(self, kind: type[T]) -> T:
         """Return a plugin's object by its type; raise KeyError if no plugin gave one."""
@@ -90,7 +97,8 @@ class AppState:
         """Start what runs beside requests."""
         self.jobs.completions.start()
         self.flushing.start()
-        self.overviews.start()
+        for each in self._running:
+            each.start()
         if self.settings.requires_keys:
             self.keys.start()
 
@@ -112,7 +120,8 @@ class AppState:
         await self.jobs.completions.close()
         await self.keys.close()
         await self.rate_limiter.close()
-        await self.overviews.close()
+        for each in self._running:
+            await each.close()
         await self.flushing.close()
         await self.link.close()
         if self.gate is not None:

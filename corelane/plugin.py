@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
+    from corelane.domain.health_issues import HealthIssue
     from corelane.engine.backends.added import AddedFormat, AddedTarget
     from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
@@ -55,7 +56,10 @@ class Plugin:
         return {}
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""
+        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type.
+
+        One that is an ``api.state.Running`` is started and closed with the process.
+        """
         return ()
 
     def routers(self) -> "Iterable[APIRouter]":
@@ -102,6 +106,10 @@ class Plugin:
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return its samples for ``/metrics``, read from Redis at each scrape."""
+        return ()
+
+    async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
+        """Return what is wrong with its part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
 
     def lua(self) -> Sequence[Path]:

@@ -7,10 +7,10 @@ import orjson
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from api.deps import AS_READER, ReadCaller, StateDep
+from api.deps import AS_READER, StateDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.domain.overview import Overview, device_figures
+from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
 from corelane.store.scaling import read_stopped
@@ -149,13 +149,6 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         paused=raw.get("paused"),
         last_beat_at=last_beat_at,
     )
-
-
-@router.get("/overview")
-async def get_overview(state: StateDep, caller: ReadCaller) -> Overview:
-    """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
-    seen = await state.overviews.read()
-    return seen if state.jobs.sees_all(caller) else seen.without_owners()
 
 
 @router.get("/cores", dependencies=[AS_READER])

@@ -16,6 +16,7 @@ from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
 from corelane.metrics.exposition import MetricSample, render
 from corelane.store.gauges import read_all
+from corelane.store.health_issues import read_part_issues
 from corelane.store.overdue import CARRIERS, only_overdue
 from corelane.store.replication import read_replication
 
@@ -71,7 +72,7 @@ async def ready(state: StateDep) -> Health:
         name: Detail(state="red" if name in overdue else "green", waits_s=round(waits.get(name, 0.0), 1))
         for name in CARRIERS
     }
-    down = [trouble.part for trouble in await state.overviews.part_troubles()]
+    down = [issue.part for issue in await read_part_issues(state.link)]
     if wanted := state.settings.replicas_ack:
         seen = await read_replication(state.link)
         lacking = [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []

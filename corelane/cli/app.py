@@ -2,7 +2,7 @@
 
 import typer
 
-from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
+from corelane.cli.admin import cache, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
@@ -36,7 +36,6 @@ def make_cli() -> typer.Typer:
     cli.command()(ask)
     cli.command()(batch)
     cli.command("compile")(compile_model)
-    cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
     cli.command("redis-acl")(redis_acl)
     for command in (verify, doctor, cores, pause, resume, backup, restore):

@@ -30,7 +30,7 @@ from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
-from corelane.domain.troubles import Trouble
+from corelane.domain.health_issues import HealthIssue
 from corelane.engine.backends.added import TORCHSCRIPT, AddedFormat, added_formats
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
@@ -181,24 +181,24 @@ def _check_neuron(settings: Settings) -> DoctorCheck:
 def check_service(settings: Settings) -> DoctorCheck:
     """Find what is wrong with a running service: lost cores, parts that do not stay up, work that is not done."""
     try:
+        from corelane.store.health_issues import find_issues
         from corelane.store.link.blocking import Link
-        from corelane.store.troubles import find_troubles
 
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        troubles = link.read(find_troubles)
+        issues = link.read(find_issues)
         link.close()
     except (ImportError, Unavailable, ValueError):
         return DoctorCheck("service", "ok", "no Redis to ask")
-    return judge_troubles(troubles)
+    return judge_issues(issues)
 
 
-def judge_troubles(troubles: Sequence[Trouble]) -> DoctorCheck:
+def judge_issues(issues: Sequence[HealthIssue]) -> DoctorCheck:
     """Warn of everything that an operator should see to."""
-    if not troubles:
+    if not issues:
         return DoctorCheck(
-            "service", "ok", "webhooks, sweeps, feeding and batches are on time, and nothing is in trouble"
+            "service", "ok", "webhooks, sweeps, feeding and batches are on time, and there is no health issue"
         )
-    found = "\n".join(f"{trouble.part}: {trouble.text}" for trouble in troubles)
+    found = "\n".join(f"{issue.part}: {issue.text}" for issue in issues)
     return DoctorCheck("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
 
 

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.admin import DryRunOption, FilterOptions, list_failed_items, run_bulk
+from corelane.cli.admin import DryRunOption, FilterOptions, run_bulk
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
@@ -122,9 +122,6 @@ def is_single(job: str | None, filters: dict[str, Any], dry_run: bool) -> TypeGu
     if job is not None and (filters or dry_run):
         raise InvalidInput("name a JOB, or choose jobs by options; --dry-run goes with options")
     return job is not None
-
-
-jobs.command("failed-items")(list_failed_items)
 
 
 @jobs.command()

@@ -52,7 +52,7 @@ ROLE_OF_OPTION = {
 FIRST_S = 10
 
 #: Time between two reports of health issues, in seconds; readers believe one for
-#: ``corelane.store.troubles.BELIEVED_MS``.
+#: ``corelane.store.health_issues.BELIEVED_MS``.
 REPORT_S = 3.0
 
 
@@ -197,8 +197,8 @@ async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
     """Report what is wrong with the parts through Redis, for API, console and ``doctor``, until the service stops."""
     from redis.exceptions import RedisError
 
+    from corelane.store.health_issues import PartReport
     from corelane.store.link.link import AsyncLink
-    from corelane.store.troubles import PartReport
 
     link = AsyncLink(settings.redis_url)
     report = PartReport(link, f"{settings.core_host}#{os.getpid()}")

@@ -3,14 +3,25 @@
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 import orjson
 from pydantic import BaseModel, Field
 
-from corelane.domain.backlog_forecast import Sign
+from corelane.domain.health_issues import HealthIssue
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import Pause, PauseKind
+
+
+class Sign(StrEnum):
+    """Which way the backlog goes."""
+
+    IDLE = "idle"
+    DRAINING = "draining"
+    GROWING = "growing"
+    STALLED = "stalled"
+    PAUSED = "paused"
 
 
 class ForecastInfo(BaseModel):
@@ -119,13 +130,6 @@ class OwnerWork(BaseModel):
     oldest_wait_s: float = Field(description="How long the oldest of them has been open.")
 
 
-class TroubleInfo(BaseModel):
-    """Something that an operator should see to."""
-
-    part: str = Field(description="What is in trouble: a part of the service, a core or a version.")
-    text: str = Field(description="What is wrong, and what to do.")
-
-
 class Overview(BaseModel):
     """The state of the whole service."""
 
@@ -138,7 +142,7 @@ class Overview(BaseModel):
     lanes: list[LaneInfo] = Field(default_factory=list)
     cores: list[CoreOverview] = Field(default_factory=list)
     models: list[ModelOverview] = Field(default_factory=list)
-    troubles: list[TroubleInfo] = Field(default_factory=list)
+    troubles: list[HealthIssue] = Field(default_factory=list)
     paused: list[Pause] = Field(default_factory=list, description="As in GET /v1/pauses.")
     owners: list[OwnerWork] = Field(
         default_factory=list,
@@ -152,7 +156,7 @@ class Overview(BaseModel):
             update={
                 "owners": [],
                 "paused": [pause for pause in self.paused if pause.subject not in hidden],
-                "troubles": [trouble for trouble in self.troubles if trouble.part not in hidden],
+                "troubles": [issue for issue in self.troubles if issue.part not in hidden],
             }
         )
 

@@ -22,13 +22,13 @@ from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
+from corelane.store.health_issues import read_redis
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.replication import parse_replication
 from corelane.store.scaling import read_stopped
-from corelane.store.troubles import read_redis
 
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}

@@ -5,12 +5,12 @@ The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a
 
 from collections.abc import Mapping
 
+from corelane.metrics.conditions import WORK_OVERDUE
 from corelane.plugin import installed
 from corelane.store.link.link import CommonLink, pairs
 
-#: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
-#: that is promised takes 15.
-OVERDUE_S = 30.0
+#: Work that could go on and has waited longer than this shows that something is broken, in seconds.
+OVERDUE_S = WORK_OVERDUE.bound
 
 #: The kinds of work, with the command that sees to each.
 CARRIERS = {

@@ -11,8 +11,8 @@ from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store import keys
-from corelane.store.history import MarkKind
 from corelane.store.link.link import CommonLink, pairs
+from corelane.store.marks import MarkKind
 
 #: Attempts at changing a placement that others change at the same time.
 PLACE_ATTEMPTS = 20

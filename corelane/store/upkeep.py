@@ -18,6 +18,7 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
+from corelane.store.gauges import COUNTED_JOBS
 from corelane.store.jobs.owners import IDLE_S
 from corelane.store.jobs.search import indexed, owners_of_jobs
 from corelane.store.link.blocking import Link
@@ -96,7 +97,10 @@ class Upkeep:
         return forgotten
 
     def prune(self) -> int:
-        """Remove useless entries that have no expiry of their own; return how many refs of ended jobs were dropped."""
+        """Remove useless entries that have no expiry of their own, and mend the count of open items.
+
+        Return how many refs of ended jobs were dropped.
+        """
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,
@@ -105,6 +109,7 @@ class Upkeep:
             most=PRUNED_AT_ONCE,
             **self._of_plugins,
         )
+        self._link.run("mend_open_items", jobs=COUNTED_JOBS)
         return int(dropped)
 
     def index(self) -> None:

@@ -9,11 +9,11 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api import overview
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.forecast import Speed
+from corelane.plugins.console import overviews
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.conftest import Service
@@ -36,7 +36,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     with open_office(settings, raw, bell) as office:
         office.bench.core("a/0", Speed(1000, 900, 1100))
         office.bench.upkeep.went_round()
@@ -67,8 +67,8 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     seen = office.call(OPS, "GET", "/v1/overview").json()
     assert seen["forecast"]["sign"] == "paused"
     assert [(each["kind"], each["name"]) for each in seen["paused"]] == [(kind, name)]
-    [trouble] = seen["troubles"]
-    assert (trouble["part"], OPS in trouble["text"]) == (f"{kind} {name}", True)
+    [issue] = seen["troubles"]
+    assert (issue["part"], OPS in issue["text"]) == (f"{kind} {name}", True)
     assert office.api.get("/readyz").status_code == 200
     metrics = office.api.get("/metrics").text
     assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in metrics
@@ -118,7 +118,7 @@ def run(service: Service, *arguments: str) -> tuple[int, str]:
 
 
 def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
     service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
     code, printed = run(service, "pause", "core", "a/0")

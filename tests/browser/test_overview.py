@@ -6,7 +6,7 @@ from collections.abc import Callable
 import orjson
 from playwright.sync_api import Page, expect
 
-from corelane.domain.points import Point
+from corelane.plugins.console.points import Point
 from corelane.store.api_keys import ApiKeyStore
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
@@ -100,9 +100,9 @@ def test_admin_pauses_a_core_and_an_owner_and_resumes_them(
     for name in ("owner ann", "core a/0"):
         page.get_by_role("button", name=f"Pause {name}").click()
         expect(page.locator(".said")).to_contain_text("Paused.")
-        expect(page.locator("#troubles dt", has_text=name)).to_be_visible()
+        expect(page.locator("#issues dt", has_text=name)).to_be_visible()
     expect(page.locator("#cores .badge.is-paused")).to_be_visible()
     for name in ("owner ann", "core a/0"):
-        page.locator("#troubles").get_by_role("button", name=f"Resume {name}").click()
+        page.locator("#issues").get_by_role("button", name=f"Resume {name}").click()
         expect(page.locator(".said")).to_contain_text("Resumed.")
-        expect(page.locator("#troubles dt", has_text=name)).to_have_count(0)
+        expect(page.locator("#issues dt", has_text=name)).to_have_count(0)

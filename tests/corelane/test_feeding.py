@@ -10,7 +10,7 @@ from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobStatus
 from corelane.errors import ResultsDropped
 from corelane.store.feeding import STRAY_AGE_S, Feeder
-from corelane.store.history import Sampler
+from corelane.store.gauges import read_work
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile
 from corelane.store.link.blocking import Link
@@ -66,14 +66,11 @@ def test_job_is_fed_as_it_is_answered_and_never_more_than_allowed_at_a_time(benc
     assert not bench.raw.exists(f"cl:in:{{{job}}}", "cl:feeds", "cl:unfed")
 
 
-def test_history_counts_what_waits_in_files(bench: Bench) -> None:
-    link = Link(bench.settings.redis_url)
+def test_waiting_work_counts_what_waits_in_files(bench: Bench) -> None:
     bench.core("a/0")
     submit_upload(bench, 5000)
-    assert link.read(lambda read: Sampler(read, "keeper").sample()) is None
-    point = link.read(lambda read: Sampler(read, "keeper").sample())
-    assert point is not None
-    assert point.waiting_tokens == 5000 * 64
+    work = Link(bench.settings.redis_url).read(read_work)
+    assert sum(work.outstanding.values()) == 5000 * 64
 
 
 def test_what_was_answered_is_gone_from_redis_at_once(bench: Bench) -> None:

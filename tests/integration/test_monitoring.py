@@ -23,7 +23,7 @@ from tests.waiting import eventually
 #: What only accidents or hardware move, or what passes too fast for a scrape; and where a test makes it happen.
 STILL = {
     "corelane_core_device_errors_total": "tests/integration/test_neuron.py",
-    "corelane_core_failed_models": "tests/api/test_overview.py",
+    "corelane_core_failed_models": "tests/plugins/console/test_overview.py",
     "corelane_api_open_files_ratio": "tests/api/test_open_files.py",
     "corelane_core_out_of_service": "tests/monitoring/test_still.py",
     "corelane_core_waiting": "tests/monitoring/test_still.py",

@@ -174,8 +174,8 @@ def test_part_that_does_not_come_up_ends_nothing_and_is_told_everywhere(pair: li
     with fleet.client() as client:
         # The overview is kept for a second, so it may be older than what `/readyz` has read.
         eventually(lambda: any(each.part == "flower on testhost" for each in client.overview().troubles))
-        [trouble] = [each for each in client.overview().troubles if each.part == "flower on testhost"]
-        assert "was launched" in trouble.text
+        [issue] = [each for each in client.overview().troubles if each.part == "flower on testhost"]
+        assert "was launched" in issue.text
         assert client.ready()
     service = check_service(Settings(redis_url=fleet.redis_url()))
     assert (service.state, "flower on testhost" in service.found) == ("warn", True)

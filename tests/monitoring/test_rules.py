@@ -6,6 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from corelane.metrics.conditions import CONDITIONS, Condition
 from tests.monitoring.prometheus import MONITORING, need, rules
 from tests.monitoring.scenarios import SCENARIOS, Scenario
 
@@ -50,6 +53,12 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
         path = tmp_path / "one.yml"
         path.write_text(json.dumps(tests | {"tests": [unit_test(scenario)]}))
         assert promtool("test", "rules", str(path)) == "", scenario.name
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda each: f"{each.alert}-{each.bound:g}")
+def test_alerts_have_the_bounds_of_the_table_of_conditions(condition: Condition) -> None:
+    [expression] = [rule["expr"] for rule in rules("alerts") if rule["alert"] == condition.alert]
+    assert re.search(rf"> {condition.bound:g}(?![\d.])", expression)
 
 
 def test_each_alert_has_a_scenario_and_a_section_of_the_runbook() -> None:

@@ -27,9 +27,6 @@ SENDER_GRACE_S = 5.0
 #: Pause between two looks at what is overdue, in seconds.
 WATCH_S = 5.0
 
-#: Time between two points of the history, in seconds.
-SAMPLE_S = 10.0
-
 #: Pause between two rounds of the sender, which waits in them, in seconds.
 NO_PAUSE_S = 0.0
 
@@ -44,7 +41,6 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
             watching(settings, outage),
-            sampling(settings, outage),
             flushing(settings, "keeper", outage),
             *of_plugins(KEEPER_QUEUE, LoopContext(settings, bell, outage, tracer)),
         ]
@@ -123,19 +119,6 @@ def watching(settings: Settings, outage: Outage) -> Loop:
         return lambda: alarm.tell(only_overdue(link.read(read_waits)), time.monotonic())
 
     return Loop("watch", begin, pause_s=WATCH_S, outage=outage, end=link.close)
-
-
-def sampling(settings: Settings, outage: Outage) -> Loop:
-    """Make the loop that takes the points of the history."""
-
-    def begin() -> Callable[[], object]:
-        from corelane.store.history import Sampler
-        from corelane.store.link.blocking import Link
-
-        link, name = Link(settings.redis_url), uuid4().hex
-        return lambda: link.read(lambda read: Sampler(read, name).sample())
-
-    return Loop("history", begin, pause_s=SAMPLE_S, outage=outage)
 
 
 def flushing(settings: Settings, role: str, outage: Outage) -> Loop:

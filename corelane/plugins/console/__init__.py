@@ -1,22 +1,26 @@
-"""The console plugin: pages for operators and callers at ``/console``, and ``corelane top``."""
+"""The console plugin: pages for operators and callers, ``corelane top``, and the routes behind them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corelane.plugin import Plugin
 
 if TYPE_CHECKING:
     import typer
-    from fastapi import FastAPI
+    from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
 
     from api.middleware.sections import Section
     from api.state import AppState
+    from corelane.domain.health_issues import HealthIssue
     from corelane.settings import Settings
+    from corelane.store.link.link import CommonLink
+    from workers.loops.loop import Loop, LoopContext
 
 
 class ConsolePlugin(Plugin):
-    """The pages, who may see them, and the terminal's overview."""
+    """The overview, the history, the audit, bulk actions and failed items, and the pages that show them."""
 
     name = "console"
 
@@ -27,10 +31,45 @@ class ConsolePlugin(Plugin):
         return ConsoleFields
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add ``corelane top``."""
+        """Add ``corelane top``, ``corelane audit`` and ``corelane jobs failed-items``."""
+        from corelane.cli.jobs import jobs
+        from corelane.plugins.console.commands import list_audit, list_failed_items
         from corelane.plugins.console.top import top
 
         cli.command()(top)
+        cli.command("audit")(list_audit)
+        jobs.command("failed-items")(list_failed_items)
+
+    def api_parts(self, state: "AppState") -> Iterable[object]:
+        """Return the readers of the overview and of the history, and what does bulk actions."""
+        from corelane.plugins.console.bulk import Bulk
+        from corelane.plugins.console.history import History
+        from corelane.plugins.console.overviews import Overviews
+
+        return Overviews(state.link), History(state.link), Bulk(state.jobs.submitter, state.store, state.settings)
+
+    def lua(self) -> "Sequence[Path]":
+        """Return what the overview asks."""
+        return (Path(__file__).parent / "overview.lua",)
+
+    def routers(self) -> "Iterable[APIRouter]":
+        """Return the routes behind the pages."""
+        from corelane.plugins.console.routes import audit, bulk, failed_items, history, overview
+
+        return tuple(each.router for each in (bulk, failed_items, overview, history, audit))
+
+    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+        """Return the keeper's loop that takes the points of the history."""
+        from corelane.domain.dispatch import KEEPER_QUEUE
+        from corelane.plugins.console.history import sampling
+
+        return (sampling(context),) if queue == KEEPER_QUEUE else ()
+
+    async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
+        """Return that no points are taken, if so."""
+        from corelane.plugins.console.history import health_issues
+
+        return await health_issues(link)
 
     def sections(self, state: "AppState") -> "Iterable[Section]":
         """Return the pages' section."""

@@ -54,7 +54,7 @@ class ConsoleSection:
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: CorelaneError) -> None:
         """Answer with an error, as a page."""
-        from corelane.plugins.console.pages.pages import refuse_page
+        from corelane.plugins.console.pages.page_route import refuse_page
 
         await refuse_page(scope, receive, send, error)
 

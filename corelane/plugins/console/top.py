@@ -18,9 +18,9 @@ from corelane.cli.commands import Made
 from corelane.cli.errors import sentence_of
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, connect
-from corelane.cli.terminal import take_over
 from corelane.cli.waiting import WaitNotice
 from corelane.errors import CorelaneError, ServiceError
+from corelane.plugins.console.terminal import take_over
 from corelane.plugins.console.top_view import Frame, render
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Poller:
             self._thread.join(STOP_S)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why the last reading failed, and for how long now; nothing if it succeeded."""
         since = self._lost_since
         if since is None:
@@ -141,7 +141,7 @@ def _watch(client: "Client", console: Console, interval_s: float) -> None:
         poller.start(screen.wake)
         try:
             while poller.refusal is None:
-                frame = Frame(client.base_url, poller.overview, poller.trouble, hint)
+                frame = Frame(client.base_url, poller.overview, poller.problem, hint)
                 screen.show(render(frame, console.width, screen.height))
                 if screen.wait(REDRAW_S) == "q":
                     return

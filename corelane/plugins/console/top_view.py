@@ -12,8 +12,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from corelane.cli.output import needed_width, plain
-from corelane.domain.backlog_forecast import Sign, duration
-from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, TroubleInfo
+from corelane.domain.durations import duration
+from corelane.domain.health_issues import HealthIssue
+from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, Sign
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.
 SIGNS = {
@@ -47,8 +48,8 @@ SPARE = (
 #: Between two columns of a table, and width of a bar, in columns of the terminal.
 GAP_CHARS, BAR_CHARS = 2, 10
 
-#: Lines of troubles, lanes and models that are shown while there are cores to show.
-MOST_TROUBLES, MOST_LANES, MOST_MODELS = 6, 8, 6
+#: Lines of health issues, lanes and models that are shown while there are cores to show.
+MOST_ISSUES, MOST_LANES, MOST_MODELS = 6, 8, 6
 
 #: Lines above the tables at most, with those of the cores' table: its head, an empty one, and two that count what was
 #: left out.
@@ -64,7 +65,7 @@ class Frame:
 
     where: str
     overview: Overview | None = None
-    trouble: str = ""
+    problem: str = ""
     hint: str = ""
 
 
@@ -76,16 +77,16 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
     if frame.hint:
         title.append(f"  {frame.hint}", "dim")
     lines: list[RenderableType] = [title]
-    if frame.trouble:
-        lines.append(Text(f"✗ {plain(frame.trouble)}", "bold red"))
+    if frame.problem:
+        lines.append(Text(f"✗ {plain(frame.problem)}", "bold red"))
     if frame.overview is None:
         return Group(*lines)
     found = frame.overview
     lines += head(found)
     counts = (len(each) for each in (found.troubles, found.models, found.lanes, found.owners, found.cores))
     rows = Rows(*counts).fit(height)
-    lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
-    lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
+    lines += [issue_line(each, is_whole=not height) for each in found.troubles[: rows.issues]]
+    lines += left_out(len(found.troubles) - rows.issues, "more health issues")
     lines += [count_stopped(found.cores), narrow(core_table(sorted(found.cores, key=core_order)[: rows.cores]), width)]
     lines += left_out(len(found.cores) - rows.cores, "more cores")
     if rows.lanes:
@@ -105,7 +106,7 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
 class Rows:
     """How many rows of each kind there are, or are shown."""
 
-    troubles: int
+    issues: int
     models: int
     lanes: int
     owners: int
@@ -117,14 +118,14 @@ class Rows:
             return self
         room = max(1, height - FRAME_LINES)
         cores = min(self.cores, max(1, room // 3))
-        troubles = min(self.troubles, MOST_TROUBLES, max(0, room - cores))
-        lanes = min(self.lanes, MOST_LANES, max(0, room - cores - troubles - TABLE_LINES))
-        taken = cores + troubles + (lanes and lanes + TABLE_LINES)
+        issues = min(self.issues, MOST_ISSUES, max(0, room - cores))
+        lanes = min(self.lanes, MOST_LANES, max(0, room - cores - issues - TABLE_LINES))
+        taken = cores + issues + (lanes and lanes + TABLE_LINES)
         owners = min(self.owners, max(0, room - taken - TABLE_LINES))
         taken += owners and owners + TABLE_LINES
         models = min(self.models, MOST_MODELS, max(0, room - taken - TABLE_LINES))
         taken += models and models + TABLE_LINES
-        return Rows(troubles, models, lanes, owners, min(self.cores, cores + max(0, room - taken)))
+        return Rows(issues, models, lanes, owners, min(self.cores, cores + max(0, room - taken)))
 
 
 def head(found: Overview) -> list[RenderableType]:
@@ -150,9 +151,9 @@ def head(found: Overview) -> list[RenderableType]:
     ]
 
 
-def trouble_line(trouble: TroubleInfo, *, is_whole: bool) -> Text:
-    """Return a trouble, on one line unless it is to be whole."""
-    text = _line((f"! {plain(trouble.part)}: ", "bold yellow"), plain(trouble.text))
+def issue_line(issue: HealthIssue, *, is_whole: bool) -> Text:
+    """Return a health issue, on one line unless it is to be whole."""
+    text = _line((f"! {plain(issue.part)}: ", "bold yellow"), plain(issue.text))
     text.no_wrap = not is_whole
     return text
 
@@ -169,7 +170,7 @@ def left_out(count: int, what: str) -> list[RenderableType]:
 
 
 def core_order(core: CoreOverview) -> tuple[bool, str]:
-    """Put cores in trouble first."""
+    """Put cores that do not serve first."""
     return core.state in STATES and not core.reasons, core.name
 
 

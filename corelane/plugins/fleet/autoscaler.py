@@ -120,10 +120,10 @@ class Autoscaler:
 
     async def _note(self, text: str) -> None:
         """Log what is done, and mark it in the history."""
-        from corelane.store.history import History
+        from corelane.store.marks import write_mark
 
         self._supervisor.say(text)
-        await History(self._link).mark("scale", text)
+        await write_mark(self._link, "scale", text)
 
     def _name(self, index: int) -> str:
         return str(Core(self._settings.core_host, index))

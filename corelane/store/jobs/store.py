@@ -18,7 +18,6 @@ from corelane.store import keys
 from corelane.store.contexts import ContextStore
 from corelane.store.jobs.admissions import Admissions, read_accounts
 from corelane.store.jobs.contributions import CONTRIBUTORS, Contributor
-from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
@@ -140,12 +139,6 @@ class JobStore:
         one whose id is the cursor. The filter's own ``owner`` is not looked at.
         """
         return await find_jobs(self._link, owner, wanted, after, limit, self._settings.cell)
-
-    async def failed_items(
-        self, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
-    ) -> FailedPage:
-        """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
-        return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return the jobs that exist, as they stand, in order."""

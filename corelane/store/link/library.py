@@ -29,7 +29,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: take half.
 AREAS = (
     *("deliveries", "index", "reuse", "jobs", "admission", "parts"),
-    *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges", "overview"),
+    *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges"),
 )
 
 #: What Lua must know of the rules in Python. Each has its reason where it is defined.

@@ -213,3 +213,17 @@ define('set_placement', function(ask)
   mark(ask.mark[1], ask.mark[2])
   return { 'done' }
 end)
+
+-- tell_parts{serve, troubles: [[part, text]…], forget_ms}: what a `serve` finds wrong with its parts now
+-- Words older than `forget_ms` are forgotten: a `serve` that was killed does not take its own back.
+define('tell_parts', function(ask)
+  local told, now = call('HGETALL', keys.PARTS), now_ms()
+  for i = 1, #told, 2 do
+    if now - cjson.decode(told[i + 1]).at_ms > ask.forget_ms then call('HDEL', keys.PARTS, told[i]) end
+  end
+  if #ask.troubles == 0 then
+    call('HDEL', keys.PARTS, ask.serve)
+  else
+    call('HSET', keys.PARTS, ask.serve, cjson.encode({ at_ms = now, troubles = ask.troubles }))
+  end
+end, 'allow-oom')

@@ -16,8 +16,8 @@ from corelane.settings import Settings
 from corelane.store.dispatch import ExchangeRequest
 from tests.api.conftest import Service
 from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office, open_office
-from tests.api.test_steering_client import ITEM, run
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
+from tests.plugins.console.test_steering_client import ITEM, run
 
 CONSOLE = True
 

@@ -23,6 +23,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
+from corelane.domain.health_issues import HealthIssue
 from corelane.domain.overview import (
     CoreOverview,
     CoreVersion,
@@ -30,7 +31,6 @@ from corelane.domain.overview import (
     LaneInfo,
     ModelOverview,
     Overview,
-    TroubleInfo,
 )
 from corelane.plugins.console.top_view import Frame, render
 from tests.corelane.stand_in import StandIn, problem
@@ -226,13 +226,13 @@ LANES = [
     LaneInfo(version=f"m@{n}", priority="normal", waiting_tokens=n, oldest_wait_s=n, backlog_s=1) for n in range(30)
 ]
 MODELS = [ModelOverview(version=f"m@{n}", core_share=n / 100, error_rate=0.5) for n in range(30)]
-TROUBLES = [TroubleInfo(part=f"part{n}", text="is down") for n in range(30)]
+ISSUES = [HealthIssue(part=f"part{n}", text="is down") for n in range(30)]
 
 
 @pytest.mark.parametrize("height", [16, 24, 50, 200])
 @pytest.mark.parametrize("cores", [0, 1, 64])
 def test_few_lines_show_a_part_of_each(height: int, cores: int) -> None:
-    found = overview("7 waiting", cores, lanes=LANES, troubles=TROUBLES, models=MODELS)
+    found = overview("7 waiting", cores, lanes=LANES, troubles=ISSUES, models=MODELS)
     if cores:
         found.cores[-1].state = "out_of_service"
     shown = lines(found, height)
@@ -250,7 +250,7 @@ def test_calm_service_fits_whole() -> None:
     assert shown[-1].split() == ["qa@1", "0.0", "12.5", "10.1", "ms", "-", "3.1%", "-", "-"]
 
 
-def test_cores_that_the_autoscaler_has_stopped_are_counted_and_no_trouble() -> None:
+def test_cores_that_the_autoscaler_has_stopped_are_counted_and_no_health_issue() -> None:
     found = overview("nothing waits")
     found.cores[1].state = "stopped"
     shown = lines(found, 24)
@@ -260,8 +260,8 @@ def test_cores_that_the_autoscaler_has_stopped_are_counted_and_no_trouble() -> N
 
 
 def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> None:
-    trouble = TroubleInfo(part="[red]x", text="a\x1b[2Jb [/b]\nc")
-    shown = "\n".join(lines(overview("[bold]7", troubles=[trouble]), 24))
+    issue = HealthIssue("[red]x", text="a\x1b[2Jb [/b]\nc")
+    shown = "\n".join(lines(overview("[bold]7", troubles=[issue]), 24))
     assert "[bold]7" in shown
     assert "[red]x: a [2Jb [/b] c" in shown
 

@@ -1,7 +1,6 @@
 """How the console writes numbers, times and sentences; everything is escaped."""
 
-from corelane.domain.backlog_forecast import Sign
-from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview
+from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview, Sign
 from corelane.plugins.console.pages.render import duration, fragment, number, percent, prose, size
 
 

@@ -35,12 +35,12 @@ def following(service: Service, page: str = "overview", **headers: str) -> Itera
 
 def test_only_what_changed_is_sent_again(service: Service) -> None:
     with following(service) as updates:
-        assert set(next(updates)["parts"]) == {"forecast", "facts", "troubles", "cores", "owners", "lanes", "rates"}
+        assert set(next(updates)["parts"]) == {"forecast", "facts", "issues", "cores", "owners", "lanes", "rates"}
         service.bench.submit(2)
         changed: set[str] = set()
         while "lanes" not in changed:
             changed = set(next(updates).get("parts", ()))
-        assert "troubles" not in changed
+        assert "issues" not in changed
 
 
 def test_page_is_told_that_the_store_is_away_and_that_it_is_back(

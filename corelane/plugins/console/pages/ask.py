@@ -20,7 +20,7 @@ from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, read_form, service_of
 from corelane.plugins.console.pages.highlight import Piece, cut
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
 from corelane.plugins.console.pages.samples import SAMPLES, sample_named
 from corelane.plugins.console.pages.snippets import Snippets, ask_snippets

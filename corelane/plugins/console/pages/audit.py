@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from api.deps import AdminCaller, StateDep
-from api.routes.audit import list_audit
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
+from corelane.plugins.console.routes.audit import list_audit
 
 router = APIRouter(prefix=f"{CONSOLE}/audit", route_class=PageRoute)
 

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
 from api.deps import StateDep, SubmitCaller
-from api.routes.bulk import act_on_jobs
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
@@ -19,8 +18,9 @@ from corelane.errors import InvalidInput, Overloaded, Unavailable
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, read_query, write_query
 from corelane.plugins.console.pages.forms import faults_of, first, read_form
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
+from corelane.plugins.console.routes.bulk import act_on_jobs
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
@@ -36,7 +36,7 @@ Number = Annotated[int, Field(ge=0, le=10**12)]
 
 
 @dataclass(slots=True)
-class Progress:
+class BulkProgress:
     """How far a bulk action is, over all its requests; the page carries it from one to the next."""
 
     matched: Number = 0
@@ -50,7 +50,7 @@ class Progress:
     pause: str = ""
 
     @classmethod
-    def read(cls, text: str) -> "Progress":
+    def read(cls, text: str) -> "BulkProgress":
         """Read what the page carried; it is shown and decides nothing but where to go on."""
         if not text:
             return cls()
@@ -85,7 +85,7 @@ async def act_on_everything(request: Request, state: StateDep, caller: SubmitCal
         raise InvalidInput("; ".join(faults_of(error, {}))) from None
     except ValueError:
         raise InvalidInput("jobs can be retried or canceled") from None
-    progress = Progress.read(first(form, "progress"))
+    progress = BulkProgress.read(first(form, "progress"))
     await take_steps(state, caller, BulkRequest(action=action, filter=wanted, dry_run=is_dry), progress)
     shown: dict[str, Any] = {
         "action": action.value,
@@ -105,7 +105,7 @@ def selected(form: Mapping[str, Sequence[str]], shown: JobFilter) -> JobFilter:
     return JobFilter(id=tuple(form["id"]), owner=shown.owner)
 
 
-async def take_steps(state: AppState, caller: Caller, asked: BulkRequest, progress: Progress) -> None:
+async def take_steps(state: AppState, caller: Caller, asked: BulkRequest, progress: BulkProgress) -> None:
     """Take steps until all is done, the time is up, or the service is too busy."""
     until = time.monotonic() + STEPS_S
     while not progress.is_over and time.monotonic() < until:

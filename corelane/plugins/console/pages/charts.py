@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from api.routes.history import read_history
 from api.state import AppState
+from corelane.plugins.console.routes.history import read_history
 
 #: What a reader may choose, in minutes, with its name.
 RANGES = ((15, "15 min"), (60, "1 h"), (360, "6 h"))

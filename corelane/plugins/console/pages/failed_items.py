@@ -6,15 +6,15 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
 from api.deps import ReadCaller, StateDep
-from api.routes.failed_items import count_failed_items, list_failed_items
 from corelane.domain.failed_items import FailedItem, FailureGroup
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter
-from corelane.plugins.console.pages.forms import faults_of
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.forms import refusal
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
+from corelane.plugins.console.routes.failed_items import count_failed_items, list_failed_items
 
 router = APIRouter(prefix=f"{CONSOLE}/failed-items", route_class=PageRoute)
 
@@ -43,12 +43,8 @@ async def show_failed_items(
         page = await list_failed_items(state, caller, wanted, code or None, PAGE_ITEMS, after or None)
         items, following = page.data, page.next
         groups = (await count_failed_items(state, caller, wanted)).data
-    except ValidationError as error:
-        faults, status = faults_of(error, {}), 422
-    except InvalidInput as error:
-        faults, status = [error.detail], 422
-    except Forbidden as error:
-        faults, status = [error.detail], 403
+    except (ValidationError, InvalidInput, Forbidden) as error:
+        faults, status = refusal(error)
     kept = {"code": code} if code else {}
     return render(
         request,

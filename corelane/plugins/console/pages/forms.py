@@ -8,6 +8,8 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 from starlette.responses import RedirectResponse
 
+from api.errors import status_of
+from corelane.errors import CorelaneError
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.plugins.console.pages.render import HEADERS, base_of, is_htmx
 from corelane.plugins.console.pages.snippets import Service
@@ -53,6 +55,13 @@ def faults_of(error: ValidationError, names: Mapping[str, str]) -> list[str]:
         field = place_of(found).rpartition(".")[2]
         told.append(f"{names.get(field, field)}: {sentence(found)}" if field else sentence(found))
     return told
+
+
+def refusal(error: ValidationError | CorelaneError, names: Mapping[str, str] | None = None) -> tuple[list[str], int]:
+    """Return what a list says of an address that it refuses, and the status of its page."""
+    if isinstance(error, ValidationError):
+        return faults_of(error, names or {}), 422
+    return [error.detail], status_of(error)
 
 
 def go_to(request: Request, address: str, **query: Any) -> Response:

@@ -16,7 +16,7 @@ from api.jobs import CallerWait
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
 from api.state import AppState
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus, Result
@@ -24,8 +24,8 @@ from corelane.errors import NotFound, ResultsDropped
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, said, service_of
 from corelane.plugins.console.pages.highlight import Piece, cut
-from corelane.plugins.console.pages.pages import PageRoute
-from corelane.plugins.console.pages.render import fragment, render
+from corelane.plugins.console.pages.page_route import PageRoute
+from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.plugins.console.pages.stream import Update
@@ -38,7 +38,7 @@ router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PromiseOutcome:
     """What became of a promise: ``kept``, ``early``, ``late`` or ``open``, and how far off, in seconds."""
 
     word: str
@@ -82,7 +82,7 @@ class JobFeed:
         job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
         record = await state.jobs.require(job_id, caller)
         about = await about_job(state, record)
-        can = {scope.value: scope in caller.scopes for scope in Scope}
+        can = rights(caller.scopes)
         shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
         if re.fullmatch("[0-9]{1,18}", after):
             status = JobStatus(only) if only in set(JobStatus) else None
@@ -209,18 +209,18 @@ def wall_s(record: JobRecord) -> float | None:
     return None if record.finished_ms is None else (record.finished_ms - record.created_ms) / 1000
 
 
-def verdict(record: JobRecord) -> Verdict | None:
+def verdict(record: JobRecord) -> PromiseOutcome | None:
     """Return what became of a job's promise; None if it had none, or did not run to its end."""
     promise = record.promise
     if promise is None or promise.earliest_ms is None or promise.latest_ms is None:
         return None
     if record.finished_ms is None:
-        return Verdict("open")
+        return PromiseOutcome("open")
     if record.status not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
         return None
     took_ms = record.finished_ms - record.created_ms
     if took_ms < promise.earliest_ms:
-        return Verdict("early", (promise.earliest_ms - took_ms) / 1000)
+        return PromiseOutcome("early", (promise.earliest_ms - took_ms) / 1000)
     if took_ms > promise.latest_ms:
-        return Verdict("late", (took_ms - promise.latest_ms) / 1000)
-    return Verdict("kept")
+        return PromiseOutcome("late", (took_ms - promise.latest_ms) / 1000)
+    return PromiseOutcome("kept")

@@ -15,17 +15,17 @@ from api.deps import ReadCaller, StateDep
 from api.routes.jobs import of_owner
 from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter, write_query
-from corelane.plugins.console.pages.forms import faults_of, said, service_of
+from corelane.plugins.console.pages.forms import refusal, said, service_of
 from corelane.plugins.console.pages.job import wall_s
-from corelane.plugins.console.pages.pages import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, fragment, render
+from corelane.plugins.console.pages.page_route import PageRoute
+from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.snippets import ask_snippets, jobs_snippets
 from corelane.plugins.console.pages.stream import Update
 from corelane.store.jobs.records import JobRecord
@@ -63,7 +63,7 @@ FIRST_QUESTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class StateLink:
     """A link to the jobs of some states, and how many there are."""
 
     name: str
@@ -82,7 +82,8 @@ async def show_jobs(
 ) -> Response:
     """Show a page of the jobs that the address asks for, newest first."""
     given = {name: request.query_params.getlist(name) for name in request.query_params}
-    wanted, faults, status = JobFilter(), [], 200
+    wanted, status = JobFilter(), 200
+    faults: list[str] = []
     records: list[JobRecord] = []
     following = None
     try:
@@ -91,10 +92,8 @@ async def show_jobs(
             raise InvalidInput("this page's address is not whole: begin again with the newest jobs")
         page = await state.store.page(state.jobs.owner_meant(caller, wanted.owner), wanted, after or None, PAGE_JOBS)
         records, following = page.records, page.next
-    except ValidationError as error:
-        faults, status = faults_of(error, {"q": "id or name"}), 422
-    except (InvalidInput, Forbidden) as error:
-        faults, status = [error.detail], 422 if isinstance(error, InvalidInput) else 403
+    except (ValidationError, InvalidInput, Forbidden) as error:
+        faults, status = refusal(error, {"q": "id or name"})
     shown = await about_list(request, state, caller, wanted, records, after, following)
     return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
 
@@ -140,12 +139,12 @@ async def about_list(
     }
 
 
-def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[Chip]:
+def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[StateLink]:
     """Return the chips: each keeps the other conditions. They have counts where there are no others."""
     others = wanted.model_copy(update={"status": (), "has_failed_items": False})
     counts = tallies if tallies is not None and others.is_empty else {}
     return [
-        Chip(
+        StateLink(
             name,
             address("jobs", others.model_copy(update={"status": states, "has_failed_items": failed_items})),
             counts.get(tally),
@@ -159,7 +158,7 @@ async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) ->
     """Return the rows of the jobs that were open when the page was made, and whether there are newer ones."""
     ids = [job for job in arguments.get("ids", "").split(",")[:PAGE_JOBS] if is_job_id(job)]
     shown, owner = dict[str, str](), arguments.get("owner", "")
-    can = {scope.value: scope in caller.scopes for scope in Scope}
+    can = rights(caller.scopes)
     for record in await state.store.records(ids):
         if record.owner == caller.owner or state.jobs.sees_all(caller):
             took = {record.id: wall_s(record)}

@@ -11,14 +11,14 @@ from api.deps import AS_READER, AdminCaller, StateDep
 from api.routes import fleet, rollout
 from api.state import AppState
 from corelane.artifacts.manifest import list_artifacts
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import said
-from corelane.plugins.console.pages.pages import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render
+from corelane.plugins.console.pages.page_route import PageRoute
+from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render, rights
 from corelane.plugins.console.pages.stream import Update
 
 log = get_logger(__name__)
@@ -37,7 +37,7 @@ async def models(request: Request, state: StateDep, did: str = "") -> Response:
 
 async def feed(state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
     """Return the versions as they stand now."""
-    can = {scope.value: scope in caller.scopes for scope in Scope}
+    can = rights(caller.scopes)
     return Update({"versions": fragment("models/versions.html", can=can, **await _versions(state))})
 
 

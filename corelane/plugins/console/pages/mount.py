@@ -27,7 +27,7 @@ from corelane.plugins.console.pages import (
     webhooks,
 )
 from corelane.plugins.console.pages.nav import ADDED
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.sessions import SessionStore
 
 FILES = Path(__file__).parent / "static"

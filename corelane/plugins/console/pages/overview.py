@@ -11,22 +11,23 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.overviews import Overviews
 from corelane.plugins.console.pages.charts import DEFAULT_MINUTES, RANGES, read_columns
 from corelane.plugins.console.pages.forms import said
-from corelane.plugins.console.pages.pages import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, fragment, render
+from corelane.plugins.console.pages.page_route import PageRoute
+from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
-LIVE = ("forecast", "facts", "troubles", "cores", "owners", "lanes", "rates")
+LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
 
 
 @router.get("/")
 async def overview(request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show the service at a glance."""
-    shown = context_of(await state.overviews.read(), state, caller)
+    shown = context_of(await state.of(Overviews).read(), state, caller)
     return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
 
 
@@ -47,7 +48,7 @@ class OverviewFeed:
 
     async def __call__(self, state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
         """Return the parts of the page, and how many items the cores have answered, for its pulse."""
-        seen, is_admin = await state.overviews.read(), Scope.ADMIN in caller.scopes
+        seen, is_admin = await state.of(Overviews).read(), Scope.ADMIN in caller.scopes
         if seen is not self._seen:
             self._seen, self._updates = seen, {}
         if is_admin not in self._updates:
@@ -63,7 +64,7 @@ def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any
     return {
         "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
         "paused": {pause.subject: pause for pause in seen.paused},
-        "can": {scope.value: scope in caller.scopes for scope in Scope},
+        "can": rights(caller.scopes),
         "live": LIVE,
         "stream": "page=overview",
     }

@@ -9,7 +9,7 @@ from api.routes import pauses
 from corelane.domain.pauses import PauseKind
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 
 router = APIRouter(prefix=f"{CONSOLE}/pauses", route_class=PageRoute)
 

@@ -6,7 +6,7 @@ Every value in a template is escaped. Addresses in templates are relative to the
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -147,13 +147,18 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
         "base": base_of(request),
         "here": request.url.path.removeprefix("/console").strip("/") or ".",
         "caller": caller,
-        "can": {scope.value: scope in scopes for scope in Scope},
+        "can": rights(scopes),
         "scopes": scope_names(scopes),
         "has_session": request.app.state.app_state.settings.requires_keys and caller is not None,
         "stream": None,
     }
     text = fragment(template, **(shared | context))
     return HTMLResponse(text, status, HEADERS)
+
+
+def rights(scopes: Iterable[Scope]) -> dict[str, bool]:
+    """Return what a caller of these scopes may do, as templates ask: ``can.admin`` and the like."""
+    return {scope.value: scope in scopes for scope in Scope}
 
 
 def visible(scopes: frozenset[Scope]) -> Iterator[NavEntry]:

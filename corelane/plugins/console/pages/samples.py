@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleQuestion:
     """One question and its passage; ``name`` stands in its address, ``about`` on its button."""
 
     name: str
@@ -14,7 +14,7 @@ class Sample:
 
 
 SAMPLES = (
-    Sample(
+    SampleQuestion(
         "english",
         "English",
         "How long did the eruption last?",
@@ -23,14 +23,14 @@ SAMPLES = (
         "twenty hours. Waves of up to 40 metres struck the coasts of Java and Sumatra, and fine ash coloured sunsets "
         "around the world for months.",
     ),
-    Sample(
+    SampleQuestion(
         "no-answer",
         "No answer",
         "Who painted the ceiling?",
         "The lighthouse at the mouth of the bay was built in 1871. Its lamp burned rape oil at first, and petroleum "
         "from 1889 on. The last keeper left in 1974, when the light was made to work on its own.",
     ),
-    Sample(
+    SampleQuestion(
         "several",
         "Several answers",
         "Which rivers flow through the city?",
@@ -38,7 +38,7 @@ SAMPLES = (
         "comes from the Bavarian Forest and looks almost black, and the Danube between them is said to be blue. Below "
         "the old town they run side by side for a while before their colours mix.",
     ),
-    Sample(
+    SampleQuestion(
         "deutsch",
         "Deutsch",
         "Wann wurde die Brücke eröffnet?",
@@ -46,35 +46,35 @@ SAMPLES = (
         "und damit die höchste Eisenbahnbrücke Deutschlands. Am 15. Juli 1897 wurde sie feierlich eröffnet; Kaiser "
         "Wilhelm II. ließ sich vertreten.",
     ),
-    Sample(
+    SampleQuestion(
         "espanol",
         "Español",
         "¿Dónde nace el río Ebro?",
         "El Ebro es el río más caudaloso de España. Nace en Fontibre, en Cantabria, y desemboca en el mar Mediterráneo "
         "después de 930 kilómetros. En su delta se cultiva arroz desde la Edad Media.",
     ),
-    Sample(
+    SampleQuestion(
         "chinese",
         "中文",
         "长城有多长？",
         "长城是中国古代的军事防御工程。根据2012年公布的调查结果，历代长城的总长度为21196.18千米。"
         "1987年，长城被列入世界遗产名录。",
     ),
-    Sample(
+    SampleQuestion(
         "japanese",
         "日本語",
         "富士山の高さは何メートルですか？",
         "富士山は静岡県と山梨県にまたがる活火山で、標高は3776メートルである。日本の最高峰であり、"
         "2013年に世界文化遺産に登録された。",
     ),
-    Sample(
+    SampleQuestion(
         "arabic",
         "العربية",
         "أين تقع مدينة البتراء؟",
         "البتراء مدينة أثرية منحوتة في الصخر الوردي، وتقع في جنوب الأردن. بناها الأنباط قبل أكثر من ألفي عام، "
         "واختيرت عام 2007 واحدة من عجائب الدنيا السبع الجديدة.",
     ),
-    Sample(
+    SampleQuestion(
         "emoji",
         "Emoji 🛰️",
         "When does the launch window open?",
@@ -85,6 +85,6 @@ SAMPLES = (
 )
 
 
-def sample_named(name: str) -> Sample | None:
+def sample_named(name: str) -> SampleQuestion | None:
     """Return the sample of a name, None if there is none."""
     return next((sample for sample in SAMPLES if sample.name == name), None)

@@ -26,7 +26,7 @@ from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE, session_of
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.sessions import SessionStore
 
 log = get_logger(__name__)

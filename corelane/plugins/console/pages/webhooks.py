@@ -12,7 +12,7 @@ from api.routes.webhook_secrets import list_webhook_secrets
 from corelane.domain.api_keys import Scope
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, said
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
 from corelane.store.webhook_secrets import WebhookSecrets
 

@@ -15,7 +15,7 @@ from corelane.domain.contexts import ContextBody
 from corelane.errors import CorelaneError
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
-from corelane.plugins.console.pages.pages import PageRoute
+from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
 from corelane.plugins.console.pages.snippets import ask_snippets
 from corelane.plugins.files.routes import contexts as api_contexts

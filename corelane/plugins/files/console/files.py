@@ -9,14 +9,14 @@ from starlette.responses import StreamingResponse
 
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.state import AppState
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
-from corelane.plugins.console.pages.pages import PageRoute
-from corelane.plugins.console.pages.render import fragment, render
+from corelane.plugins.console.pages.page_route import PageRoute
+from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.files.routes import batches as api_batches
 from corelane.plugins.files.routes import files as api_files
@@ -109,7 +109,7 @@ async def show_batch(batch_id: str, request: Request, state: StateDep, caller: R
 
 async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
     """Return what changes on a batch's page while the batch runs."""
-    can = {scope.value: scope in caller.scopes for scope in Scope}
+    can = rights(caller.scopes)
     shown = await about_batch(arguments.get("id", ""), state, caller)
     return Update({"batch-head": fragment("parts/batch_head.html", can=can, **shown)})
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from corelane.domain.backlog_forecast import duration
+from corelane.domain.durations import duration
 
 #: A line for the reader at most this often.
 SAID_EVERY_S = 15.0

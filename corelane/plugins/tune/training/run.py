@@ -15,7 +15,7 @@ import torch
 
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.source import find_source
-from corelane.domain.backlog_forecast import duration
+from corelane.domain.durations import duration
 from corelane.engine.cores import keep_memory
 from corelane.errors import SetupError
 from corelane.plugins.tune.training.checkpoints import read_tensors

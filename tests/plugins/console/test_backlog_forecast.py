@@ -6,15 +6,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.domain.backlog_forecast import (
+from corelane.domain.durations import duration
+from corelane.domain.overview import Sign
+from corelane.plugins.console.backlog_forecast import (
     KEEPS_UP_S,
     MARGIN,
     Backlog,
     BacklogForecast,
     BacklogSample,
     BacklogWatch,
-    Sign,
-    duration,
     forecast_backlog,
     rates,
 )

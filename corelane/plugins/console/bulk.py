@@ -11,15 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from corelane.domain.bulk import (
-    BulkAction,
-    BulkJob,
-    BulkRequest,
-    BulkResult,
-    count_reasons,
-    reason_against_cancel,
-    reason_against_retry,
-)
+from corelane.domain.bulk import BulkAction, BulkJob, BulkReason, BulkRequest, BulkResult
+from corelane.domain.jobs import Counts, JobStatus
 from corelane.domain.request_context import RequestContext
 from corelane.errors import CorelaneError, InvalidInput, Overloaded, Unavailable
 from corelane.settings import Settings
@@ -31,6 +24,18 @@ from corelane.submitting.submitter import Submitter
 
 #: Jobs in one step, and the seconds after which it ends early.
 STEP_JOBS, STEP_S = 100, 5.0
+
+
+#: Why a job is left as it is, in words; other codes are those of problems.
+REASONS = {
+    "already_final": "they are final already",
+    "not_final": "they are not final yet: wait for them, or cancel them",
+    "nothing_to_retry": "all their items were answered",
+    "fails_again": "what failed of them would fail again: change these items, and send them as new jobs",
+    "already_retried": "they were retried before",
+    "items_lost": "they lack their items",
+    "not_found": "they were deleted meanwhile",
+}
 
 
 @dataclass(slots=True)
@@ -133,3 +138,31 @@ class Bulk:
                 else:
                     tally.done.append(BulkJob(id=record.id, retry=made.record.id))
         return len(records)
+
+
+def reason_against_cancel(status: JobStatus) -> str | None:
+    """Return why a job cannot be canceled."""
+    return "already_final" if status.is_final else None
+
+
+def reason_against_retry(
+    status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
+) -> str | None:
+    """Return why a job cannot be retried, as far as it is known without its items; ``lasting`` of them would fail
+    again.
+    """
+    if not status.is_final:
+        return "not_final"
+    if counts.succeeded == counts.total > 0:
+        return "nothing_to_retry"
+    if counts.succeeded + lasting >= counts.total > 0:
+        return "fails_again"
+    if is_retried:
+        return "already_retried"
+    return None if has_items else "items_lost"
+
+
+def count_reasons(codes: Counter[str], details: dict[str, str] | None = None) -> list[BulkReason]:
+    """Return the reasons, the most frequent first."""
+    known = REASONS | (details or {})
+    return [BulkReason(code=code, detail=known.get(code, code), count=count) for code, count in codes.most_common()]

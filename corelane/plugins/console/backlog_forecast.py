@@ -10,7 +10,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+
+from corelane.domain.durations import MINUTE_S, duration
+from corelane.domain.overview import Sign
 
 #: Rates are measured over at most this time, in seconds: longer than a large batch takes.
 WINDOW_S = 60.0
@@ -32,21 +34,6 @@ AMPLE_S = 10.0
 
 #: A slower speed is none, in tokens a second: no core is so slow, and a time from it would be without end.
 LEAST_SPEED = 0.01
-
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
-
-#: A longer time is not told to the day.
-LONGEST_DAYS = 100
-
-
-class Sign(StrEnum):
-    """The direction in which the backlog goes."""
-
-    IDLE = "idle"
-    DRAINING = "draining"
-    GROWING = "growing"
-    STALLED = "stalled"
-    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +146,6 @@ def real_speed(speed: float, answering: float, samples: Sequence[BacklogSample])
         return speed
     is_ample = all(sample.tokens > AMPLE_S * max(speed, answering) for sample in samples)
     return answering if is_ample or speed <= 0 else speed
-
-
-def duration(seconds: float) -> str:
-    """Return a time to wait, as coarse as it is uncertain: 40 s, 35 min, 2 h 10 min, 3 days."""
-    if seconds < 1:
-        return "a second"
-    if seconds < 10:
-        return f"{math.ceil(seconds)} s"
-    if seconds < 100:
-        return f"{5 * round(seconds / 5)} s"
-    if seconds < 100 * MINUTE_S:
-        return f"{round(seconds / MINUTE_S)} min"
-    if seconds < 10 * HOUR_S:
-        minutes = 10 * round(seconds / MINUTE_S / 10)
-        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
-    if seconds < 2 * DAY_S:
-        return f"{round(seconds / HOUR_S)} h"
-    if seconds > LONGEST_DAYS * DAY_S:
-        return f"more than {LONGEST_DAYS} days"
-    return f"{round(seconds / DAY_S):,} days"
 
 
 def _is_stalled(now: Backlog, samples: Sequence[BacklogSample]) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corelane.domain.overview import DoneCount, ModelOverview, PromiseInfo
-from corelane.domain.points import Level, Point, make_point
 from corelane.metrics import definitions as m
-from corelane.metrics.series import Histogram, Series
+from corelane.metrics.series import Series
+from corelane.plugins.console.points import Growth, Level, Point, make_point
 
 #: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
 WINDOW_MS = 60_000
@@ -26,28 +26,6 @@ POINT_MS = 10_000
 NO_LEVEL = Level(None, 0, 0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The growth of the sums from one reading to another."""
-
-    seconds: float
-    before: Series
-    now: Series
-
-    def grown(self, metric: m.Metric, *labels: str | None) -> float:
-        """Return how much a counter grew; all of it if it began again at 0."""
-        then, now = self.before.total(metric, *labels), self.now.total(metric, *labels)
-        return now - then if now >= then else now
-
-    def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
-        """Return the histogram of the values that were added."""
-        if not labels:
-            return self.now.histogram(metric).since(self.before.histogram(metric))
-        nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
-        found = self.now.histograms.get(metric, {}).get(labels, nothing)
-        return found.since(self.before.histograms.get(metric, {}).get(labels))
-
-
 class Recent:
     """The readings of the last minute, as one process made them."""
 
@@ -63,14 +41,14 @@ class Recent:
             self._readings.append((at_ms, series))
         self._now = at_ms, series
 
-    def span(self, window_ms: int = WINDOW_MS) -> Span | None:
+    def span(self, window_ms: int = WINDOW_MS) -> Growth | None:
         """Return what grew in a time up to the last reading, or since the first one; None if there is no other."""
         now_ms, now = self._now
         befores = [reading for reading in self._readings if reading[0] < now_ms]
         if not befores:
             return None
         at_ms, before = next((each for each in reversed(befores) if each[0] <= now_ms - window_ms), befores[0])
-        return Span((now_ms - at_ms) / 1000, before, now)
+        return Growth((now_ms - at_ms) / 1000, before, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +90,12 @@ def promises_of(series: Series) -> PromiseInfo:
     return PromiseInfo(**counts, hit_rate=round(counts["kept"] / total, 4) if total else None)
 
 
-def models_of(versions: Sequence[str], span: Span | None, cores: int) -> list[ModelOverview]:
-    """Return the recent work of each version; without figures before the second reading."""
+def models_of(versions: Sequence[str], span: Growth | None, cores: int) -> list[ModelOverview]:
+    """Return how each version does; there is nothing to say before the second reading."""
     return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
 
 
-def _model(version: str, span: Span, cores: int) -> ModelOverview:
+def _model(version: str, span: Growth, cores: int) -> ModelOverview:
     compute = span.histogram(m.COMPUTE_S, version)
     failed = span.grown(m.ITEMS, version, "failed")
     answered = span.grown(m.ITEMS, version, "succeeded") + failed

@@ -3,8 +3,9 @@
 import pytest
 
 from corelane.domain.overview import ModelOverview
-from corelane.domain.points import Point
-from corelane.domain.recent import (
+from corelane.metrics.series import Series, parse
+from corelane.plugins.console.points import Point
+from corelane.plugins.console.recent import (
     KEPT_APART_MS,
     NOW_MS,
     WINDOW_MS,
@@ -14,7 +15,6 @@ from corelane.domain.recent import (
     promises_of,
     stretches,
 )
-from corelane.metrics.series import Series, parse
 
 V = "tiny@1"
 

@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 import pytest
 
-from api import overview
 from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
+from corelane.domain.health_issues import DISK_FULL
 from corelane.domain.jobs import Priority
-from corelane.domain.troubles import DISK_FULL
+from corelane.plugins.console import overviews
 from corelane.settings import Settings
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
-from corelane.store.troubles import PartReport
+from corelane.store.health_issues import PartReport
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries, schedule
@@ -35,7 +35,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 def read(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
     """Return a reader of what is true now."""
-    monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
 
     def read() -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_age_of_the_oldest_work_grows(service: Service, read: Callable[[], dict[
     assert 90 <= read()["lanes"][0]["oldest_wait_s"] < 120
 
 
-def test_work_that_no_core_takes_is_stalled_and_in_the_troubles(
+def test_work_that_no_core_takes_is_stalled_and_in_the_health_issues(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     service.bench.submit(5)
@@ -112,18 +112,20 @@ def test_work_that_no_core_takes_is_stalled_and_in_the_troubles(
     found = read()
     assert found["forecast"]["sign"] == "stalled"
     assert "no core lives" in found["forecast"]["text"]
-    assert [trouble["part"] for trouble in found["troubles"]] == [VERSION]
+    assert [issue["part"] for issue in found["troubles"]] == [VERSION]
 
 
-def test_lost_core_and_webhooks_given_up_are_troubles(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+def test_lost_core_and_webhooks_given_up_are_health_issues(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
     core = service.bench.core("a/0")
     core.claim([VERSION], linger=False)
     service.bench.raw.delete("cl:core:a/0")
     service.bench.raw.zadd("cl:dead", {"evt_1": 1})
     found = read()
-    troubles = {trouble["part"]: trouble["text"] for trouble in found["troubles"]}
-    assert "was lost" in troubles["a/0"]
-    assert "given up" in troubles["webhooks"]
+    issues = {issue["part"]: issue["text"] for issue in found["troubles"]}
+    assert "was lost" in issues["a/0"]
+    assert "given up" in issues["webhooks"]
     assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "lost")]
 
 
@@ -132,8 +134,8 @@ def test_only_core_that_is_lost_leaves_its_work_to_no_other(
 ) -> None:
     service.bench.core("a/0").claim([VERSION], linger=False)
     service.bench.raw.delete("cl:core:a/0")
-    [trouble] = read()["troubles"]
-    assert "its work waits, as no other core lives" in trouble["text"]
+    [issue] = read()["troubles"]
+    assert "its work waits, as no other core lives" in issue["text"]
 
 
 def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
@@ -161,14 +163,14 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
     assert "corelane_redis_writes 1.0" in service.http.get("/metrics").text
 
 
-def test_burst_of_failures_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+def test_burst_of_failures_is_a_health_issue(service: Service, read: Callable[[], dict[str, Any]]) -> None:
     core = service.bench.core("a/0")
     read()
     service.bench.submit(8)
     claim = claimed(core)
     core.commit(claim.lease, answered(claim, "failed"))
-    [trouble] = read()["troubles"]
-    assert (trouble["part"], trouble["text"][:45]) == (VERSION, "8 of 8 items of the last minute failed; GET /")
+    [issue] = read()["troubles"]
+    assert (issue["part"], issue["text"][:45]) == (VERSION, "8 of 8 items of the last minute failed; GET /")
 
 
 def test_host_of_webhooks_that_rests_is_named_with_its_time(
@@ -181,19 +183,21 @@ def test_host_of_webhooks_that_rests_is_named_with_its_time(
     # Its circuit lets one through after 30 s, and nothing is due to go before this one: that is when it is tried.
     failed = {"is_host_well": False, "pause_s": 300, "rest_s": 0, "window_s": 1e6}
     deliveries.report(taken, "failed", Attempt(0, 500, 1, None, ""), **failed)
-    [trouble] = read()["troubles"]
-    assert re.match(r"hooks.example.org fails and is tried again in (300|29\d) s; see", trouble["text"])
+    [issue] = read()["troubles"]
+    assert re.match(r"hooks.example.org fails and is tried again in (300|29\d) s; see", issue["text"])
 
 
-def test_model_that_could_not_be_loaded_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+def test_model_that_could_not_be_loaded_is_a_health_issue(service: Service, read: Callable[[], dict[str, Any]]) -> None:
     models = [{"version": "n@1", "state": "failed", "reason": "the file is damaged"}]
     service.bench.raw.hset("cl:core:a/0", "models", orjson.dumps(models))
-    [trouble] = read()["troubles"]
-    assert (trouble["part"], trouble["text"]) == ("a/0", "could not load n@1: the file is damaged")
+    [issue] = read()["troubles"]
+    assert (issue["part"], issue["text"]) == ("a/0", "could not load n@1: the file is damaged")
     assert 'corelane_core_failed_models{core="a/0"} 1.0' in service.http.get("/metrics").text
 
 
-def test_core_that_left_as_it_was_asked_to_is_no_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+def test_core_that_left_as_it_was_asked_to_is_no_health_issue(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
     core = service.bench.core("a/0")
     core.claim([VERSION], linger=False)
     core.leave([VERSION], service.bench.bell)
@@ -203,11 +207,11 @@ def test_core_that_left_as_it_was_asked_to_is_no_trouble(service: Service, read:
 def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
-    def tell(troubles: dict[str, str]) -> None:
-        service.bench.with_link(lambda link: PartReport(link, "host#7").tell(troubles))
+    def tell(issues: dict[str, str]) -> None:
+        service.bench.with_link(lambda link: PartReport(link, "host#7").tell(issues))
 
     tell({"flower": "it does not come up"})
-    assert [trouble["part"] for trouble in read()["troubles"]] == ["flower on host"]
+    assert [issue["part"] for issue in read()["troubles"]] == ["flower on host"]
     details = service.http.get("/readyz").json()["details"]
     assert details["parts"] == {"state": "red", "waits_s": 0.0, "parts": ["flower on host"]}
     assert "flower on host: it does not come up" in check_service(service.bench.settings).found
@@ -220,13 +224,15 @@ def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
     assert read()["troubles"] == []
 
 
-def test_keeper_whose_history_stands_still_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+def test_keeper_whose_history_stands_still_is_a_health_issue(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
     service.bench.raw.hset("cl:rounds", "history", service.bench.upkeep._link.now_ms() - 90_000)
-    [trouble] = read()["troubles"]
-    assert (trouble["part"], "no point" in trouble["text"]) == ("keeper", True)
+    [issue] = read()["troubles"]
+    assert (issue["part"], "no point" in issue["text"]) == ("keeper", True)
 
 
-def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
+def test_nearly_full_redis_and_a_keeper_that_never_ran_are_health_issues(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     raw = service.bench.raw
@@ -234,24 +240,24 @@ def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
     raw.config_set("maxmemory", int(used * 1.05))
     raw.delete("cl:rounds")
     try:
-        assert [trouble["part"] for trouble in read()["troubles"]] == ["keeper", "redis"]
+        assert [issue["part"] for issue in read()["troubles"]] == ["keeper", "redis"]
     finally:
         raw.config_set("maxmemory", 0)
 
 
-def test_keeper_that_starts_after_young_cores_is_no_trouble(
+def test_keeper_that_starts_after_young_cores_is_no_health_issue(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     service.bench.raw.delete("cl:rounds")
     young = Vitals(Core("a", 0)).fields([])
     for lived, parts in (({}, []), ({"lived_s": 90.0}, ["keeper"])):
         Announcer(service.bench.settings, "a/0").beat({"state": "idle"} | young | lived, [VERSION], [])
-        assert [trouble["part"] for trouble in read()["troubles"]] == parts
+        assert [issue["part"] for issue in read()["troubles"]] == parts
 
 
 def test_many_readers_within_a_second_cost_one_reading(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy machine takes longer than a second for the two.
-    monkeypatch.setattr(overview, "KEPT_S", 3600.0)
+    monkeypatch.setattr(overviews, "KEPT_S", 3600.0)
     with Client(service.url) as client:
         first = client.overview()
         service.bench.submit(1)

@@ -9,7 +9,8 @@ from api.errors import documented
 from api.state import AppState
 from corelane.domain.history import HistoryInfo, HistoryMark, HistoryPoint
 from corelane.domain.ids import iso_time
-from corelane.store.history import Mark, Point
+from corelane.plugins.console.history import History, Mark
+from corelane.plugins.console.points import Point
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -43,7 +44,7 @@ async def get_history(
 
 async def read_history(state: AppState, minutes: int) -> tuple[int, list[Point], list[Mark]]:
     """Return the time now in milliseconds, and the points and marks of the last minutes."""
-    history = state.history
+    history = state.of(History)
     now_ms = await state.link.now_ms()
     since_ms = now_ms - minutes * 60_000 + EDGE_MS
     return now_ms, await history.points(since_ms, MOST_POINTS), await history.marks(since_ms)

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, Sign, forecast_backlog
 from corelane.domain.forecast import drain_rate
+from corelane.domain.health_issues import DISK_FULL, HealthIssue, failure_issues
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
 from corelane.domain.overview import (
@@ -24,23 +24,23 @@ from corelane.domain.overview import (
     LaneInfo,
     LatencyInfo,
     Overview,
-    TroubleInfo,
+    Sign,
     device_figures,
 )
 from corelane.domain.pauses import PauseKind
-from corelane.domain.points import Point
-from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
-from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics import definitions as m
+from corelane.plugins.console.backlog_forecast import Backlog, BacklogForecast, BacklogWatch, forecast_backlog
+from corelane.plugins.console.history import History
+from corelane.plugins.console.points import Growth, Point
+from corelane.plugins.console.recent import NOW_MS, Recent, count_done, models_of, promises_of, stretches
+from corelane.plugins.console.survey import Survey, read_survey
 from corelane.store.fleet import Fleet
-from corelane.store.history import History
+from corelane.store.health_issues import read_cores, read_issues
 from corelane.store.jobs.admissions import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
-from corelane.store.survey import Survey, read_survey
-from corelane.store.troubles import read_cores, read_part_troubles, read_troubles
 
 log = get_logger(__name__)
 
@@ -94,10 +94,6 @@ class Overviews:
                 self._last_s = time.monotonic()
             return self._last
 
-    async def part_troubles(self) -> list[Trouble]:
-        """Return the parts that do not stay up, as the `serve` of each host tells."""
-        return await read_part_troubles(self._link)
-
     async def _run(self) -> None:
         while True:
             try:
@@ -112,15 +108,15 @@ class Overviews:
         survey, cores = await read_survey(self._link), await read_cores(self._link)
         self._recent.add(survey.now_ms, survey.series)
         span = self._recent.span()
-        wrong = await read_troubles(self._link, cores)
+        wrong = await read_issues(self._link, cores)
         waiting = survey.work.outstanding
         is_refusing = any(each.text == DISK_FULL for each in wrong)
         # Where Redis takes no writes every core seems lost.
         stuck = dict.fromkeys(waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
-        troubles = [
-            *(Trouble(version, reason) for version, reason in stuck.items() if not is_refusing),
+        issues = [
+            *(HealthIssue(version, reason) for version, reason in stuck.items() if not is_refusing),
             *wrong,
-            *failure_troubles({} if span is None else failures_of(span)),
+            *failure_issues({} if span is None else failures_of(span)),
         ]
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
@@ -138,7 +134,7 @@ class Overviews:
                 *(CoreOverview(name=core, state="stopped") for core in stopped if core not in known),
             ],
             models=models_of(sorted(versions), span, len(living)),
-            troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
+            troubles=issues,
             paused=list(survey.pauses.all),
             owners=list(survey.owners),
         )
@@ -198,7 +194,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
         yield OWNERS_PAUSED
 
 
-def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
+def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None, done: DoneInfo) -> ForecastInfo:
     """Return the forecast with what is done now; a service that is idle tells what it did."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
@@ -218,13 +214,13 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, 
     )
 
 
-def failures_of(span: Span) -> dict[str, tuple[int, int]]:
-    """Return the failed items of each version, and all that were answered or failed."""
+def failures_of(span: Growth) -> dict[str, tuple[int, int]]:
+    """Return how many items of each version failed, of how many that were answered."""
     failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
     return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
 
-def latency_of(span: Span | None) -> LatencyInfo:
+def latency_of(span: Growth | None) -> LatencyInfo:
     """Return how long the jobs of the last minute took."""
     if span is None:
         return LatencyInfo()

@@ -11,7 +11,7 @@ from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGrou
 from corelane.domain.ids import is_job_id, iso_time
 from corelane.domain.jobs import ItemError
 from corelane.errors import InvalidInput, fails_again
-from corelane.store.jobs.failed_items import FailedCursor, count_failures
+from corelane.plugins.console.failed_items import FailedCursor, count_failures, find_failed_items
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(403, 422, 503))
 
@@ -33,7 +33,7 @@ async def list_failed_items(
     A page may be short, or empty, though `has_more` says to go on. Items whose results were dropped are not listed.
     """
     owner = state.jobs.owner_meant(caller, wanted.owner)
-    page = await state.store.failed_items(owner, wanted, code, read_cursor(after), limit)
+    page = await find_failed_items(state.link, owner, wanted, code, read_cursor(after), limit, state.settings.cell)
     items = [
         FailedItem(
             job=record.id,

@@ -1,4 +1,4 @@
--- The overview: what waits, by lane; and what each `serve` tells of its parts.
+-- The overview: what waits, by lane and by owner.
 
 -- lane_tokens_by_priority{lists} → {version, priority, tokens}…, what waits in lanes and files
 -- Tokens are told from the first refs of each list. Of each priority, and of files and returned work, at most `lists` lists
@@ -79,17 +79,3 @@ define('owners_with_work', function(ask)
   end
   return found
 end, 'no-writes')
-
--- tell_parts{serve, troubles: [[part, text]…], forget_ms}: what a `serve` finds wrong with its parts now
--- Words older than `forget_ms` are forgotten: a `serve` that was killed does not take its own back.
-define('tell_parts', function(ask)
-  local told, now = call('HGETALL', keys.PARTS), now_ms()
-  for i = 1, #told, 2 do
-    if now - cjson.decode(told[i + 1]).at_ms > ask.forget_ms then call('HDEL', keys.PARTS, told[i]) end
-  end
-  if #ask.troubles == 0 then
-    call('HDEL', keys.PARTS, ask.serve)
-  else
-    call('HSET', keys.PARTS, ask.serve, cjson.encode({ at_ms = now, troubles = ask.troubles }))
-  end
-end, 'allow-oom')

@@ -13,11 +13,12 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.unanswered import failed_result
 from corelane.errors import Overloaded
+from corelane.plugins.console import bulk, failed_items
+from corelane.plugins.console.audit import read_audit
 from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
-from corelane.store.jobs import failed_items
-from corelane.submitting import bulk, retries
+from corelane.submitting import retries
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule
@@ -277,15 +278,15 @@ def test_the_audit_is_read_page_by_page_and_bounded(bench: Bench, monkeypatch: p
     seen: list[str] = []
     after = None
     while True:
-        page = bench.with_link(lambda link, after=after: Audit(link).page(after, 40))  # type: ignore[misc]
-        seen += [entry.subject for entry in page.entries]
+        page = bench.with_link(lambda link, after=after: read_audit(link, after, 40))  # type: ignore[misc]
+        seen += [entry.subject for entry in page.data]
         if (after := page.next) is None:
             break
     assert seen == [str(n) for n in range(699, 699 - len(seen), -1)]
     assert len(seen) == bench.raw.xlen("cl:audit")
-    only = bench.with_link(lambda link: Audit(link).page(None, 10, "p"))
-    assert [entry.subject for entry in only.entries] == [str(n) for n in range(693, 693 - 70, -7)]
-    assert len(only.entries[0].detail) == 1000
+    only = bench.with_link(lambda link: read_audit(link, None, 10, "p"))
+    assert [entry.subject for entry in only.data] == [str(n) for n in range(693, 693 - 70, -7)]
+    assert len(only.data[0].detail) == 1000
 
 
 @pytest.fixture

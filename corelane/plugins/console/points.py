@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from corelane.metrics import definitions as m
-from corelane.metrics.series import Series
+from corelane.metrics.series import Histogram, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,41 @@ class Level:
     busy: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What grew from one reading to another."""
+
+    seconds: float
+    before: Series
+    now: Series
+
+    def grown(self, metric: m.Metric, *labels: str | None) -> float:
+        """Return how much a counter grew; all of it if it began again at 0."""
+        then, now = self.before.total(metric, *labels), self.now.total(metric, *labels)
+        return now - then if now >= then else now
+
+    def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
+        """Return the values that were added."""
+        if not labels:
+            return self.now.histogram(metric).since(self.before.histogram(metric))
+        nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
+        found = self.now.histograms.get(metric, {}).get(labels, nothing)
+        return found.since(self.before.histograms.get(metric, {}).get(labels))
+
+
 def make_point(at_ms: int, before_ms: int, before: Series, now: Series, level: Level) -> Point:
     """Return the point of the time between two readings; sums that became less started from 0 in between."""
     seconds = max(0.001, (at_ms - before_ms) / 1000)
-
-    def grown(metric: m.Metric, *labels: str | None) -> float:
-        then, total = before.total(metric, *labels), now.total(metric, *labels)
-        return total - then if total >= then else total
-
-    jobs = now.histogram(m.JOB_S).since(before.histogram(m.JOB_S))
-    waits = now.histogram(m.WAIT_S).since(before.histogram(m.WAIT_S))
-    tokens, padding = grown(m.TOKENS), grown(m.PADDING_TOKENS)
+    growth = Growth(seconds, before, now)
+    jobs, waits = growth.histogram(m.JOB_S), growth.histogram(m.WAIT_S)
+    tokens, padding = growth.grown(m.TOKENS), growth.grown(m.PADDING_TOKENS)
+    failed = growth.grown(m.ITEMS, None, "failed")
     return Point(
         at_ms=at_ms,
-        items_s=(grown(m.ITEMS, None, "succeeded") + grown(m.ITEMS, None, "failed")) / seconds,
+        items_s=(growth.grown(m.ITEMS, None, "succeeded") + failed) / seconds,
         tokens_s=tokens / seconds,
-        jobs_s=grown(m.JOBS_ENDED) / seconds,
-        failed_s=grown(m.ITEMS, None, "failed") / seconds,
+        jobs_s=growth.grown(m.JOBS_ENDED) / seconds,
+        failed_s=failed / seconds,
         p50_s=jobs.quantile(0.5),
         p95_s=jobs.quantile(0.95),
         wait_p95_s=waits.quantile(0.95),

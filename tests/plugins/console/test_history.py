@@ -7,14 +7,15 @@ import pytest
 import redis
 
 from corelane.domain.forecast import Speed
-from corelane.domain.points import Level, Point, make_point, merge, thin
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
+from corelane.plugins.console.history import COARSE_MS, History, Mark, Sampler
+from corelane.plugins.console.points import Level, Point, make_point, merge, thin
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
-from corelane.store.history import COARSE_MS, History, Mark, Sampler
 from corelane.store.link.blocking import Link
+from corelane.store.marks import write_mark
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout
@@ -144,7 +145,7 @@ def test_what_is_done_to_the_service_is_marked(bench: Bench, link: Link) -> None
     link.read(lambda read: Rollout(read).load(VERSION, "all"))
     link.read(lambda read: Rollout(read).set_alias("best", {VERSION: 1.0}))
     link.read(lambda read: Rollout(read).unload(VERSION, "all", force=True))
-    link.read(lambda read: History(read).mark("deploy", "by hand"))
+    link.read(lambda read: write_mark(read, "deploy", "by hand"))
     assert marks(link) == [
         ("core", "a/0 is out of service"),
         ("core", "a/0 is in service again"),

@@ -8,15 +8,16 @@ from typing import Any
 import orjson
 import redis.exceptions
 
-from corelane.domain.troubles import (
+from corelane.domain.health_issues import (
     CoreSigns,
-    Trouble,
-    core_troubles,
-    delivery_troubles,
-    keeper_troubles,
-    overdue_troubles,
-    redis_troubles,
+    HealthIssue,
+    core_issues,
+    delivery_issues,
+    keeper_issues,
+    overdue_issues,
+    redis_issues,
 )
+from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
@@ -42,24 +43,24 @@ class PartReport:
         self._link = link
         self._serve = serve
 
-    async def tell(self, troubles: Mapping[str, str]) -> None:
-        """Report the parts that fail now. An empty report takes back the one before."""
-        pairs_of = [[part, text] for part, text in troubles.items()]
+    async def tell(self, issues: Mapping[str, str]) -> None:
+        """Tell what is wrong now; nothing takes back what was told before."""
+        pairs_of = [[part, text] for part, text in issues.items()]
         await self._link.run("tell_parts", serve=self._serve, troubles=pairs_of, forget_ms=FORGET_TOLD_MS)
 
 
-async def read_part_troubles(link: CommonLink) -> list[Trouble]:
+async def read_part_issues(link: CommonLink) -> list[HealthIssue]:
     """Return the parts that do not stay up, as the `serve` of each host told a moment ago."""
     told = await link("HGETALL", keys.PARTS)
     if not told:
         return []
-    now_ms, found = await link.now_ms(), list[Trouble]()
+    now_ms, found = await link.now_ms(), list[HealthIssue]()
     for serve, text in pairs(told):
         words = orjson.loads(text)
         if now_ms - words["at_ms"] < BELIEVED_MS:
             host = serve.decode().partition("#")[0]
             found += [
-                Trouble(f"{part} on {host}", f"{what}; see the log of `serve`") for part, what in words["troubles"]
+                HealthIssue(f"{part} on {host}", f"{what}; see the log of `serve`") for part, what in words["troubles"]
             ]
     return found
 
@@ -75,7 +76,7 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
     ]
 
 
-async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:
+async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[HealthIssue]:
     """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``.
 
     Where Redis takes no writes, heartbeats and rounds stop as well: then that alone is wrong.
@@ -89,18 +90,19 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
     _, _, dead, _ = await DeliveryLog(link).counts()
     resting = await DeliveryLog(link).resting(SHOWN_HOSTS)
     return [
-        *core_troubles([_signs(core, now_ms) for core in cores]),
-        *await read_part_troubles(link),
-        *keeper_troubles(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
-        *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
-        *delivery_troubles(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
+        *core_issues([_signs(core, now_ms) for core in cores]),
+        *await read_part_issues(link),
+        *keeper_issues(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
+        *overdue_issues(only_overdue(await read_waits(link)), CARRIERS),
+        *delivery_issues(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
+        *[issue for plugin in installed() for issue in await plugin.health_issues(link)],
         *of_redis,
-        *(Trouble(pause.subject, pause.words) for pause in (await read_pauses(link)).all),
+        *(HealthIssue(pause.subject, pause.words) for pause in (await read_pauses(link)).all),
     ]
 
 
-def _of_redis(state: "RedisState") -> list[Trouble]:
-    return redis_troubles(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+def _of_redis(state: "RedisState") -> list[HealthIssue]:
+    return redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,11 @@ async def read_redis(link: CommonLink) -> RedisState:
     return RedisState(int(found.get(b"used_memory", 0)), int(found.get(b"maxmemory", 0)), not failed)
 
 
-async def find_troubles(link: CommonLink) -> list[Trouble]:
+async def find_issues(link: CommonLink) -> list[HealthIssue]:
     """Return all that is wrong; where no core has ever been, what concerns Redis and the parts of a `serve`."""
     if cores := await read_cores(link):
-        return await read_troubles(link, cores)
-    return [*_of_redis(await read_redis(link)), *await read_part_troubles(link)]
+        return await read_issues(link, cores)
+    return [*_of_redis(await read_redis(link)), *await read_part_issues(link)]
 
 
 def _signs(core: Mapping[str, Any], now_ms: int) -> CoreSigns:

@@ -11,6 +11,7 @@ from corelane.domain.audit import AuditAction
 from corelane.domain.bulk import BulkAction, BulkRequest, BulkResult
 from corelane.domain.ids import is_job_id
 from corelane.errors import InvalidInput
+from corelane.plugins.console.bulk import Bulk
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 422, 429, 503), route_class=JsonRoute)
 
@@ -26,7 +27,7 @@ async def act_on_jobs(body: BulkRequest, state: StateDep, caller: SubmitCaller) 
     if body.after is not None and not is_job_id(body.after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the step before")
     owner = state.jobs.owner_meant(caller, body.filter.owner)
-    result = await state.bulk.step(body, owner, REQUEST_CONTEXT.get())
+    result = await state.of(Bulk).step(body, owner, REQUEST_CONTEXT.get())
     if result.done and not body.dry_run:
         skipped = ", ".join(f"{each.count} {each.code}" for each in result.skipped)
         detail = f"{result.done} of {result.matched} jobs" + (f"; {skipped}" if skipped else "")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from corelane.client import AsyncClient, Client
 from corelane.domain.jobs import JobStatus
-from corelane.store.audit import Audit
-from corelane.submitting import bulk
+from corelane.plugins.console import bulk
+from corelane.plugins.console.audit import read_audit
 from tests.api.conftest import Service
 from tests.corelane.store_bench import answered, claimed
 
@@ -85,8 +85,8 @@ def test_keys_that_are_made_and_revoked_are_in_the_audit(service: Service) -> No
     made = CliRunner().invoke(make_cli(), ["keys", "create", "--name", "night", "--json", *arguments])
     key = orjson.loads(made.stdout)
     assert CliRunner().invoke(make_cli(), ["keys", "revoke", key["id"], *arguments]).exit_code == 0
-    page = service.bench.with_link(lambda link: Audit(link).page())
-    lines = [(entry.key, entry.action, entry.subject, entry.detail) for entry in page.entries]
+    page = service.bench.with_link(lambda link: read_audit(link))
+    lines = [(entry.key, entry.action, entry.subject, entry.detail) for entry in page.data]
     detail = f"night: submit and read, owner {key['id']}"
     assert lines == [("corelane keys", action, key["id"], detail) for action in ("key.revoke", "key.create")]
     assert key["key"] not in str(lines)

@@ -1,4 +1,4 @@
-"""The door of the console: sessions, whose pages may change something, and the headers of every page."""
+"""Console auth: sessions, whose pages may change something, and the headers of every page."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -4,20 +4,27 @@ A keeper takes the points, from the sums and gauges that every process can read.
 Redis, so the history survives restarts, and any process can show it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import orjson
 
 from corelane.domain.backlog import longest_backlog
-from corelane.domain.points import Level, Point, make_point, mean, merge, only_sampled, thin
+from corelane.domain.health_issues import HealthIssue
+from corelane.metrics.conditions import LOOP_STANDS
 from corelane.metrics.series import parse
+from corelane.plugins.console.points import Level, Point, make_point, mean, merge, only_sampled, thin
 from corelane.store import keys
 from corelane.store.fleet import Fleet
-from corelane.store.gauges import COUNTED_JOBS, count_open_items, read_work
+from corelane.store.gauges import count_open_items, read_work
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.metrics import read_sums
+
+if TYPE_CHECKING:
+    from workers.loops.loop import Loop, LoopContext
 
 #: The fine ring: time between two of its points, in milliseconds, and how many there are: six hours.
 FINE_MS, FINE = 10_000, 2160
@@ -31,14 +38,11 @@ COARSE_MS, COARSE = 300_000, 2016
 #: The sums of the last point are forgotten after this time, in seconds: a point may stand for a day at most.
 SAMPLED_TTL_S = 86_400
 
+#: Time between two points that are taken, in seconds.
+SAMPLE_S = FINE_MS / 1000
+
 #: The right to take points: it passes on when its holder misses two.
 SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
-
-#: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
-#: calibration, a core that an autoscaler started or stopped.
-MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"]
-
-__all__ = ["History", "Mark", "MarkKind", "Point", "Sampler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,12 @@ class Mark:
     """Something that was done to the service."""
 
     at_ms: int
-    kind: MarkKind
+    kind: str
     text: str
 
 
 class History:
-    """Reads the history, and notes marks."""
+    """Reads the history."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
@@ -72,10 +76,6 @@ class History:
             found.append(Mark(_time_of(entry), fields["kind"], fields["text"]))
         return found
 
-    async def mark(self, kind: MarkKind, text: str) -> None:
-        """Note that something was done to the service."""
-        await self._link.run("mark", kind=kind, text=text)
-
 
 class Sampler:
     """Takes the points, if no other process does."""
@@ -92,7 +92,6 @@ class Sampler:
         """
         if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
             return None
-        await self._link.run("mend_open_items", jobs=COUNTED_JOBS)
         sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
         at_ms, before = await self._link.now_ms(), await self._link("GET", keys.SAMPLED)
         then = None if before is None else orjson.loads(before)
@@ -126,6 +125,27 @@ class Sampler:
             return
         fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
         await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
+
+
+def sampling(context: "LoopContext") -> "Loop":
+    """Make the keeper's loop that takes the points."""
+    from corelane.store.link.blocking import Link
+    from workers.loops.loop import Loop
+
+    def begin() -> Callable[[], object]:
+        link, name = Link(context.settings.redis_url), uuid4().hex
+        return lambda: link.read(lambda read: Sampler(read, name).sample())
+
+    return Loop("history", begin, pause_s=SAMPLE_S, outage=context.outage)
+
+
+async def health_issues(link: CommonLink) -> list[HealthIssue]:
+    """Return that the keeper takes no points although it sweeps, if so."""
+    now_ms, rounds = await link.now_ms(), await link("HMGET", keys.ROUNDS, "sweeps", "history")
+    swept_s, taken_s = (0.0 if at is None else (now_ms - int(at)) / 1000 for at in rounds)
+    if LOOP_STANDS.holds(taken_s) and not LOOP_STANDS.holds(swept_s):
+        return [HealthIssue("keeper", f"took no point of the history for {taken_s:,.0f} s; see its log")]
+    return []
 
 
 def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from api.deps import AdminCaller, StateDep
 from api.errors import documented
 from corelane.domain.audit import AuditList
 from corelane.errors import InvalidInput
-from corelane.store.audit import LINE_ID
+from corelane.plugins.console.audit import LINE_ID, read_audit
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -26,5 +26,4 @@ async def list_audit(
     """
     if after is not None and not LINE_ID.fullmatch(after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
-    page = await state.audit.page(after, limit, None if state.jobs.sees_all(caller) else caller.owner)
-    return AuditList(data=page.entries, has_more=page.next is not None, next=page.next)
+    return await read_audit(state.link, after, limit, None if state.jobs.sees_all(caller) else caller.owner)

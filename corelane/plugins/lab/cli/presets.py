@@ -54,7 +54,7 @@ def preset(
     """Run a published experiment, and print its table with the published rows."""
     found = choose(name)
     console = error_console()
-    questions = what.read(seed) if what.file is not None or what.synthetic is not None else None
+    questions = what.read_given(seed)
     if update is not None and not has_block(update, name):
         raise InvalidInput(f"{update} has no block for the table of {name}")
     if found.own_services and where.url is not None:

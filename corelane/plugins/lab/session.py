@@ -32,40 +32,6 @@ MOST_IDLE = 1000
 OnTick = Callable[[Progress], object]
 
 
-def measure_point(
-    target: Target,
-    questions: Questions,
-    plan: RunPlan,
-    *,
-    name: str,
-    repeat: int = 1,
-    objective: str | None = None,
-    on_tick: OnTick | None = None,
-    on_run: Callable[[Measurement], object] | None = None,
-    on_problem: Callable[[str], object] | None = None,
-) -> LoadPoint:
-    """Offer a load ``repeat`` times and return its figures; ``on_run`` is given what each time measured.
-
-    Repeats draw arrivals of seeds of their own, so that the interval covers them too. ``on_problem`` is told why the
-    service's own account is missing.
-    """
-    runs = []
-    # No load follows these, so that what they did must be counted first.
-    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
-    for number in range(repeat):
-        load = plan.load.model_copy(update={"seed": plan.load.seed + number})
-        watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
-        on_phase = None if watch is None else watch.on_phase
-        measured = run_load(target, questions, replace(plan, load=load), on_phase, on_tick)
-        if on_run is not None:
-            on_run(measured)
-        split = None if watch is None else watch.result(is_over=is_over)
-        if watch is not None and watch.problem is not None and on_problem is not None:
-            on_problem(watch.problem)
-        runs.append(summarise(measured, objective, split, measured.answers))
-    return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
-
-
 def described(plan: RunPlan) -> Load:
     """Return the load of a plan with its time and bounds, as a report has it."""
     bounds = {"requests": plan.requests, "max_in_flight": plan.max_in_flight}
@@ -90,26 +56,29 @@ class Session:
     problems: list[str] = field(default_factory=list)
 
     def measure(self, name: str, load: Load) -> LoadPoint:
-        """Measure a point under this load; it takes the load's own time, where that has one."""
+        """Measure a point under this load; it takes the load's own time, where that has one.
+
+        Repeats draw arrivals of seeds of their own, so that the interval covers them too.
+        """
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
-        plan = replace(self.plan, load=load, duration_s=duration_s)
+        plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
         if self.on_begin is not None:
             self.on_begin(name)
-        return measure_point(
-            self.target,
-            self.questions,
-            plan,
-            name=name,
-            repeat=self.repeat,
-            objective=self.objective,
-            on_tick=self.on_tick,
-            on_run=lambda measured: self.on_run(name, measured) if self.on_run is not None else None,
-            on_problem=self._note,
-        )
-
-    def _note(self, problem: str) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
+        # No load follows these, so that what they did must be counted first.
+        is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
+        runs = []
+        for number in range(self.repeat):
+            own = replace(plan, load=load.model_copy(update={"seed": load.seed + number}))
+            watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
+            on_phase = None if watch is None else watch.on_phase
+            measured = run_load(target, self.questions, own, on_phase, self.on_tick)
+            if self.on_run is not None:
+                self.on_run(name, measured)
+            split = None if watch is None else watch.result(is_over=is_over)
+            if watch is not None and watch.problem is not None and watch.problem not in self.problems:
+                self.problems.append(watch.problem)
+            runs.append(summarise(measured, self.objective, split, measured.answers))
+        return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
 def ask_idle(

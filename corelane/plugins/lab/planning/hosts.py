@@ -47,8 +47,6 @@ class HostRoom:
     instance: Instance
     workers: int
     binds: str
-    by_vcpu: int
-    by_host_memory: int
     device_gib_per_core: float
     models_per_core: int
 
@@ -64,7 +62,7 @@ def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
         bounds["device memory"] = 0
     workers = min(bounds.values())
     binds = next(name for name, bound in bounds.items() if bound == workers)
-    return HostRoom(instance, workers, binds, by_vcpu, by_memory, per_core_gib, models)
+    return HostRoom(instance, workers, binds, per_core_gib, models)
 
 
 def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:

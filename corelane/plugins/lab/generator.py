@@ -208,23 +208,11 @@ class _Run:
             return
         self._told_s = at_s
         ticks = list(self._ticks.values())
-        sent, ended = sum(tick.sent for tick in ticks), sum(tick.ended for tick in ticks)
-        self._on_tick(
-            Progress(
-                phase=self._phases.phase(at_s),
-                at_s=at_s,
-                measured_from_s=self._phases.measured_s,
-                measured_to_s=self._phases.tail_s if math.isfinite(self._phases.tail_s) else None,
-                sent=sent,
-                ended=ended,
-                ok=sum(tick.ok for tick in ticks),
-                refused=sum(tick.refused for tick in ticks),
-                failed=sum(tick.failed for tick in ticks),
-                in_flight=sent - ended,
-                late_s=max(tick.late_s for tick in ticks),
-                latencies=self._latencies,
-            )
-        )
+        total = Tick(late_s=max(tick.late_s for tick in ticks), latencies=self._latencies)
+        for name in ("sent", "ended", "ok", "refused", "failed"):
+            setattr(total, name, sum(getattr(tick, name) for tick in ticks))
+        end_s = self._phases.tail_s
+        self._on_tick(Progress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
         self._latencies = []
 
     def measured(self) -> Measurement:

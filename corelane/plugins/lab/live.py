@@ -77,11 +77,10 @@ class LiveView:
 
 def figures(ticks: Sequence[Progress]) -> str:
     """Return what happened during the last ticks."""
-    first, last = ticks[0], ticks[-1]
-    length_s = last.at_s - first.at_s
+    first, last, length_s = ticks[0].total, ticks[-1].total, ticks[-1].at_s - ticks[0].at_s
     sent, ended = ((getattr(last, name) - getattr(first, name)) / (length_s or math.inf) for name in ("sent", "ended"))
     parts = [f"{three(sent)}/s sent", f"{three(ended)}/s ended", f"{last.in_flight:,} in flight"]
-    if ordered := sorted(latency for tick in ticks for latency in tick.latencies):
+    if ordered := sorted(latency for tick in ticks for latency in tick.total.latencies):
         parts += [f"p{percent} {time_text(percentile(ordered, percent))}" for percent in (50, 95)]
     parts += [f"{count:,} {name}" for name, count in (("failed", last.failed), ("refused", last.refused)) if count]
     return ", ".join([*parts, f"late {time_text(last.late_s)}"])

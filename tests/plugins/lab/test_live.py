@@ -4,13 +4,11 @@ from typing import Any
 from rich.console import Console
 
 from corelane.plugins.lab.live import LINE_S, LiveView, figures
-from corelane.plugins.lab.load import Progress
+from corelane.plugins.lab.load import Progress, Tick
 
 
 def tick(at_s: float, sent: int, ended: int, **changes: Any) -> Progress:
-    fields: dict[str, Any] = {"measured_from_s": 2.0, "measured_to_s": 12.0, "late_s": 0.001}
-    fields |= {"sent": sent, "ended": ended, "in_flight": sent - ended} | changes
-    return Progress("measured", at_s, **fields)
+    return Progress("measured", at_s, 12.0, Tick(sent=sent, ended=ended, **({"late_s": 0.001} | changes)))
 
 
 def shown(ticks: list[Progress], *, is_terminal: bool, times: list[float] | None = None) -> str:

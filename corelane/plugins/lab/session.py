@@ -15,7 +15,7 @@ from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, Progress, RunPlan
 from corelane.plugins.lab.machine import read_machine, read_service
-from corelane.plugins.lab.schema import Load, LoadPoint, Report, Run, ServiceInfo
+from corelane.plugins.lab.schema import Load, LoadPoint, Report, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
@@ -155,7 +155,7 @@ def make_report(
     """Return the report of points that were measured in a session."""
     plan, target = session.plan, session.target
     service = session.service or describe_service(target, plan)
-    invalid = [f"{point.name}: {reason}" for point in points for reason in reasons(point.runs)]
+    invalid = [f"{point.name}: {reason}" for point in points for reason in invalid_reasons(point)]
     return Report(
         name=name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -179,9 +179,9 @@ def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
     return ServiceInfo(url=target.url, version="", model=target.model)
 
 
-def reasons(runs: Sequence[Run]) -> list[str]:
-    """Return why runs prove nothing, each reason once."""
-    return list(dict.fromkeys(reason for run in runs for reason in run.invalid))
+def invalid_reasons(point: LoadPoint) -> list[str]:
+    """Return why a point proves nothing, each reason once."""
+    return list(dict.fromkeys(reason for run in point.runs for reason in run.invalid))
 
 
 def load_name(load: Load) -> str:

@@ -73,7 +73,7 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
 .PHONY: nginx
-nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/24-gateway.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/22-redis.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser
@@ -174,7 +174,7 @@ hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hos
 .PHONY: s3
 s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
 	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
-		tests/workers/test_references.py tests/api/test_by_reference.py --rounds 50 -o timeout=1800
+		tests/plugins/files/test_references.py tests/plugins/files/test_by_reference.py --rounds 50 -o timeout=1800
 
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"

@@ -15,26 +15,21 @@ from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
-from api.middleware.short_ways import ShortWays, ways_of
-from api.middleware.traces import TraceLayer
+from api.middleware.fast_path import FastPath, fast_routes
 from api.routes import (
     answers,
     audit,
-    batches,
     bulk,
     cache,
-    contexts,
     deliveries,
     events,
     failed_items,
-    files,
     health,
     history,
     jobs,
     pauses,
     results,
     rollout,
-    usage,
     webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
@@ -70,8 +65,8 @@ BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
 ROUTES = (
-    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, contexts, fleet_routes, history, usage),
-    *(cache, rollout, pauses, audit, health, files, batches, answers),
+    *(bulk, jobs, results, events, failed_items, deliveries, webhook_secrets, fleet_routes, history),
+    *(cache, rollout, pauses, audit, health, answers),
 )
 
 
@@ -124,8 +119,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
-    app.add_middleware(ShortWays, ways=dict(ways))
+    fast = [route for each in (jobs, answers, health) for route in fast_routes(each.router, each.FAST_HANDLERS).items()]
+    app.add_middleware(FastPath, routes=dict(fast))
     sections = [each for plugin in installed() for each in plugin.sections(state)]
     app.add_middleware(InnerLayer, guards=state, sections=sections)
     if settings.cors_origins:
@@ -138,8 +133,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             max_age=3600,
         )
     app.add_middleware(OuterLayer, settings=settings, recorder=recorder)
-    if tracer is not None:
-        app.add_middleware(TraceLayer, tracer=tracer)
+    for layer in (layer for plugin in installed() for layer in plugin.asgi_layers(state)):
+        app.add_middleware(layer.cls, *layer.args, **layer.kwargs)
     return app
 
 

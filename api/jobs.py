@@ -47,7 +47,7 @@ LISTEN_AFTER_S = 0.05
 
 
 class CallerWait:
-    """How long the caller of a request waits, and whether the caller is still connected.
+    """The wait of a request's caller: its length, and whether the caller is still connected.
 
     The server reports a disconnect through the channel on which the body came. It is read only while a route waits:
     then the body is read and no response has begun, so nothing else reads that channel.

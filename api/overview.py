@@ -87,7 +87,7 @@ class Overviews:
                 await self._task
 
     async def read(self, kept_s: float | None = None) -> Overview:
-        """Return an overview that is at most a second old. Raises Unavailable if Redis is away."""
+        """Return an overview that is at most a second old. Raises Unavailable if Redis is unreachable."""
         async with self._turn:
             if self._last is None or time.monotonic() - self._last_s > (KEPT_S if kept_s is None else kept_s):
                 self._last = await self._read()
@@ -219,7 +219,7 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Span | None, 
 
 
 def failures_of(span: Span) -> dict[str, tuple[int, int]]:
-    """Return how many items of each version failed, of how many that were answered."""
+    """Return the failed items of each version, and all that were answered or failed."""
     failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
     return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 from api.jobs import Jobs
@@ -10,15 +11,13 @@ from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
 from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
+from corelane.errors import InvalidInput
 from corelane.log import get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.audit import Audit
-from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.file_storage import open_storage
-from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
@@ -28,7 +27,6 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
-from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
@@ -40,17 +38,14 @@ log = get_logger(__name__)
 #: Time for closing, in seconds: the last flush may wait for a Redis that is silent.
 CLOSE_S = 20.0
 
-#: Bytes that a form may hold in addition to its file.
-FORM_BYTES = 64 * 1024
-
 T = TypeVar("T")
 
 
 class AppState:
-    """What the routes and layers of one API process share. A plugin's own objects are found by their type."""
+    """The objects that routes and layers of one API process share. A plugin's own objects are found by their type."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
-        self.settings = settings
+        self.settings, self.tracer = settings, tracer
         self.link = link = AsyncLink(settings.redis_url)
         self.gate = gate = open_gate(settings)
         self.bell = bell = bell_envelope(make_celery(settings))
@@ -67,23 +62,29 @@ class AppState:
         self.rollout = Rollout(link)
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
-        self.files, self.batches = FileStore(link, gate), BatchStore(link, gate)
-        self.storage = open_storage(settings.files_url, settings.files_root)
         self.bulk = Bulk(self.jobs.submitter, self.store, settings)
         self.audit = Audit(link)
         self.history = History(link)
-        self.dry_runs = DryRuns(self.jobs.submitter, RateStore(link), settings)
         self.large_bodies = LargeBodies()
-        file_bytes = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
-        self.body_limits: Mapping[str, tuple[int, str]] = {"/v1/files": file_bytes, "/console/files": file_bytes}
+        self.body_limits: Mapping[str, tuple[int, str]] = {
+            path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()
+        }
         self._of_plugins: dict[type, Any] = {
             type(each): each for plugin in installed() for each in plugin.api_parts(self)
         }
 
     def of(self, kind: type[T]) -> T:
-        """Return what a plugin keeps here, by its type; raise KeyError if no plugin gave one."""
+        """Return a plugin's object by its type; raise KeyError if no plugin gave one."""
         found: T = self._of_plugins[kind]
         return found
+
+    @cached_property
+    def dry_runs(self) -> DryRuns:
+        """Return the plugin's part that forecasts jobs; raise InvalidInput if no plugin does."""
+        for plugin in installed():
+            if (found := plugin.dry_runs(self)) is not None:
+                return found
+        raise InvalidInput("`dry_run` is not offered here: no plugin that forecasts jobs is installed")
 
     def start(self) -> None:
         """Start what runs beside requests."""

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     import typer
     from fastapi import APIRouter, FastAPI
     from pydantic_settings import BaseSettings
+    from starlette.middleware import Middleware
 
     from api.middleware.sections import Section
     from api.state import AppState
     from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import Sample
     from corelane.settings import Settings
+    from corelane.store.jobs.store import JobStore
     from corelane.store.link.link import CommonLink
+    from corelane.submitting.dry_run import DryRuns
+    from corelane.tracing import Tracer
     from workers.loops.loop import Loop, LoopContext
 
 #: The entry points' group.
@@ -45,6 +49,10 @@ class Plugin:
     def commands(self, cli: "typer.Typer") -> None:
         """Add its commands to the command line."""
 
+    def exports(self) -> Mapping[str, str]:
+        """Return the names that the package ``corelane`` has by this plugin, each with the module that has it."""
+        return {}
+
     def api_parts(self, state: "AppState") -> Iterable[object]:
         """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type."""
         return ()
@@ -55,6 +63,21 @@ class Plugin:
 
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
         """Add what is more than documented routes: pages, files, layers."""
+
+    def console(self) -> object:
+        """Return its pages of the console, as the plugin that shows the console describes them; None without any."""
+        return None
+
+    def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+        """Return the most bytes of a request's body and the setting that says so, by paths where that is not core's."""
+        return {}
+
+    async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
+        """Return whether this plugin sees to jobs' ``input_url`` or ``output_url``; raise the error that refuses one.
+
+        ``name`` is that of the field. A URL that no plugin sees to is refused.
+        """
+        return False
 
     def sections(self, state: "AppState") -> "Iterable[Section]":
         """Return its pages that know callers in a way of their own."""
@@ -68,6 +91,10 @@ class Plugin:
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
         return ()
 
+    def carriers(self) -> Mapping[str, str]:
+        """Return the kinds of work that may be overdue (``corelane.store.overdue``), with who sees to each."""
+        return {}
+
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
         return ()
@@ -79,6 +106,22 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library; each is loaded after core's, in this order."""
         return ()
+
+    def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
+        """Return its layers around the API's own; the first is the innermost."""
+        return ()
+
+    def dry_runs(self, state: "AppState") -> "DryRuns | None":
+        """Return what forecasts jobs in one API process: ``dry_run`` of jobs and batches."""
+        return None
+
+    def tracer(self, role: str, instance: str) -> "Tracer | None":
+        """Return the tracer of this process (``corelane.tracing.open_tracer``)."""
+        return None
+
+    def prune(self, settings: "Settings") -> Mapping[str, object]:
+        """Return arguments of the keeper's ``prune`` for the plugin's own hook of it in Lua."""
+        return {}
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""

@@ -57,7 +57,7 @@ SHARED = {
             "integration/test_main_job.py",
         ),
         *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-        *("integration/test_bench.py", "integration/test_quality_gate.py", "integration/test_planning.py"),
+        *("integration/test_bench.py", "plugins/tune/test_quality_gate.py", "integration/test_planning.py"),
         *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),

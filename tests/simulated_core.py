@@ -7,9 +7,9 @@ from pathlib import Path
 from corelane.artifacts.manifest import model_name
 from corelane.domain.dispatch import Core
 from corelane.engine.runner import Runner
+from corelane.plugin import installed
 from corelane.settings import Settings
 from workers.core.process import CoreProcess
-from workers.core.timing import observe_times
 from workers.models.runners import Loader
 
 
@@ -35,7 +35,8 @@ class SimulatedCore(CoreProcess):
     def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=[observe_times])
+        observers = [plugin.observers for plugin in installed()]
+        super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=observers)
 
     def begin_life(self) -> None:
         """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""

@@ -86,10 +86,8 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
-        from workers.core.timing import observe_times
-        from workers.core.traces import observe_traces
 
-        observers = [observe_times, observe_traces, *(plugin.observers for plugin in installed())]
+        observers = [plugin.observers for plugin in installed()]
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
 

@@ -53,7 +53,7 @@ PEEK_S = 0.05
 
 
 class Hold:
-    """How long this process surely holds a delivery; once the time is over, it stays over."""
+    """The time for which this process surely holds a delivery; once the time is over, it stays over."""
 
     def __init__(self, since_s: float) -> None:
         self._until_s = since_s + LEASE_S
@@ -62,7 +62,7 @@ class Hold:
 
     @property
     def lasts(self) -> bool:
-        """Whether no other sender can have been given the delivery."""
+        """Return whether no other sender can have been given the delivery."""
         return time.monotonic() < self._until_s
 
     def renew(self, since_s: float) -> None:
@@ -85,7 +85,7 @@ class WebhookSender:
         self._held_s = 0.0
 
     def go_round(self, should_stop: Callable[[], bool]) -> None:
-        """Post for a few seconds; raises Unavailable if Redis is away."""
+        """Post for a few seconds; raises Unavailable if Redis is unreachable."""
         self._runner.run(self._round(should_stop))
 
     def finish(self) -> None:

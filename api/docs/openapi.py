@@ -33,7 +33,7 @@ BODY = {
 
 
 def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
-    """Have the app's document name them on every route below /v1."""
+    """Name the common responses in the app's document, on every route below /v1."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -91,7 +91,7 @@ class RequestBody:
 
 @dataclass(slots=True)
 class Timing:
-    """When one request began and its response started, by the performance clock, and the response's status."""
+    """The start of one request and of its response, by the performance clock, and the response's status."""
 
     begun_s: float
     started_s: float = 0.0
@@ -164,7 +164,7 @@ class OuterLayer:
 
 
 class Guards(Protocol):
-    """What the inner layer asks about a caller: ``api.state.AppState``."""
+    """The questions that the inner layer asks about a caller; ``api.state.AppState`` answers them."""
 
     settings: Settings
     keys: KeyCache
@@ -264,7 +264,7 @@ class InnerLayer:
     async def _identify_session(
         self, section: Section, session: str, path: str
     ) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller behind a session, or the error; a sign-in page needs neither."""
+        """Return the caller of a session, or the error that rejects the request; a sign-in page needs no session."""
         try:
             return await section.identify(session, path), None
         except CorelaneError as error:
@@ -341,7 +341,7 @@ class NdjsonRoute(APIRoute):
 
 
 def read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by their names in lower case, of those sent twice the first; they are read once."""
+    """Return a request's headers by their names in lower case. If one was sent twice, the first counts."""
     sent: list[tuple[bytes, bytes]] = scope["headers"]
     read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
     if read is not None and read[0] is sent:

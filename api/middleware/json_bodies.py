@@ -1,4 +1,4 @@
-"""How a route reads a JSON body: a large one as ``corelane.submitting.large_bodies`` says."""
+"""The JSON body of a request, as a route reads it: a large one as ``corelane.submitting.large_bodies`` says."""
 
 from typing import Any
 
@@ -73,6 +73,6 @@ def bodies_of(request: Request) -> LargeBodies:
 
 
 def owner_of(request: Request) -> str:
-    """Return the owner whose request it is; empty where anyone may ask."""
+    """Return the owner of the request; empty where keys are not checked."""
     caller = request.scope.get(CALLER)
     return "" if caller is None else str(caller.owner)

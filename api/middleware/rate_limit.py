@@ -88,7 +88,7 @@ class RateLimiter:
             self._counter = SlidingWindowCounterRateLimiter(storage)
 
     async def count(self, kind: Kind, who: str) -> RateStanding | None:
-        """Count one request and return the standing; None if this kind has no limit, or Redis is away."""
+        """Count one request and return the standing; None if this kind has no limit, or Redis is unreachable."""
         limit = self._limits.get(kind)
         if limit is None:
             return None

@@ -14,7 +14,7 @@ from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
 from api.jobs import CallerWait, as_shown, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
-from api.middleware.short_ways import Asked
+from api.middleware.fast_path import FastRequest
 from api.routes.jobs import wait_of
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
@@ -46,7 +46,7 @@ async def answer(
     return await answer_one(state, request, caller, wait, reuse=may_reuse(http.headers))
 
 
-async def answer_shortly(asked: Asked) -> Response | None:
+async def answer_fast(asked: FastRequest) -> Response | None:
     """Do what ``answer`` does, for a body of JSON that is valid."""
     wait = wait_of(asked)
     if wait is None or Scope.SUBMIT not in asked.caller.scopes:
@@ -125,5 +125,5 @@ async def ask(
     return Answered(await state.store.results(record, 0, len(items)), headers)
 
 
-#: The short ways of this router's endpoints.
-SHORT_WAYS = {answer: answer_shortly}
+#: Handlers of this router's endpoints on the fast path.
+FAST_HANDLERS = {answer: answer_fast}

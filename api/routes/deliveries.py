@@ -40,7 +40,7 @@ class AttemptInfo(BaseModel):
 
 
 class DeliveryUrls(BaseModel):
-    """Where to go on from a delivery."""
+    """Links from a delivery."""
 
     self: str
     redeliver: str

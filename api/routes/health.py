@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from api.deps import StateDep
 from api.errors import documented
-from api.middleware.short_ways import Asked
+from api.middleware.fast_path import FastRequest
 from api.state import AppState
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
@@ -51,7 +51,7 @@ async def live() -> Health:
     return Health()
 
 
-async def live_shortly(asked: Asked) -> Response | None:
+async def live_fast(asked: FastRequest) -> Response | None:
     """Do what ``live`` does."""
     return None if asked.query else Response(LIVE, media_type="application/json")
 
@@ -114,5 +114,5 @@ def reason_codes(reasons: str) -> list[str]:
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
 
 
-#: The short way of this router's endpoint.
-SHORT_WAYS = {live: live_shortly}
+#: The handler of this router's endpoint on the fast path.
+FAST_HANDLERS = {live: live_fast}

@@ -26,8 +26,8 @@ from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
+from api.middleware.fast_path import FastRequest
 from api.middleware.json_bodies import JsonRequest
-from api.middleware.short_ways import Asked
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
@@ -118,7 +118,7 @@ async def put_job(
     )
 
 
-async def submit_shortly(asked: Asked) -> Response | None:
+async def submit_fast(asked: FastRequest) -> Response | None:
     """Do what ``submit_job`` does, for a body of JSON that is valid."""
     headers, wait = asked.headers, wait_of(asked)
     key = headers.get("idempotency-key")
@@ -243,7 +243,7 @@ async def present_lines(state: AppState, submitted: Submitted | JobForecast, wai
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
-    """Answer with a job that was submitted: 200 if it is final, else 202; with ``results`` those that came by then."""
+    """Answer with a submitted job: 200 if it is final, else 202. With ``results`` the answer holds those there are."""
     shown = await state.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
@@ -281,7 +281,7 @@ async def get_job(job_id: JobId, request: Request, state: StateDep, wait: WaitDe
     return await show_job(state, job_id, caller, wait, request.headers.get("If-None-Match", ""))
 
 
-async def get_shortly(asked: Asked) -> Response | None:
+async def get_fast(asked: FastRequest) -> Response | None:
     """Do what ``get_job`` does, for a job's own id."""
     job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
     if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
@@ -289,8 +289,8 @@ async def get_shortly(asked: Asked) -> Response | None:
     return await show_job(asked.state, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
 
 
-def wait_of(asked: Asked) -> CallerWait | None:
-    """Return how long a caller on a short way waits; None if the query says anything else."""
+def wait_of(asked: FastRequest) -> CallerWait | None:
+    """Return how long a caller on the fast path waits; None if the query says anything else."""
     prefer, seconds = asked.headers.get("prefer"), None
     if asked.query:
         match = WAIT_ALONE.fullmatch(asked.query)
@@ -375,5 +375,5 @@ async def audit(state: AppState, caller: Caller, record: JobRecord, action: Audi
 
 router.routes[:0] = ndjson.routes
 
-#: The short ways of this router's endpoints.
-SHORT_WAYS = {submit_job: submit_shortly, get_job: get_shortly}
+#: Handlers of this router's endpoints on the fast path.
+FAST_HANDLERS = {submit_job: submit_fast, get_job: get_fast}

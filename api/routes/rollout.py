@@ -28,7 +28,7 @@ AliasPath = Annotated[str, Path(description="Letters, digits, `.`, `_` and `-`, 
 
 
 class LoadRequest(Wire):
-    """What to load, and how."""
+    """The version to load, and on which cores."""
 
     model: str = Field(
         min_length=1,
@@ -45,7 +45,7 @@ class LoadRequest(Wire):
 
 
 class ReloadRequest(Wire):
-    """How to load a version again."""
+    """The cores on which to load a version again."""
 
     manifest_sha256: str | None = Field(
         None, pattern=r"^[0-9a-f]{64}$", description="With `all`: the digest that manifest.json must have from now on."
@@ -53,7 +53,7 @@ class ReloadRequest(Wire):
 
 
 class PlacementInfo(BaseModel):
-    """Where a version is wanted from now on."""
+    """The placement of a version from now on."""
 
     object: Literal["placement"] = "placement"
     version: str

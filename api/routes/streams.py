@@ -25,7 +25,7 @@ class StreamCut(Exception):
 
 
 class CuttableStream(StreamingResponse):
-    """A stream that has no proper end where it was cut, so that no reader takes a part for the whole."""
+    """A stream that ends without a proper end if it is cut, so that no reader takes a part for the whole."""
 
     async def stream_response(self, send: Send) -> None:
         """Send the content; the connection is closed after a cut."""

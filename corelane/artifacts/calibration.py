@@ -25,7 +25,7 @@ CALIBRATION_NAME = "calibration.json"
 SHIPPED_NAME = "corelane-calibration.json"
 
 #: What to do about a file that cannot be used.
-ADVICE = "make it again with `corelane calibrate`, or remove it"
+ADVICE = "calibrate the model again, or remove the file"
 
 
 class Curve(Record):
@@ -62,7 +62,7 @@ class Calibration(Record):
         return self.model_copy(update={"digest": self._digest()})
 
     def is_whole(self) -> bool:
-        """Whether the digest is that of the rest."""
+        """Return whether the digest is that of the rest."""
         return self.digest == self._digest()
 
     def log_score(self, margin: float, log_share: float) -> float:

@@ -77,7 +77,7 @@ class BucketFile(Record):
 
 
 class TokenizerSpec(Record):
-    """How a question and a stretch of context are put together for this model.
+    """The rules for putting a question and a stretch of context together for this model.
 
     Most do it as BERT or RoBERTa: ``[CLS] question [SEP] context [SEP]``. Any other way is a template.
     """
@@ -106,7 +106,7 @@ class TokenizerSpec(Record):
 
 
 class Coverage(Record):
-    """Which operators of a model the accelerator's compiler took; what it did not take runs on the CPU."""
+    """The operators of a model that the accelerator's compiler took. Those that it did not take run on the CPU."""
 
     percent: float = Field(ge=0, le=100, description="Share of arithmetic operators that were compiled.")
     found_by: Literal["trace", "log", "analyze"] = Field(
@@ -118,7 +118,7 @@ class Coverage(Record):
 
 
 class Manifest(Record):
-    """What an artifact is, where it came from, and how well it agrees with the model it was made from."""
+    """The description of an artifact: its parts, its origin, and how well it agrees with the model it was made from."""
 
     schema_version: Literal[1, 2, 3] = Field(
         1, description="2 if `tokenizer` has a template, 3 if a length has several row counts: older workers know none."
@@ -165,7 +165,7 @@ class Manifest(Record):
 
     @property
     def ragged_rows(self) -> bool:
-        """Whether linear layers leave the padding of a batch out, so that only attentions have any."""
+        """Return whether linear layers leave the padding of a batch out, so that only attentions have any."""
         return "rows=ragged" in self.compiler_args
 
     @property
@@ -177,7 +177,7 @@ class Manifest(Record):
 
     @property
     def row_us(self) -> list[tuple[int, int, int]]:
-        """What rows took where it was verified, by bucket: length, microseconds of a row alone, of one of a full batch.
+        """Return the measured times of rows, by bucket: length, microseconds of a row alone, of one of a full batch.
 
         Where rows are flexible both are taken to be the same: the passes that warm a model up tell more.
         """
@@ -190,7 +190,7 @@ class Manifest(Record):
 
     @property
     def bytes(self) -> int:
-        """What the compiled files weigh; buckets may share one."""
+        """Return what the compiled files weigh; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
 
 
@@ -246,7 +246,7 @@ def outgrown(manifest: Manifest, kind: str) -> bool:
 
 
 def artifact_path(root: Path, name: str, version: str, target: str, kind: str = "") -> Path:
-    """Where an artifact lies below the root; ``kind`` names the CPU kind of one that lies beside the others."""
+    """Return where an artifact lies below the root; ``kind`` names the CPU kind of one that lies beside the others."""
     return root / name / version / (f"{target}-{kind}" if kind else target)
 
 

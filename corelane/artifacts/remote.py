@@ -48,7 +48,7 @@ class RemoteRoot:
     """Artifacts at a URL, laid out as below a local root, kept in ``cache`` once they were asked for."""
 
     def __init__(self, url: str, cache: Path, options: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Nothing is reached for before something is asked; then SetupError says what the URL's kind needs.
+        """Connect with the first call, not here. That call raises SetupError if the URL's kind needs a missing package.
 
         ``options`` are those of fsspec for this URL.
         """
@@ -187,7 +187,7 @@ class RemoteRoot:
         log.info("artifact_fetched", version=version_id, url=self._url)
 
     def _has_another(self, artifact: Artifact, version_id: str) -> bool:
-        """Whether the remote side has a manifest that is not a cached artifact's; not if it cannot be reached."""
+        """Return whether the remote root has a manifest that no cached artifact has; False if it cannot be reached."""
         try:
             there = f"{self._there(artifact)}/{MANIFEST_NAME}"
             return hashlib.sha256(self._read(there)).hexdigest() != artifact.digest

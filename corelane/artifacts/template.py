@@ -1,4 +1,4 @@
-"""How a row is put together for a model, where that is not BERT's way: a part of the manifest."""
+"""The template of a model whose rows are not put together as BERT's are: a part of the manifest."""
 
 from typing import Self
 

@@ -143,7 +143,7 @@ def bell_envelope(app: Celery) -> str:
 
 def ring_core(app: Celery, core: Core) -> None:
     """Ring a core through Celery itself; the keeper's way, independent of the envelope. Raises StoreUnavailable soon if
-    Redis is away.
+    Redis is unreachable.
     """
     try:
         app.send_task(DRAIN_TASK, queue=core.queue, retry=False)

@@ -24,7 +24,7 @@ class RaiseStopFlag(bootsteps.StartStopStep):
         worker.app.stop_flag[0] = 0
 
     def close(self, worker: Any) -> None:
-        """Raise it."""
+        """Raise the stop flag."""
         worker.app.stop_flag[0] = 1
 
     stop = terminate = close

@@ -31,7 +31,7 @@ class GuardedChannel(redis.Channel):
     """
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        """Return the arguments of a pool of connections; those of the event loop leave it where they are closed."""
+        """Return the arguments of a pool. Connections of the event loop are removed from it when they are closed."""
         options = {
             "max_connections": self.max_connections,
             "socket_timeout": self.socket_timeout,

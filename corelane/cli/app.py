@@ -6,14 +6,9 @@ from corelane.cli.admin import cache, list_audit, list_paused, pause, resume
 from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
-from corelane.cli.batches import batches
-from corelane.cli.calibrate import calibrate
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
-from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
-from corelane.cli.evaluate import evaluate
-from corelane.cli.files import files
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
@@ -22,8 +17,6 @@ from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
-from corelane.cli.tune import distil, tune
-from corelane.cli.usage import show_usage
 from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
@@ -42,16 +35,13 @@ def make_cli() -> typer.Typer:
     cli.command()(serve)
     cli.command()(ask)
     cli.command()(batch)
-    cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("paused")(list_paused)
-    cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, pause, resume, backup, restore):
+    for command in (verify, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
-    groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"contexts": contexts, "cache": cache}
+    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

@@ -25,13 +25,12 @@ from corelane.artifacts.manifest import (
     model_name,
 )
 from corelane.cli.errors import require
-from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
+from corelane.domain.squad import best_over, read_set, token_f1
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
-from corelane.quality.squad import best_over, read_questions, token_f1
 from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -245,12 +244,12 @@ def read_eval_set(path: Path) -> "EvalSet":
     from compile.model.evaluation import EvalSet
     from corelane.engine.task import Query
 
-    asked = [question for question in read_questions(read_document(path)).questions if question.references]
+    asked = [question for question in read_set(path).questions if question.gold]
     if not asked:
         raise InvalidInput(f"{path} has no question with an answer")
     queries = [Query(question.question, question.context) for question in asked]
-    references = [question.references for question in asked]
-    return EvalSet(path.name, queries, references, partial(best_over, token_f1))
+    gold = [question.gold for question in asked]
+    return EvalSet(path.name, queries, gold, partial(best_over, token_f1))
 
 
 @contextmanager

@@ -298,7 +298,7 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
         return DoctorCheck("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
-    how = "not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
+    how = "not calibrated: its scores are no probabilities"
     if calibration is not None:
         how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
     if missing := missing_instructions(manifest):

@@ -1,1 +1,1 @@
-"""What jobs, batches, events, keys and cores are: formats and rules without I/O."""
+"""Jobs, batches, events, keys and cores: their formats and rules, without I/O."""

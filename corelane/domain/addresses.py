@@ -1,4 +1,4 @@
-"""How a server that listens on this machine is reached from it."""
+"""The address by which this machine reaches a server that listens on it."""
 
 
 def local_url(host: str, port: int) -> str:

@@ -1,4 +1,6 @@
-"""When requests are due: a rate that may change, and gaps around it; or a trace. Pure, and the same for the same seed.
+"""Arrivals, the times when requests are due: a rate that may change with random gaps, or a trace. Pure.
+
+The same seed gives the same arrivals.
 
 Arrivals of rate 1 are drawn first: one a second exactly (``burstiness`` 0), with exponential gaps (1: Poisson), or with
 gamma gaps of that coefficient of variation. Then time is stretched so that the rate follows its segments. So a ramp or
@@ -30,12 +32,12 @@ class Segment:
 
     @property
     def count(self) -> float:
-        """Requests that are expected in it."""
+        """Return how many requests are expected in this span."""
         steady = self.start_per_s == self.end_per_s == 0
         return 0.0 if steady else self.seconds * (self.start_per_s + self.end_per_s) / 2
 
     def time_of(self, count: float) -> float:
-        """Return the time in it at which so many requests have come."""
+        """Return the time in it at which this many requests have come."""
         if count == 0:
             return 0.0
         slope = (self.end_per_s - self.start_per_s) / self.seconds if math.isfinite(self.seconds) else 0.0
@@ -88,7 +90,7 @@ class Arrivals:
 
     @property
     def seconds(self) -> float:
-        """How long arrivals go on; infinity if they do not end."""
+        """Return how long arrivals go on; infinity if they do not end."""
         if self.trace:
             return self.trace[-1].at_s / self.speed
         return sum(segment.seconds for segment in self.segments)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 
 class AuditAction(StrEnum):
-    """What was done."""
+    """The kind of change."""
 
     JOB_CANCEL = "job.cancel"
     JOB_RETRY = "job.retry"

@@ -1,4 +1,4 @@
-"""Whether the work that waits will be done, and when: the sign first, then a time. Pure.
+"""The forecast of the backlog: whether the work that waits will be done (the sign), and when. Pure.
 
 Work is measured in tokens, because a core's speed is; sentences count items. What arrives is the change of the backlog
 plus what was answered. The largest and the smallest change of the window do not count: a single large job is no rate,
@@ -40,7 +40,7 @@ LONGEST_DAYS = 100
 
 
 class Sign(StrEnum):
-    """Which way the backlog goes."""
+    """The direction in which the backlog goes."""
 
     IDLE = "idle"
     DRAINING = "draining"
@@ -60,7 +60,7 @@ class BacklogSample:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is open now. ``speed`` is what the cores with work can answer, in tokens a second.
+    """The open work now. ``speed`` is what the cores with work can answer, in tokens a second.
 
     ``stuck_tokens`` wait for versions that no living core holds; a pause holds ``paused_tokens`` up; ``is_working``
     says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons`` say why work
@@ -182,7 +182,7 @@ def duration(seconds: float) -> str:
 
 
 def _is_stalled(now: Backlog, samples: Sequence[BacklogSample]) -> bool:
-    """Whether all that waits is stuck, or nothing was answered for a while although work waited and no core works."""
+    """Return whether all waiting work is stuck, or nothing was answered for a while and no core works on it."""
     if now.is_working or now.tokens <= 0:
         return False
     if now.stuck_tokens >= now.tokens - now.paused_tokens:

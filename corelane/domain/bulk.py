@@ -12,7 +12,7 @@ from corelane.domain.wire import Wire
 
 
 class BulkAction(StrEnum):
-    """What is done to each job."""
+    """The change that is made to each job."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -55,7 +55,7 @@ class BulkReason(BaseModel):
 
 
 class BulkResult(BaseModel):
-    """What one step did, or with `dry_run` would do."""
+    """The jobs that one step changed, or with `dry_run` would change."""
 
     object: Literal["bulk_result"] = "bulk_result"
     action: BulkAction
@@ -76,9 +76,7 @@ def reason_against_cancel(status: JobStatus) -> str | None:
 def reason_against_retry(
     status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
 ) -> str | None:
-    """Return why a job cannot be retried, as far as it is known without its items; ``lasting`` of them would fail
-    again.
-    """
+    """Return why a job cannot be retried, if that is known without its items; ``lasting`` would fail again."""
     if not status.is_final:
         return "not_final"
     if counts.succeeded == counts.total > 0:

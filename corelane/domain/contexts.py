@@ -26,7 +26,7 @@ NAMED_IN = re.compile(rb"ctx_[0-9a-f]{64}")
 
 
 def named_in(line: bytes) -> set[str]:
-    """Return what has the form of an id anywhere in a line: more than it names, and no less."""
+    """Find strings that look like ids in a line. Some of them may not be ids; none that it names is left out."""
     return {found.decode() for found in NAMED_IN.findall(line)}
 
 
@@ -67,7 +67,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a submission needs to know of a stored context: its estimated tokens, and how its text begins."""
+    """The part of a stored context that a submission needs: its estimated tokens, and how its text begins."""
 
     tokens: float
     head: str

@@ -116,12 +116,12 @@ class Ref:
 
     @property
     def line(self) -> str:
-        """Names its owner's larger jobs of its priority, in what a core says it has met."""
+        """The name of the line that a core reports: its owner's larger jobs at its priority."""
         return f"{self.owner}:{self.priority}"
 
     @property
     def lane(self) -> str:
-        """The same for small jobs."""
+        """The name of the lane that a core reports: its owner's small jobs at its priority."""
         return f"{self.line}:small"
 
     @property
@@ -285,7 +285,7 @@ def script_of(text: str) -> str:
 
 
 def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
-    """Return the class of a slice by what its items cost; see ``domain.estimate``.
+    """Return the class of a slice by what its items cost; see ``domain.item_costs``.
 
     It is told from its first item's index, the estimated tokens of its items and their contexts, of which a few are
     looked at: one passage with a foreign name is not another script.

@@ -17,7 +17,7 @@ ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
 
 
 class EventType(StrEnum):
-    """What happened. ``job.completed`` is the last event, whatever the job's status."""
+    """The kind of event. ``job.completed`` is the last event, whatever the job's status."""
 
     RUNNING = "job.running"
     PROGRESS = "job.progress"
@@ -26,7 +26,7 @@ class EventType(StrEnum):
 
 
 class Progress(BaseModel):
-    """How far a job has come; the data of ``job.running`` and ``job.progress``."""
+    """The progress of a job; the data of ``job.running`` and ``job.progress``."""
 
     job: str = Field(description="The job's id.")
     at: str = Field(description="When this was so.")

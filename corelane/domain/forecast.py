@@ -1,4 +1,4 @@
-"""When a job will be done: what is served before it, and how fast. Pure.
+"""The forecast of when a job will be done: what is served before it, and how fast. Pure.
 
 Within an owner small jobs go before larger ones, and larger ones share by tokens: before a job of T tokens ends, each
 larger one of its owner is served at most T. Owners share the cores by tokens too, so every other owner is served at
@@ -33,10 +33,10 @@ BUSY = 0.5
 #: The cores' own speeds count as much as this many seconds of busy cores.
 SPEEDS_WEIGH_S = 3.0
 
-#: Residuals kept of a kind. Of so many, and of 19, places are ends without interpolation.
+#: Residuals kept of a kind. Of this many, and of 19, places are ends without interpolation.
 KEPT = 39
 
-#: Residuals are stored as whole hundredths, in so many characters, and are at most this large: e^7 is 1,100 times.
+#: Residuals are stored as whole hundredths, in this many characters, and are at most this large: e^7 is 1,100 times.
 HUNDREDTHS, RESIDUAL_CHARS, MOST = 100, 4, 700
 
 #: The part of the jobs that end before an interval, and the part that end after it.
@@ -142,7 +142,7 @@ class Residuals:
         return _spread(mean, mean - half, mean + half)
 
     def _before(self, kind: str) -> tuple[float, float]:
-        """Return mean and deviation of the kinds that wait alike, or of all, or what is taken before any is known."""
+        """Return mean and deviation of the kinds that wait alike; of all kinds, or the prior, if too few are known."""
         alike = [each for other, kept in self._kept.items() if other[:1] == kind[:1] for each in kept]
         for known in (alike, [each for kept in self._kept.values() for each in kept]):
             if len(known) >= ENOUGH:
@@ -155,7 +155,7 @@ NO_RESIDUALS = Residuals()
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What waits of an owner at one priority: small jobs, their tokens, and larger jobs."""
+    """The waiting work of one owner at one priority: small jobs, their tokens, and larger jobs."""
 
     small_jobs: int = 0
     small_tokens: int = 0
@@ -171,7 +171,7 @@ class Size:
 
     @property
     def is_small(self) -> bool:
-        """Whether it waits among its owner's small jobs."""
+        """Return whether it waits among its owner's small jobs."""
         return self.slices == 1 and self.tokens <= SMALL_TOKENS
 
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class HistoryPoint(BaseModel):
-    """How the service did for a while; rates are per second, null where there is nothing to tell."""
+    """The service's figures for a span of time. Rates are per second; a figure that was not measured is null."""
 
     at: str = Field(description="The end of the time that it stands for.")
     items_s: float = Field(description="Items answered.")

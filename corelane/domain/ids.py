@@ -25,7 +25,7 @@ def new_id(kind: str, now_ms: int | None = None, cell: str = CELL) -> str:
 
 
 def id_time(kind: str, ms: int, cell: str = CELL) -> str:
-    """How ids made at a time begin; sorts between those made before and those made from then on."""
+    """Return how ids made at a time begin; sorts between those made before and those made from then on."""
     value, chars = max(ms, 0), []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)
@@ -34,7 +34,7 @@ def id_time(kind: str, ms: int, cell: str = CELL) -> str:
 
 
 def is_id(kind: str, text: str) -> bool:
-    """Whether ``text`` has the form of an id of its kind; keeps strange paths away from Redis keys."""
+    """Return whether ``text`` has the form of an id of its kind; keeps strange paths away from Redis keys."""
     body = text.removeprefix(f"{kind}_")
     return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
 
@@ -45,7 +45,7 @@ def cell_of(text: str) -> str:
 
 
 def id_time_ms(text: str) -> int:
-    """When an id was made, by the clock of its maker, in milliseconds since 1970."""
+    """Return when an id was made, by the clock of its maker, in milliseconds since 1970."""
     digits = text.partition("_")[2][1 : 1 + TIME_CHARS]
     return sum(ALPHABET.index(digit) * 32**place for place, digit in enumerate(reversed(digits)))
 
@@ -56,7 +56,7 @@ def new_job_id(now_ms: int | None = None, cell: str = CELL) -> str:
 
 
 def is_job_id(text: str) -> bool:
-    """Whether ``text`` has the form of a job id."""
+    """Return whether ``text`` has the form of a job id."""
     return is_id("job", text)
 
 

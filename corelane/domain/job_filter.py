@@ -28,7 +28,7 @@ Time = Annotated[datetime, AfterValidator(_aware)]
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What a filter looks at in a job."""
+    """The fields of a job that a filter looks at."""
 
     id: str
     name: str | None
@@ -40,7 +40,7 @@ class JobFacts:
 
 
 class JobFilter(Wire):
-    """Which jobs are meant: those that every given field takes. Without any field, every job of the caller."""
+    """A filter of jobs: it takes those that match every given field. Without any field, every job of the caller."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 

@@ -21,7 +21,7 @@ class Refusal(BaseModel):
 
 
 class WorkForecast(BaseModel):
-    """How much work something is, and when it would be done."""
+    """The size of some work, and the time when it would be done."""
 
     items: int = Field(description="Its questions.")
     windows: int = Field(description="Windows that the model would read, estimated.")

@@ -1,10 +1,11 @@
-"""What a job names by URL, as callers send it and see it: its input, its output, its webhook's events. Pure."""
+"""The URLs of a job, as callers send and see them: its input, its output, its webhook and the events for it. Pure."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.references import MAX_URL_CHARS, without_query
+#: Longest URL taken, in characters; presigned ones of S3 have up to some 2,000.
+MAX_URL_CHARS = 4096
 
 #: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status;
 #: those after it are narrower. `job.output` comes after it: the results are at the job's `output_url`, or will not be.
@@ -37,7 +38,7 @@ class InputField(BaseModel):
 
 
 class JobUrls(BaseModel):
-    """Where to go on from a job."""
+    """Links from a job."""
 
     self: str
     results: str
@@ -65,6 +66,11 @@ class JobOutput(BaseModel):
     bytes: int = Field(0, ge=0, description="Bytes that were written.")
     attempts: int = Field(0, ge=0, description="Times that it was tried.")
     error: str | None = Field(None, description="Why it could not be written, or not yet.")
+
+
+def without_query(url: str) -> str:
+    """Return a URL fit to be shown and logged: its query may be its key."""
+    return url.partition("?")[0]
 
 
 def describe_input(url: str, found: dict[str, Any] | None, *, is_final: bool) -> JobInput:

@@ -29,12 +29,12 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can change any more."""
+        """Return whether nothing can change any more."""
         return str(self) not in ("queued", "running")
 
 
 class Priority(StrEnum):
-    """Which lane a job waits in; every eighth claim begins with the lowest, so that none starves."""
+    """The lane that a job waits in; every eighth claim begins with the lowest, so that none starves."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -58,7 +58,7 @@ OTHER_NAMES |= {"handle_impossible_answer": "no_answer", "truncate": "truncation
 
 
 class Options(Wire):
-    """How the items of a job are read and answered."""
+    """The options by which the items of a job are read and answered."""
 
     hints: ClassVar[Mapping[str, str]] = MappingProxyType(
         {name: f"it is `{right}`" for name, right in OTHER_NAMES.items()}
@@ -193,7 +193,7 @@ Metadata = Annotated[
 
 
 class Webhook(Wire):
-    """Where a job's events are posted, signed by the Standard Webhooks scheme."""
+    """The URL that a job's events are posted to, signed by the Standard Webhooks scheme."""
 
     url: str = Field(min_length=8, max_length=2048, pattern=r"^https?://", description="The receiver, http or https.")
     events: Annotated[tuple[JobEvent, ...], Field(min_length=1, max_length=7), at_most(7)] = Field(
@@ -358,7 +358,7 @@ class Promise(BaseModel):
 
 
 class FailureCount(BaseModel):
-    """How many items failed with one code of error."""
+    """The number of items that failed with one code of error."""
 
     code: str
     count: int

@@ -14,7 +14,7 @@ from corelane.domain.pauses import Pause, PauseKind
 
 
 class ForecastInfo(BaseModel):
-    """Whether what waits will be done, and when."""
+    """The forecast of when the waiting work will be done, if it will."""
 
     sign: Sign = Field(
         description="idle, draining, growing (it will not drain), stalled (nothing is answered), or paused (all of it)."
@@ -30,7 +30,7 @@ class ForecastInfo(BaseModel):
 
 
 class PromiseInfo(BaseModel):
-    """How the promised times came out, since the beginning."""
+    """The promises that were kept, early or late, since the beginning."""
 
     kept: int = 0
     early: int = 0
@@ -39,7 +39,7 @@ class PromiseInfo(BaseModel):
 
 
 class DoneCount(BaseModel):
-    """What was done in a time."""
+    """The work done in a span of time."""
 
     items: int = 0
     jobs: int = 0
@@ -47,21 +47,21 @@ class DoneCount(BaseModel):
 
 
 class DoneInfo(BaseModel):
-    """What was done of late."""
+    """The work done recently."""
 
     last_minute: DoneCount = Field(default_factory=DoneCount)
     last_hour: DoneCount = Field(default_factory=DoneCount)
 
 
 class LatencyInfo(BaseModel):
-    """How long jobs took of late, in seconds; null if none ended."""
+    """The time that recent jobs took, in seconds; null if no job ended."""
 
     p50_s: float | None = None
     p95_s: float | None = None
 
 
 class LaneInfo(BaseModel):
-    """What waits for one version at one priority."""
+    """The waiting work for one version at one priority."""
 
     version: str
     priority: Priority
@@ -96,7 +96,7 @@ class CoreOverview(BaseModel):
 
 
 class ModelOverview(BaseModel):
-    """How one version did in the last minute."""
+    """The work of one version in the last minute."""
 
     version: str
     arriving_items_per_s: float = Field(0, description="Items submitted a second.")
@@ -110,7 +110,7 @@ class ModelOverview(BaseModel):
 
 
 class OwnerWork(BaseModel):
-    """What is open of one owner."""
+    """The open work of one owner."""
 
     owner: str
     tokens: int = Field(description="Tokens that are not answered, those in files included.")
@@ -127,7 +127,7 @@ class TroubleInfo(BaseModel):
 
 
 class Overview(BaseModel):
-    """How the service stands."""
+    """The state of the whole service."""
 
     object: Literal["overview"] = "overview"
     at: str = Field(description="When this was read; it is at most a second old.")
@@ -146,7 +146,7 @@ class Overview(BaseModel):
     )
 
     def without_owners(self) -> "Overview":
-        """Return it for callers who may not know the owners."""
+        """Return the overview for callers who may not know the owners."""
         hidden = {pause.subject for pause in self.paused if pause.kind is PauseKind.OWNER}
         return self.model_copy(
             update={

@@ -15,7 +15,7 @@ from corelane.domain.ids import iso_time
 
 
 class PauseKind(StrEnum):
-    """What is paused."""
+    """The paused cores, models and owners."""
 
     CORE = "core"
     MODEL = "model"
@@ -43,7 +43,7 @@ class Pause(BaseModel):
 
     @property
     def words(self) -> str:
-        """Return that, and what to do."""
+        """Return by whom it is paused, since when, and how to resume it."""
         return f"{self.told}; `corelane resume {self.subject}` has it go on"
 
     @property
@@ -53,7 +53,7 @@ class Pause(BaseModel):
 
 
 class PauseList(BaseModel):
-    """What is paused."""
+    """The paused cores, models and owners."""
 
     object: Literal["list"] = "list"
     data: list[Pause]
@@ -73,7 +73,7 @@ class Pauses:
         return cls(sorted(found, key=lambda pause: (pause.since, pause.kind, pause.name)))
 
     def names(self, kind: PauseKind) -> set[str]:
-        """Return the names of the paused of a kind."""
+        """Return the names that are paused, of one kind."""
         return {pause.name for pause in self.all if pause.kind is kind}
 
     def of(self, kind: PauseKind, name: str) -> Pause | None:
@@ -85,7 +85,7 @@ class Pauses:
         return self.of(PauseKind.MODEL, version) or self.of(PauseKind.OWNER, owner)
 
     def shown(self, *, with_owners: bool) -> list[Pause]:
-        """Return them, those of owners only for callers who may know the owners."""
+        """Return the pauses; with those of owners only for callers who may know the owners."""
         return [pause for pause in self.all if with_owners or pause.kind is not PauseKind.OWNER]
 
 

@@ -25,7 +25,7 @@ MOST_REPLACED = 2
 
 
 class PlacementScope(StrEnum):
-    """Which cores a placement means before its exceptions."""
+    """The cores that a placement means before its exceptions."""
 
     SETTINGS = "settings"
     ALL = "all"
@@ -34,7 +34,7 @@ class PlacementScope(StrEnum):
 
 
 class Placement(BaseModel):
-    """Where one version is wanted, and how it comes and goes there."""
+    """The cores on which one version is wanted, and how it is loaded and unloaded there."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -50,15 +50,15 @@ class Placement(BaseModel):
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether no core should hold the version."""
+        """Return whether no core should hold the version."""
         return self.scope is PlacementScope.NONE and not self.cores
 
     def allows(self, core: str) -> bool:
-        """Whether the placement lets a core hold the version."""
+        """Return whether the placement lets a core hold the version."""
         return core in self.cores or (self.scope is not PlacementScope.NONE and core not in self.without)
 
     def reload_ms(self, core: str) -> int:
-        """When a core was last asked to load the version again; 0 for never."""
+        """Return when a core was last asked to load the version again; 0 for never."""
         return max(self.reloads.get(core, 0), self.reloads.get(ALL_CORES, 0))
 
 
@@ -75,7 +75,7 @@ def is_wanted(
     is_own: bool,
     failed: Collection[str] = (),
 ) -> bool:
-    """Whether a core should hold a version.
+    """Return whether a core should hold a version.
 
     ``is_own``: the core's settings name its model. ``failed``: the cores where it did not load.
     """
@@ -149,7 +149,7 @@ UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
 
 @dataclass(frozen=True, slots=True)
 class CoreSight:
-    """What is known of a core: how long it has been silent; while it lives, its state and the state of each version,
+    """The known state of a core: how long it has been silent; while it lives, its state and the state of each version,
     and why versions failed.
     """
 
@@ -164,7 +164,7 @@ class CoreSight:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Whether a core is expected to hold a version that none holds now, and why."""
+    """The expectation that some core will hold a version that no core holds now, and the reason."""
 
     is_expected: bool
     reason: str

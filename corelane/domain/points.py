@@ -10,7 +10,7 @@ from corelane.metrics.series import Series
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How the service did for a while, until ``at_ms``. Rates are per second; None where there is nothing to tell.
+    """The service's figures for the time until ``at_ms``. Rates are per second; None where nothing was measured.
 
     ``jobs_s`` counts jobs that ended, ``failed_s`` items that failed. ``busy`` is the mean of all living cores.
     ``backlog_s`` is the longest of all versions that a core holds.

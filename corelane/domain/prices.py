@@ -1,4 +1,4 @@
-"""What an hour of a core costs: the host's price by its type, or as the operator set it, over its cores. Pure but for
+"""The price of an hour of a core: the host's price by its type, or as the operator set it, over its cores. Pure but for
 the file of own prices.
 
 A file of prices is TOML or JSON. It says its day and its currency, and names types of the table with other prices, or
@@ -45,7 +45,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an hour of one core costs, and on which day that was so; None where the operator set the price alone."""
+    """The price of an hour of one core, and the day of that price; None where the operator set the price alone."""
 
     per_core_hour: float
     currency: str
@@ -66,7 +66,7 @@ class Price:
         return f"{self.currency}/{self.instance}/{self.as_of or NOTHING}/{self.per_core_hour!r}"
 
     def cost(self, core_s: float) -> float:
-        """Return what so much time of a core costs."""
+        """Return the cost of this time of a core."""
         return core_s * self.per_core_hour / HOUR_S
 
 
@@ -101,7 +101,7 @@ class OwnPrices(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class HostPrice:
-    """What an hour of a whole host costs; ``per_hour`` is None where no price is known."""
+    """The price of an hour of a whole host; ``per_hour`` is None where no price is known."""
 
     instance: Instance
     per_hour: float | None

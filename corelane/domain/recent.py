@@ -1,4 +1,4 @@
-"""What was done of late, told from sums: of the last minute as a process has seen them, and from the history. Pure."""
+"""The work done recently, from sums: of the last minute as a process has seen them, and from the history. Pure."""
 
 import itertools
 from collections import deque
@@ -28,7 +28,7 @@ NO_LEVEL = Level(None, 0, 0, None)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What grew from one reading to another."""
+    """The growth of the sums from one reading to another."""
 
     seconds: float
     before: Series
@@ -40,7 +40,7 @@ class Span:
         return now - then if now >= then else now
 
     def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
-        """Return the values that were added."""
+        """Return the histogram of the values that were added."""
         if not labels:
             return self.now.histogram(metric).since(self.before.histogram(metric))
         nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
@@ -113,7 +113,7 @@ def promises_of(series: Series) -> PromiseInfo:
 
 
 def models_of(versions: Sequence[str], span: Span | None, cores: int) -> list[ModelOverview]:
-    """Return how each version does; there is nothing to say before the second reading."""
+    """Return the recent work of each version; without figures before the second reading."""
     return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
 
 

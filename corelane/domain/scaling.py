@@ -1,4 +1,4 @@
-"""How many cores there should be, and which host may run them, as the service tells it."""
+"""The number of cores there should be, and the hosts that may run them, as the service reports it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ class HostRange:
 
 
 class ScalingInfo(BaseModel):
-    """How many cores there are, and how many the work asks for; the format of ``GET /v1/scaling``."""
+    """The cores there are, and those that the work asks for; the format of ``GET /v1/scaling``."""
 
     object: Literal["scaling"] = "scaling"
     at: str = Field(description="When this was worked out, by the keeper, every two seconds.")

@@ -1,4 +1,4 @@
-"""Where a job's time went: the facts that its processes measured, and the parts that callers see. Pure.
+"""The parts of a job's time: the facts that its processes measured, and the parts that callers see. Pure.
 
 Redis notes when a job was created, first claimed and ended; each core adds what it spent while it held the job, by its
 own clock. Clocks of hosts are never compared: only spans of one clock are.
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 
 class JobTiming(BaseModel):
-    """Where the time of a final job went, in seconds. From `submit_s` to `other_s` the parts sum to `wall_s`."""
+    """The parts of a final job's time, in seconds. From `submit_s` to `other_s` the parts sum to `wall_s`."""
 
     wall_s: float = Field(description="From the arrival of the request to the end of the job.")
     submit_s: float = Field(description="Reading, checking and keeping the request.")
@@ -29,7 +29,7 @@ class JobTiming(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What cores spent on a job while they held it, in seconds, summed over cores.
+    """The time that cores spent on a job while they held it, in seconds, summed over cores.
 
     ``held_s`` is the whole time, ``waited_s`` that in which they worked for others.
     """

@@ -1,4 +1,4 @@
-"""What an operator should see to, in sentences. Pure: each rule is given what was read."""
+"""Health issues that an operator should see to, in sentences. Pure: each rule is given what was read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 #: Redis is near its limit from this part of it on, and full from the second one: a job needs some memory at once.
 NEARLY_FULL, FULL = 0.85, 0.99
 
-#: So large a part of the items of the last minute may fail, if they are more than so many: a faulty request is not a
+#: So large a part of the items of the last minute may fail, if they are more than this many: a faulty request is not a
 #: burst of failures.
 FAILING, LEAST_FAILED = 0.05, 5
 
@@ -73,7 +73,7 @@ def keeper_troubles(ages_s: Mapping[str, float], cores_s: float) -> list[Trouble
 
 
 def overdue_troubles(overdue: Mapping[str, float], carriers: Mapping[str, str]) -> list[Trouble]:
-    """Judge work that nobody carries on, by the seconds it has waited; ``carriers`` name the command for each."""
+    """Judge work that no process works on, by the seconds it has waited; ``carriers`` name the command for each."""
     return [
         Trouble(what, f"waited {waited_s:,.0f} s although it could go on; check that {carriers[what]} runs")
         for what, waited_s in overdue.items()

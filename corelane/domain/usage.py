@@ -6,29 +6,26 @@ Idle time, loads of models and trips to Redis are charged to nobody: they are in
 beside.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from corelane.domain.prices import Price
 
-#: Microseconds in a second, milliseconds in a second, seconds in a day.
-US, MS, DAY_S = 1_000_000, 1000, 86_400
+#: Microseconds in a second.
+US = 1_000_000
 
 #: What usage can be grouped by.
 Group = Literal["day", "month", "key", "model"]
-
-GROUPS: tuple[Group, ...] = ("day", "month", "key", "model")
 
 #: Digits kept of an amount: a question costs less than a millionth of a dollar.
 AMOUNT_DIGITS = 12
 
 
 class Cost(BaseModel):
-    """What core seconds cost."""
+    """The price of core seconds."""
 
     amount: float
     currency: str
@@ -43,7 +40,7 @@ class Cost(BaseModel):
 
 
 class Usage(BaseModel):
-    """What work took. A figure is null where those who did the work kept none."""
+    """The usage of some work. A figure is null if the processes that did the work did not measure it."""
 
     items: int = Field(description="Items that cores answered, failed ones too.")
     windows: int | None = Field(None, description="Windows that the model read.")
@@ -59,13 +56,13 @@ class Usage(BaseModel):
 
 
 class TokenDetails(BaseModel):
-    """What OpenAI's clients expect of input tokens."""
+    """The details of input tokens that OpenAI's clients expect."""
 
     cached_tokens: int = 0
 
 
 class OutputDetails(BaseModel):
-    """What OpenAI's clients expect of output tokens."""
+    """The details of output tokens that OpenAI's clients expect."""
 
     reasoning_tokens: int = 0
 
@@ -120,7 +117,7 @@ class UsageReport(BaseModel):
 
 @dataclass(slots=True)
 class Used:
-    """What work took, with core microseconds by price; a price of None is that of cores without one."""
+    """The usage of some work, with core microseconds by price; a price of None is that of cores without one."""
 
     items: int = 0
     windows: int = 0
@@ -183,95 +180,4 @@ def cost_of(core_s: Mapping[Price | None, float]) -> Cost | None:
         instance=instances.pop() if len(instances) == 1 else None,
         per_core_hour=mean,
         as_of=days.pop() if len(days) == 1 else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class DayUsage:
-    """A stored row: what the work of an owner for a version took on a day, at one price. ``model`` None: not known."""
-
-    day: int
-    owner: str
-    model: str | None
-    used: Used
-
-
-@dataclass(slots=True)
-class Ledger:
-    """All that is stored of some days. ``up_s`` and ``busy_s`` are the cores' own seconds, by price."""
-
-    rows: list[DayUsage] = field(default_factory=list)
-    lost: list[Used] = field(default_factory=list)
-    up_s: dict[Price | None, float] = field(default_factory=dict)
-    busy_s: dict[Price | None, float] = field(default_factory=dict)
-
-
-def day_number(day: date) -> int:
-    """Return the days since 1970, which a day is stored by."""
-    return (day - date(1970, 1, 1)).days
-
-
-def day_text(number: int) -> str:
-    """Return the day of a number, as 2026-11-22."""
-    return datetime.fromtimestamp(number * DAY_S, UTC).date().isoformat()
-
-
-def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
-    """Return the usage of the rows by group; ``whole`` if all owners are in them, so that the cores' own time fits."""
-    groups: dict[tuple[str | None, ...], Used] = {}
-    for row in ledger.rows:
-        names = tuple(_name(row, group) for group in group_by)
-        for currency, used in _by_currency([row.used]):
-            groups.setdefault((*names, currency), Used()).add(used)
-    ordered = sorted(groups.items(), key=lambda each: tuple(name or "" for name in each[0]))
-    return UsageReport(
-        from_=day_text(first),
-        to=day_text(last),
-        group_by=list(group_by),
-        data=[_row(used, dict(zip(group_by, names, strict=False))) for names, used in ordered],
-        total=_summed(row.used for row in ledger.rows),
-        lost=_summed(ledger.lost) if whole else None,
-        host=_host(ledger) if whole else None,
-    )
-
-
-def _name(row: DayUsage, group: Group) -> str | None:
-    if group == "day":
-        return day_text(row.day)
-    if group == "month":
-        return day_text(row.day)[:7]
-    return row.owner if group == "key" else row.model
-
-
-def _row(used: Used, names: Mapping[str, str | None]) -> UsageRow:
-    return UsageRow(**used.describe().model_dump(), **names)
-
-
-def _summed(parts: Iterable[Used]) -> list[UsageRow]:
-    return [_row(used, {}) for _, used in _by_currency(parts)]
-
-
-def _by_currency(parts: Iterable[Used]) -> list[tuple[str, Used]]:
-    """Return sums by currency. Those of cores without a price are apart, as they have no cost."""
-    sums: dict[str, Used] = {}
-    for part in parts:
-        for place, (price, core_us) in enumerate(part.core_us.items()):
-            # Items, windows and tokens are not kept by price: they count with the first.
-            counts = (part.items, part.windows, part.tokens) if place == 0 else (0, 0, 0)
-            sums.setdefault("" if price is None else price.currency, Used()).add(Used(*counts, {price: core_us}))
-    return sorted(sums.items())
-
-
-def _host(ledger: Ledger) -> HostUsage:
-    currencies = sorted({price.currency for price in ledger.up_s if price is not None})
-    costs = [
-        cost_of(
-            {price: up_s for price, up_s in ledger.up_s.items() if price is not None and price.currency == currency}
-        )
-        for currency in currencies
-    ]
-    return HostUsage(
-        up_s=round(sum(ledger.up_s.values()), 3),
-        busy_s=round(sum(ledger.busy_s.values()), 6),
-        cost=[cost for cost in costs if cost is not None],
     )

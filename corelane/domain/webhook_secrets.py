@@ -59,14 +59,14 @@ class NewWebhookSecret(WebhookSecret):
 
 
 class WebhookSecretList(BaseModel):
-    """What signs an owner's webhooks now, the newest first."""
+    """The secrets that sign an owner's webhooks now, the newest first."""
 
     object: Literal["list"] = "list"
     data: list[WebhookSecret]
 
 
 class Overlap(BaseModel):
-    """How long what signed before goes on beside a new secret."""
+    """The time for which the former secret signs beside a new one."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What the models of requests share: how much of a value is looked at before it is refused. Pure.
+"""Shared parts of the models of requests: how much of a value is looked at before it is refused. Pure.
 
 Pydantic lists every fault of a value, which takes 10 µs and 1 kB for each: a body of 5 MB may have two million. So
 entries and fields are counted before they are validated, and long lists are validated a piece at a time, up to the

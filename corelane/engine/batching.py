@@ -95,9 +95,7 @@ class WaitingItem:
 
 @dataclass(slots=True)
 class Turns:
-    """The tokens that jobs have had beyond the one that has had least; ``served`` is where the one that was served last
-    stands, and new ones begin.
-    """
+    """The tokens of each job beyond the job with the fewest; new jobs begin at ``served``, the last one's count."""
 
     had: dict[str, int] = field(default_factory=dict)
     served: int = 0
@@ -108,7 +106,10 @@ class Turns:
         self.served = max(self.served, self.had[job])
 
     def level(self, jobs: Iterable[str], foremost: Collection[str]) -> int:
-        """Count from the least of ``jobs`` that is among the foremost, forget those that left; return what that was."""
+        """Subtract the least count among the foremost ``jobs`` from all of them, and return it.
+
+        Other jobs have left, and are forgotten.
+        """
         had = {job: self.had.get(job, self.served) for job in jobs}
         least = min((tokens for job, tokens in had.items() if job in foremost), default=0)
         self.had = {job: max(0, tokens - least) for job, tokens in had.items()}
@@ -182,7 +183,7 @@ class OwnerLine:
     def windows(self, buckets: Sequence[Bucket], like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
         """Take the windows of these buckets, one by one.
 
-        With ``like`` the items of a job with windows of about so many tokens go first: a batch is as long as its
+        With ``like`` the items of a job with windows of about this many tokens go first: a batch is as long as its
         longest row.
         """
         items: Iterable[WaitingItem] = self.items
@@ -273,7 +274,7 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
 def _alternate(
     first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int, like: int | None
 ) -> list[tuple[WaitingItem, Window]]:
-    """Take rows of these buckets, each from the owner that has had least, the very first from ``first``."""
+    """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
     sources = {line: line.windows(buckets, like) for line in lines}
     line = first

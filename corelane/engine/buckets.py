@@ -81,5 +81,5 @@ def fitting_buckets(most: int | None, *, fixed_rows: bool = False) -> tuple[Buck
 
 
 def cut_to(longest: int) -> int:
-    """Return the length that rows of up to so many tokens are cut to, where lengths are flexible."""
+    """Return the length that rows of up to this many tokens are cut to, where lengths are flexible."""
     return -(-longest // LENGTH_STEP) * LENGTH_STEP

@@ -1,4 +1,4 @@
-"""What passes take on this machine, and so which waiting windows share one, and how many rows are done in time.
+"""Measured times of passes on this machine, which decide which waiting windows share one, and how many rows.
 
 A pass takes a fixed time, some for each token, and in its attentions some for each pair of places of a row. How these
 compare depends on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
@@ -30,7 +30,7 @@ from corelane.engine.buckets import Bucket, tallest
 #: halved the batches (-10 %).
 RECENT_BATCHES = 8
 
-#: Times are fitted again after this many passes; a pass counts for so many. A slow shape is tried again after that.
+#: Times are fitted again after this many passes; a pass counts for this many. A slow shape is tried again after that.
 FIT_AFTER, FORGET_AFTER = 32, 512
 
 #: Microseconds in a second.
@@ -39,7 +39,7 @@ US = 1_000_000
 #: No pass takes less, in seconds: the clock may stand still.
 MOMENT_S = 1e-6
 
-#: A shape is slow by itself if each of at least so many passes took this many times what the others say.
+#: A shape is slow by itself if each of at least this many passes took this many times what the others say.
 SLOW_PASSES, SLOW = 3, 1.2
 
 #: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
@@ -63,7 +63,7 @@ class ForwardPass:
 @dataclass(frozen=True, slots=True)
 class PassTable:
     """Seconds of a full pass by bucket, and its number of rows (from 1); ``token_s`` of it are saved for each token
-    that is padding. ``shapes`` are those that so many rows run in, where they are fixed.
+    that is padding. ``shapes`` are those that this many rows run in, where they are fixed.
     """
 
     seconds: Mapping[Bucket, Sequence[float]]
@@ -86,7 +86,7 @@ class PassTable:
         return cls(table, shapes=shapes)
 
     def shape(self, bucket: Bucket, rows: int) -> Bucket:
-        """Return the shape that so many windows of a bucket run in."""
+        """Return the shape that this many windows of a bucket run in."""
         return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
@@ -193,7 +193,7 @@ class PassTimes:
         return time.perf_counter()
 
     def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
-        """End a pass of a shape, rows × length, with so many tokens beside padding."""
+        """Note the end of a pass: its shape, rows × length, and its tokens without padding."""
         self._ended = self._cpu_clock()
         rows, length = shape
         self._count += 1
@@ -359,7 +359,7 @@ class Pace:
         return max(1, int(min(bucket.rows, in_time)))
 
     def _stretch(self) -> float:
-        """Return how many times as long as the target batches may take, by who asks lately."""
+        """Return how many times as long as the target batches may take, by who asks recently."""
         since = self._clock() - ALONE_AFTER_S
         if self._little_at > since:
             return 1.0 if self._larger_at > since else AMONG_QUESTIONS

@@ -1,4 +1,4 @@
-"""When to preview a long item: about once a second, and never so often that it costs much.
+"""The moments at which a long item is previewed: about once a second, and less often where that would cost much.
 
 A preview composes an answer from all windows read so far, which takes longer the more there are. The longer it took,
 the longer until the next one.

@@ -78,7 +78,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, artifact: Artifact, calibration: Calibration | None, *, rows_share_kernels: bool = False) -> Self:
-        """Describe an artifact; ``rows_share_kernels`` as its backend says."""
+        """Return the description of an artifact. ``rows_share_kernels`` comes from its backend."""
         manifest = artifact.manifest
         ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
         summary, flexible = artifact.summary(calibration), manifest.flexible_rows

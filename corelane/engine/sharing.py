@@ -82,7 +82,7 @@ class SharedItems:
         raise NotImplementedError
 
     def _grow(self, key: Hashable, item: Tokenized, fresh: Sequence[Window]) -> None:
-        """Take in windows of a document that is being tokenized; it is in progress once they are many."""
+        """Take in windows of a document that is being tokenized. With enough of them it is in progress."""
         progress = self._progress.get(key)
         if progress is not None:
             progress.item = item

@@ -130,13 +130,13 @@ class Task(Protocol[Item]):
         ...
 
     def unpack(self, fragment: bytes, about: Query) -> Item:
-        """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if they are
-        none.
+        """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if that
+        fails.
         """
         ...
 
     def pack_found(self, decoded: Sequence[Any]) -> bytes:
-        """Return the evidence of such an item's windows, in their order."""
+        """Return the evidence of an unpacked item's windows, in their order."""
         ...
 
     def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How a model is warmed up before it answers: which passes of which batches. Pure.
+"""The passes that warm a model up before it answers. Pure.
 
 TorchScript profiles a graph for two passes and runs at full speed from the third. What a graph has of compiled
 functions (bf16's attention) it profiles again at every length: 20 to 40 ms each time for the built-in model. More rows

@@ -94,15 +94,6 @@ class Settings(GroupedFields):
         4 * 1024**3, ge=1024, description="Largest job taken as lines (NDJSON), in bytes; kept on disk, not in Redis."
     )
     max_upload_items: int = Field(10_000_000, ge=1, description="Most items taken in one job sent as lines.")
-    max_file_bytes: int = Field(
-        200 * 1024 * 1024, ge=1024, description="Largest file taken by /v1/files, in bytes; streamed to files_url."
-    )
-    max_file_lines: int = Field(50_000, ge=1, description="Most lines taken in a file for a batch.")
-    files_ttl_s: int = Field(
-        30 * 24 * 3600,
-        ge=3600,
-        description="Time files and finished batches are kept, unless asked otherwise, seconds.",
-    )
     max_question_chars: int = Field(10_000, ge=1, description="Longest question taken, in characters.")
     max_context_chars: int = Field(2_000_000, ge=1, description="Longest context taken, in characters.")
     max_windows: int = Field(

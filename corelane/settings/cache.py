@@ -1,4 +1,4 @@
-"""The settings that say whether equal questions share an answer, and for how long answers are kept for that."""
+"""The settings of what is kept for later questions: answers of equal ones, and texts of stored contexts."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
@@ -17,6 +17,10 @@ class CacheFields(BaseSettings):
         "are if 0, or without `reuse`.",
     )
     cache_ttl_s: int = Field(3600, ge=1, description="Time for which an answer is kept there, in seconds.")
+
+    context_text_bytes: int = Field(
+        32 * 1024 * 1024, ge=0, description="Bytes of stored contexts' texts a core keeps for later questions on them."
+    )
 
     @property
     def cache(self) -> tuple[int, int] | None:

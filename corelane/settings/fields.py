@@ -4,10 +4,8 @@ from corelane.plugin import installed
 from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cache import CacheFields
-from corelane.settings.contexts import ContextFields
 from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
-from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
 
 #: What plugins add.
@@ -18,10 +16,8 @@ class GroupedFields(
     CoreFields,
     RedisFields,
     ScalingFields,
-    ReferenceFields,
     ArtifactFields,
     CacheFields,
-    ContextFields,
     ApiFields,
     *PLUGIN_FIELDS,  # type: ignore[misc]
 ):

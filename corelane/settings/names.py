@@ -25,8 +25,8 @@ GUARDS = frozenset(
 #: Settings that were removed, and what to do instead. A service that still has one does not start: it would use another
 #: Redis than its operator believes.
 REMOVED = {
-    "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/24-gateway.md",
-    "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/24-gateway.md",
+    "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/22-redis.md#several-services",
+    "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/22-redis.md#several-services",
 }
 
 #: How alike a mistyped prefix is to ours, of 1.

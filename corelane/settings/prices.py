@@ -1,4 +1,4 @@
-"""The settings that say what a host costs, and how long usage is kept."""
+"""The settings that say what a host costs."""
 
 from pathlib import Path
 
@@ -28,4 +28,3 @@ class PriceFields(BaseSettings):
         description="Cores that share the host's price; if unset those of its accelerators, on other hosts those that "
         "Corelane uses.",
     )
-    usage_days: int = Field(400, ge=1, description="Days for which the usage of each API key is kept.")

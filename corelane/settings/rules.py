@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -40,13 +40,20 @@ HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\*")
 #: Options whose name is not their setting's.
 OPTIONS = {"data_dir": "--data", "redis_url": "--redis"}
 
+
+class Wanted(NamedTuple):
+    """What a setting takes, in words, and an example. A field says it in its ``Annotated``, or it is in ``WANTED``."""
+
+    words: str
+    example: str
+
+
+#: The same of networks.
+NETWORKS = Wanted("networks as CIDRs, comma-separated", "10.0.0.0/8,192.168.7.0/24")
+
 _NEW_SECRET = ("`whsec_` and the base64 of at least 18 random bytes", "whsec_$(openssl rand -base64 24)")
 _RATE = ("a number of requests per `second`, `minute`, `hour` or `day`", "600/minute")
 _STORAGE = ("an fsspec URL", "s3://bucket/folder")
-_PREFIXES = (
-    "beginnings of s3, https or http URLs, each with `/` at its end, comma-separated",
-    "s3://bucket/corelane/,https://data.example.com/",
-)
 
 #: What a setting takes and an example, where the type does not say it.
 WANTED = {
@@ -57,9 +64,6 @@ WANTED = {
     "cell": ("one digit or lower-case letter, but i, l, o and u", "0"),
     "artifacts_url": _STORAGE,
     "files_url": _STORAGE,
-    "input_urls": _PREFIXES,
-    "output_urls": _PREFIXES,
-    "reference_allowed_networks": ("networks as CIDRs, comma-separated", "10.0.0.0/8,192.168.7.0/24"),
     "submit_rate": _RATE,
     "read_rate": _RATE,
     "allowed_hosts": ("host names without scheme, port or path, comma-separated", "corelane.example.com"),
@@ -70,7 +74,7 @@ WANTED = {
     "core_host": ("letters, digits, `-` and `_`", "rack-7"),
     "webhook_secret": _NEW_SECRET,
     "webhook_previous_secret": _NEW_SECRET,
-    "webhook_allowed_networks": ("networks as CIDRs, comma-separated", "10.0.0.0/8,192.168.7.0/24"),
+    "webhook_allowed_networks": NETWORKS,
     "webhook_proxy": ("`http://host:port`, without a user or a path", "http://proxy.internal:4750"),
     "webhook_retries_s": (
         f"pauses above 0 in seconds, comma-separated, {LONGEST_RETRIES_S:.0f} s in all at most",
@@ -182,7 +186,7 @@ def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> s
     shown = OPTIONS.get(name, f"--{name.replace('_', '-')}") if is_option else f"CORELANE_{name.upper()}"
     wanted, example = describe(name, field)
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    if name in ("webhook_allowed_networks", "reference_allowed_networks"):
+    if (wanted, example) == NETWORKS:
         example = _without_host_bits(text) or example
     begin = f"{shown} has a wrong value" if is_secret(field) else f"{shown} cannot be {_show(text)!r}"
     sentence = f"{begin}: it takes {wanted}"
@@ -195,8 +199,9 @@ def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> s
 
 def describe(name: str, field: FieldInfo) -> tuple[str, str]:
     """Return what a setting takes, in words, and an example; the example is empty where any text will do."""
-    if name in WANTED:
-        return WANTED[name]
+    said = [each for each in field.metadata if isinstance(each, Wanted)]
+    if said or name in WANTED:
+        return said[0] if said else WANTED[name]
     kind = next(each for each in _kinds(field.annotation) if each is not type(None))
     default = field.get_default(call_default_factory=False)
     if get_origin(kind) is Literal:

@@ -1,4 +1,4 @@
-"""What each part of the service may do in Redis: the rules of its access control list (ACL). Pure.
+"""Rules of the access control list (ACL) of Redis: what each part of the service may do. Pure.
 
 A rule lists commands, keys and channels; all others are refused. Those of the Lua library are read from its text, and
 keys come from ``keys.py``. What Python code and the libraries below it send is listed here. A test reads the code and
@@ -63,7 +63,7 @@ USER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Role(StrEnum):
-    """What a user of Redis is for."""
+    """The task of a user of Redis."""
 
     SERVICE = "service"
     WORKER = "worker"
@@ -75,7 +75,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may send, and on which keys and channels."""
+    """The commands that a user may send, and the keys and channels that it may name."""
 
     commands: tuple[str, ...]
     keys: tuple[str, ...] = ()

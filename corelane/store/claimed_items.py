@@ -51,7 +51,7 @@ def read_items(
 
 
 def _read_payloads(link: Link, refs: Sequence[Ref]) -> dict[str, Payload]:
-    """Read payloads and options, by the refs' keys, as far as they are there."""
+    """Read payloads and options, by the refs' keys; missing ones are left out."""
     by_job: dict[str, list[Ref]] = {}
     for ref in refs:
         by_job.setdefault(ref.job, []).append(ref)

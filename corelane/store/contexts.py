@@ -1,7 +1,7 @@
-"""Stored contexts: kept once for their owner, named by any of the owner's jobs, read once by each core.
+"""Stored contexts, read: what callers see of them, what submissions need to know, and their texts.
 
-An owner sees only what the owner stored. A text is in Redis once, however many jobs name it; the owner's deletion hides
-it at once, and it is gone with the last job that needs it. See ``lua/contexts.lua``.
+An owner's jobs name only what the owner stored. A text is in Redis once, however many jobs name it; it is gone with the
+last job that needs it. See ``contexts.lua`` of the plugin that keeps them.
 """
 
 from collections import OrderedDict
@@ -9,21 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.domain.contexts import PREFIX, ContextInfo, Known, Stored, digest_in, digest_of
-from corelane.domain.dispatch import SCRIPT_CHARS, measure
+from corelane.domain.contexts import PREFIX, ContextInfo, Known, Stored, digest_in
 from corelane.domain.ids import iso_time
-from corelane.errors import ContextsFull, UnknownContext
-from corelane.settings import Settings
+from corelane.errors import UnknownContext
 from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.link import CommonLink, flatten
-from corelane.store.link.replicas import ReplicaGate
+from corelane.store.link.link import CommonLink
 
 #: A core that was silent for longer does not count when it is asked whether all of them read stored contexts.
 SILENT_MS = 60_000
-
-#: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
-FULL_S = 60
 
 #: What a caller is shown.
 FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed", "jobs")
@@ -42,48 +36,10 @@ class ContextPage:
 
 
 class ContextStore:
-    """The stored contexts, for those who keep and name them."""
+    """The stored contexts, for those who name them."""
 
-    def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
-        self._settings = settings
-        self._gate = gate
-
-    async def keep(self, owner: str, text: str, name: str | None, ttl_s: int) -> tuple[ContextInfo, bool]:
-        """Store a text; return it as it stands now, and whether it is new. One that is there is kept longer.
-
-        Raise ContextsFull if the owner has as many as are allowed.
-        """
-        settings, digest = self._settings, digest_of(text)
-        fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
-        reply = await self._link.run(
-            "keep_context",
-            text.encode(),
-            owner=owner,
-            digest=digest,
-            ttl_ms=ttl_s * 1000,
-            most=settings.max_contexts,
-            most_bytes=settings.max_contexts_bytes,
-            name=name,
-            fields=flatten(fields),
-        )
-        if reply < 0:
-            bound = (
-                f"{settings.max_contexts:,} stored contexts (CORELANE_MAX_CONTEXTS)"
-                if reply == -1
-                else f"{settings.max_contexts_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
-            )
-            raise ContextsFull(
-                f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
-                "/v1/contexts lists them. What open jobs name goes when they are answered",
-                FULL_S,
-            )
-        if self._gate is not None:
-            await self._gate.confirm(keys.context(owner, digest), "created_ms")
-        found = await self.get(owner, PREFIX + digest)
-        if found is None:
-            raise UnknownContext(f"{PREFIX}{digest} was deleted while it was being stored: send it again")
-        return found, reply == 1
 
     async def get(self, owner: str, context: str) -> ContextInfo | None:
         """Return a context of an owner, or None if new jobs cannot name it."""
@@ -112,12 +68,8 @@ class ContextStore:
         more = members[limit - 1] if len(members) > limit else None
         return ContextPage([each for each in found if each is not None], more, int(in_all or 0))
 
-    async def remove(self, owner: str, context: str) -> bool:
-        """Have no new job name a context; return whether there was one. Jobs that name it are still answered."""
-        return bool(await self._link.run("remove_context", owner=owner, digest=digest_in(context)))
-
     async def known(self, owner: str, contexts: Collection[str], *, held: bool = False) -> dict[str, Known]:
-        """Return what submissions need to know of an owner's contexts, as far as they are there.
+        """Return what submissions need to know of an owner's contexts; missing ones are left out.
 
         With ``held`` those that are kept only for jobs are there as well, as a retry needs.
         """
@@ -131,12 +83,12 @@ class ContextStore:
         }
 
     async def texts(self, owner: str, contexts: Collection[str]) -> dict[str, str]:
-        """Return the texts of an owner's contexts, as far as they are there, also those kept only for jobs."""
+        """Return the texts of an owner's contexts, also of those kept only for jobs; missing ones are left out."""
         found = await self._link.many([("HGET", keys.context(owner, digest_in(each)), "text") for each in contexts])
         return {each: text.decode() for each, text in zip(contexts, found, strict=True) if text is not None}
 
     async def are_read(self) -> bool:
-        """Return whether every core that lives, or lived lately, reads stored contexts."""
+        """Return whether every core that lives, or lived recently, reads stored contexts."""
         since = await self._link.now_ms() - SILENT_MS
         cores, readers = await self._link.many(
             [("ZCOUNT", key, since, "+inf") for key in (keys.CORES, keys.READERS)],
@@ -175,7 +127,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read lately, by owner and digest; the least recently used goes first. Not thread-safe."""
+    """The texts that a core read recently, by owner and digest; the least recently used goes first. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link
@@ -184,7 +136,7 @@ class ContextTexts:
         self._kept: OrderedDict[tuple[str, Stored], tuple[str, int]] = OrderedDict()
 
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
-        """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
+        """Return the texts of contexts by owner and digest; missing ones are left out. One trip for those not kept.
 
         What was read for one owner serves no other: the time saved would tell that another owner has the text.
         """

@@ -81,7 +81,7 @@ class LeasedPreview:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a core may claim: ``tokens``, and up to ``spare`` from lanes and lines that are not in ``met``."""
+    """The work that a core may claim: ``tokens``, and up to ``spare`` from lanes and lines that are not in ``met``."""
 
     tokens: int
     spare: int = 0
@@ -90,7 +90,7 @@ class Room:
 
 @dataclass(slots=True)
 class ExchangeRequest:
-    """What a core tells and asks in one trip. Without versions nothing is claimed, and the bell stays as it is."""
+    """The reports and questions of a core in one trip. Without versions it claims nothing and leaves the bell."""
 
     #: Results to commit, by lease.
     commits: Mapping[str, Sequence[SliceResults]] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class Dispatch:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
         Large payloads take one trip for all jobs, contexts that a job's items share take another, stored ones that this
-        core has not read lately a third.
+        core has not read recently a third.
         """
         refs = [ref for ref, _ in claim.refs]
         items = read_items(self._link, self._texts, refs, claim.small)

@@ -47,7 +47,7 @@ NUMBERS = ("fed", "fed_bytes", "fed_tokens", "total", "left", "priority", "succe
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """How far a job was fed."""
+    """The progress of feeding a job."""
 
     job: str
     is_open: bool

@@ -17,8 +17,8 @@ from uuid import uuid4
 from corelane.errors import NotFound, SetupError, StorageFailed
 from corelane.errors.extras import install_command
 
-#: Files are read in pieces of this size, in bytes.
-READ_BYTES = 256 * 1024
+#: Files are read in pieces of this size, in bytes, and written to a disk in such.
+READ_BYTES, WRITE_BYTES = 256 * 1024, 1024 * 1024
 
 #: Kinds of file systems whose folders must be made before they are written to.
 WITH_FOLDERS = frozenset(("file", "local", "sftp", "ssh", "smb"))
@@ -43,7 +43,7 @@ S3_OPTIONS: dict[str, Any] = {
 
 
 class FileBackend(Protocol):
-    """What a kind of storage can do. Errors are its own, except FileNotFoundError for a missing file."""
+    """The operations of a kind of storage. Errors are its own, except FileNotFoundError for a missing file."""
 
     def create(self, name: str) -> BinaryIO:
         """Open a file for writing; it exists once it is closed."""
@@ -214,7 +214,7 @@ class DiskFiles:
         """Create a file whose bytes are on the disk once it is closed."""
         path = self._folder / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb")))
+        return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb"), WRITE_BYTES))
 
     def abort(self, file: BinaryIO) -> None:
         """Close a file that is deleted next."""

@@ -68,14 +68,14 @@ class Work:
 
     @property
     def paused(self) -> dict[str, int]:
-        """Return those of them that a pause holds up."""
+        """Return the outstanding tokens that a pause holds up, by version."""
         outstanding = self.outstanding
         found = {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in outstanding.items()}
         return found | {v: outstanding[v] for v in self.stopped}
 
     @property
     def movable(self) -> dict[str, int]:
-        """Return those that the cores go on with."""
+        """Return the outstanding tokens that no pause holds up, by version."""
         paused = self.paused
         return {version: tokens - paused[version] for version, tokens in self.outstanding.items()}
 
@@ -126,8 +126,6 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     samples += [Sample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
-    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
-    samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     for plugin in installed():
         samples += await plugin.gauges(link)
@@ -165,7 +163,7 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
 
 
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
-    """Yield what a core's heartbeat tells; of one that was lost only that, and what it still holds."""
+    """Yield the samples of a core's heartbeat; for a lost core only that it is lost, and the work it still holds."""
     core, is_up = beat["core"], "state" in beat
     yield Sample(m.CORE_UP, float(is_up), (core,))
     held = work.claimed.get(core, 0)
@@ -178,7 +176,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     failed = [model for model in orjson.loads(beat.get("models", "[]")) if model["state"] == "failed"]
     yield Sample(m.CORE_FAILED_MODELS, len(failed), (core,))
-    yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
+    if "core_s" in beat:
+        yield Sample(m.CORE_S, float(beat["core_s"]), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
         if name in beat:

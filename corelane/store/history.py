@@ -88,7 +88,7 @@ class Sampler:
     async def sample(self) -> Point | None:
         """Take one point, and a coarse one when it is time; return None if it is another's turn, or the first time.
 
-        Raises Unavailable if Redis is away: then the next point stands for a longer time.
+        Raises Unavailable if Redis is unreachable: then the next point stands for a longer time.
         """
         if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
             return None

@@ -23,7 +23,7 @@ from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
 
-#: The folder of the storage of files that has items; names that begin so are there.
+#: The folder of the storage of files that has items; names with a folder are there.
 FOLDER = "items"
 ELSEWHERE = f"{FOLDER}/"
 
@@ -55,7 +55,7 @@ def encode_error(item_id: str | None, error: LineError) -> bytes:
 
 
 def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
-    """Return a line of a file."""
+    """Read an item, or the error in its place, from a line of a file."""
     item_id, question, context, tokens = orjson.loads(text)
     if question is None:
         return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
@@ -65,8 +65,8 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
 
 
 def is_elsewhere(file: str) -> bool:
-    """Whether a file is in the storage of files."""
-    return file.startswith(ELSEWHERE)
+    """Return whether a file is in the storage of files."""
+    return "/" in file
 
 
 def part_name(file: str, part: int) -> str:
@@ -171,7 +171,7 @@ class NewItems:
         return job, self._path.name
 
     def discard(self) -> None:
-        """Delete it."""
+        """Delete the file."""
         if isinstance(self._file, Writer):
             self._file.discard()
         elif self._path is not None:

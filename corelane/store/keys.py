@@ -65,7 +65,7 @@ DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; o
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
 
 # Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
-# `removed` once no new job may name it; see lua/contexts.lua.
+# `removed` once no new job may name it; see contexts.lua in the plugin `files`.
 context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → it; until its time is over and no job needs it
 context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
 owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of those new jobs may name; score 0
@@ -109,7 +109,7 @@ CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each → time it was k
 CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that they count as
 CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # time before which none counts: a calibration changed
 
-# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see lua/usage.lua.
+# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see the plugin accounting.
 usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
 USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day
 WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last heartbeat, core microseconds until then

@@ -87,7 +87,7 @@ class Flushing:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start to flush."""
+        """Start the flushes."""
         self._task = asyncio.create_task(self._run(), name="metrics")
 
     async def close(self) -> None:
@@ -100,7 +100,7 @@ class Flushing:
             await self.flush(leaves=True)
 
     async def flush(self, *, leaves: bool = False) -> None:
-        """Flush now; raises Unavailable if Redis is away."""
+        """Flush now; raises Unavailable if Redis is unreachable."""
         async with self._lock:
             await self._metrics.flush(self._link, leaves=leaves)
 

@@ -1,22 +1,23 @@
-"""Overdue work: work that could go on, that no process carries on, and how long it has waited.
+"""Overdue work: work that could go on, that no process works on, and how long it has waited.
 
 The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a receiver that fails is not overdue.
 """
 
 from collections.abc import Mapping
 
-from corelane.store.link.link import CommonLink
+from corelane.plugin import installed
+from corelane.store.link.link import CommonLink, pairs
 
 #: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
 #: that is promised takes 15.
 OVERDUE_S = 30.0
 
-#: The kinds of work, in the order of the script, with the command that sees to each.
+#: The kinds of work, with the command that sees to each.
 CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
     "feeding": "`corelane keeper`",
-    "batches": "`corelane keeper`",
+    **{name: command for plugin in installed() for name, command in plugin.carriers().items()},
 }
 
 #: Seconds that each kind of work has waited; a kind that has nothing to do is left out.
@@ -25,7 +26,7 @@ Waits = Mapping[str, float]
 
 async def read_waits(link: CommonLink) -> Waits:
     """Read how long each kind of work has waited although it could go on."""
-    return {name: ms / 1000 for name, ms in zip(CARRIERS, await link.run("overdue"), strict=True) if ms >= 0}
+    return {name.decode(): ms / 1000 for name, ms in pairs(await link.run("overdue")) if ms >= 0}
 
 
 def only_overdue(waits: Waits) -> Waits:

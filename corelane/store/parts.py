@@ -10,8 +10,8 @@ from corelane.store.link.link import call
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a core asks about the parts of an item that it claimed: those that are ``out``, by the start of their first
-    window, ``fresh`` ones with their bytes, and how many it would have ``back`` that nobody took.
+    """The parts of an item, offered by the core that claimed it: those that are ``out``, by the start of their first
+    window, ``fresh`` ones with their bytes, and how many untaken ones it wants ``back``.
     """
 
     lease: str
@@ -74,7 +74,7 @@ class TakenPart:
 
 @dataclass(frozen=True, slots=True)
 class FoundPart:
-    """What was found in a part; nothing if it could not be read, or its job is over."""
+    """The findings in a part; nothing if it could not be read, or its job is over."""
 
     part: TakenPart
     found: bytes = b""
@@ -82,8 +82,8 @@ class FoundPart:
 
 @dataclass(frozen=True, slots=True)
 class PartsDone:
-    """What a core tells and asks about parts in one trip: those that it read, the item that it shares, if any, and
-    whether it would read one more.
+    """The parts of one trip: those that the core read, the item that it shares, if any, and whether it would read one
+    more.
     """
 
     found: Sequence[FoundPart] = ()

@@ -25,7 +25,7 @@ RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where versions are wanted, and the cores in service.
+    """The placements of all versions, and the cores in service.
 
     Of each version that was asked about: its holders, the tokens that wait for it and its jobs that are not final; of
     one that is wanted on a number of cores, where it did not load.

@@ -1,4 +1,4 @@
-"""What the items of a version cost lately, as its cores measured it (``lua/rates.lua``): read for forecasts."""
+"""The recent costs of a version's items, as its cores measured them (``lua/rates.lua``): read for forecasts."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import orjson
 
 from corelane.domain.dispatch import WINDOW_TOKENS
-from corelane.domain.estimate import CostClass, CostRates, CostSums, RowCost
+from corelane.domain.item_costs import CostClass, CostSums, RowCost
 from corelane.domain.prices import Price
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs, to_ms
@@ -26,15 +26,22 @@ LASTING_RECENT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class VersionCosts:
-    """What the items of a version cost and at which prices, the longest window that its model reads, and the time of
-    Redis.
-    """
+    """The costs of a version's items, the prices of its cores, its longest window, and the time of Redis."""
 
-    rates: CostRates
+    #: Sums over items that were read, by class; and of the last moments: their items, tokens and core seconds.
+    sums: Mapping[CostClass, CostSums]
+    recent: Mapping[CostClass, CostSums]
+    #: What the passes tell that were measured when the model was made or loaded.
+    rows: Sequence[RowCost]
     #: Cores that hold the version by price, which is None for cores without one. Where none lives: who worked last.
     prices: Mapping[Price | None, int]
     max_length: int
     now_ms: int
+
+    @property
+    def whole(self) -> CostSums:
+        """The sums over all classes."""
+        return sum(self.sums.values(), CostSums())
 
 
 class RateStore:
@@ -61,17 +68,19 @@ class RateStore:
         # A clock that stood still while a pass ran tells nothing.
         rows = [RowCost(row[0], row[1] / US, row[2] / US) for row in model.get("row_us", ()) if all(row)]
         return VersionCosts(
-            read_rates(fields, max(1, len(living)), rows),
+            *read_sums(fields, max(1, len(living))),
+            rows,
             Counter(map(Price.decode, told)),
             int(model.get("max_length") or WINDOW_TOKENS),
             now_ms,
         )
 
 
-def read_rates(fields: Mapping[bytes, bytes], cores: int, rows: Sequence[RowCost] = ()) -> CostRates:
-    """Read the sums of all classes; those that this version of Corelane does not know are left out."""
+def read_sums(fields: Mapping[bytes, bytes], cores: int) -> tuple[dict[CostClass, CostSums], dict[CostClass, CostSums]]:
+    """Read the sums of all classes and the recent ones, without classes that this version of Corelane does not know."""
     done_us = float(fields.get(DONE, b"0"))
-    sums, recent = {}, {}
+    sums: dict[CostClass, CostSums] = {}
+    recent: dict[CostClass, CostSums] = {}
     for name, text in fields.items():
         if name in (PRICE, DONE):
             continue
@@ -82,4 +91,4 @@ def read_rates(fields: Mapping[bytes, bytes], cores: int, rows: Sequence[RowCost
             left = math.exp((at_us - done_us) / US / LASTING_RECENT_S / cores)
             last_items, last_tokens, last_us = last
             recent[its_class] = CostSums(items=left * last_items, tokens=left * last_tokens, core_s=left * last_us / US)
-    return CostRates(sums, recent, rows)
+    return sums, recent

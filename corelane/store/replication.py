@@ -1,4 +1,4 @@
-"""How Redis is replicated, as its primary tells it."""
+"""The replication of Redis, as its primary reports it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ class ScaledHost:
 
     @property
     def range(self) -> HostRange:
-        """Return what sharing needs."""
+        """Return the fewest and most cores of this host, for sharing cores among hosts."""
         return HostRange(self.name, self.least, self.most)
 
 

@@ -27,7 +27,7 @@ CLAIM = ("SET", keys.SCHEMA, WRITTEN, "NX", "GET")
 def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
     """Raise SetupError if this code does not know the format of a blocking link's data, or they are another service's.
 
-    Pass if Redis is away: the format is then checked when the link first loads the library.
+    Pass if Redis is unreachable: the format is then checked when the link first loads the library.
     """
     with suppress(Unavailable):
         require_known(link(*CLAIM))

@@ -1,4 +1,4 @@
-"""The survey: what the overview is made of, read in two trips."""
+"""The survey: the data of the overview, read in two trips."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is wrong with the service, read from Redis: for the overview, ``/readyz`` and ``corelane doctor``."""
+"""Health issues of the service, read from Redis: for the overview, ``/readyz`` and ``corelane doctor``."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class PartReport:
         self._serve = serve
 
     async def tell(self, troubles: Mapping[str, str]) -> None:
-        """Tell what is wrong now; nothing takes back what was told before."""
+        """Report the parts that fail now. An empty report takes back the one before."""
         pairs_of = [[part, text] for part, text in troubles.items()]
         await self._link.run("tell_parts", serve=self._serve, troubles=pairs_of, forget_ms=FORGET_TOLD_MS)
 
@@ -105,7 +105,7 @@ def _of_redis(state: "RedisState") -> list[Trouble]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; what may not be known is well."""
+    """The memory that Redis uses, its limit, and whether it takes writes; taken to be well if that is hidden."""
 
     used_bytes: int = 0
     limit_bytes: int = 0

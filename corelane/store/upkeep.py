@@ -13,6 +13,7 @@ from corelane.domain.ids import id_time
 from corelane.domain.unanswered import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
@@ -62,6 +63,7 @@ class Upkeep:
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)
+        self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
         self._indexing: Iterator[None] | None = None
         self._has_indexed = False
 
@@ -100,8 +102,8 @@ class Upkeep:
             silent_ms=FORGET_CORE_MS,
             dead_ms=self._settings.webhook_dead_ttl_s * 1000,
             idle_ms=IDLE_S * 1000,
-            usage_days=self._settings.usage_days,
             most=PRUNED_AT_ONCE,
+            **self._of_plugins,
         )
         return int(dropped)
 

@@ -1,18 +1,7 @@
-"""Usage in Redis: how a job's and a day's are read. Both are written by ``lua/usage.lua``."""
-
-from collections.abc import Sequence
-from typing import Any
+"""The stored usage of a job: one text, written by the plugin that counts it, and by batches of their jobs."""
 
 from corelane.domain.prices import NOTHING, Price
-from corelane.domain.usage import MS, US, DayUsage, Ledger, Used
-from corelane.store import keys
-from corelane.store.link.link import CommonLink, texts
-
-#: The version of a job that was deleted before the last of its usage came.
-NO_VERSION = "-"
-
-#: Days read in one trip.
-DAYS_AT_ONCE = 31
+from corelane.domain.usage import Used
 
 
 def parse_used(text: str) -> Used:
@@ -27,36 +16,3 @@ def encode_used(used: Used) -> str:
     """Return usage as a job's is stored."""
     parts = (f";{core_us} {NOTHING if price is None else price.encode()}" for price, core_us in used.core_us.items())
     return f"{used.items} {used.windows} {used.tokens}{''.join(parts)}"
-
-
-def parse_day(day: int, raw: Sequence[Any], ledger: Ledger, owner: str | None) -> None:
-    """Add what is stored of a day to a ledger; of an owner, those rows alone."""
-    for name, text in texts(raw).items():
-        kind, *rest = name.split("|")
-        price = Price.decode(rest[-1])
-        if not kind.startswith("#"):
-            if owner in (None, kind):
-                model = None if rest[0] == NO_VERSION else rest[0]
-                ledger.rows.append(DayUsage(day, kind, model, _parse_row(text, price)))
-        elif kind == "#lost":
-            ledger.lost.append(_parse_row(text, price))
-        elif kind == "#up":
-            ledger.up_s[price] = ledger.up_s.get(price, 0.0) + int(text) / MS
-        elif kind == "#busy":
-            ledger.busy_s[price] = ledger.busy_s.get(price, 0.0) + int(text) / US
-
-
-def _parse_row(text: str, price: Price | None) -> Used:
-    items, windows, tokens, core_us = map(int, text.split(" "))
-    return Used(items, windows, tokens, {price: core_us})
-
-
-async def read_ledger(link: CommonLink, first: int, last: int, owner: str | None = None) -> Ledger:
-    """Read the usage of the days from one to another, both included; of an owner, or of all."""
-    ledger = Ledger()
-    for begin in range(first, last + 1, DAYS_AT_ONCE):
-        days = range(begin, min(begin + DAYS_AT_ONCE, last + 1))
-        replies = await link.many([("HGETALL", keys.usage(day)) for day in days])
-        for day, raw in zip(days, replies, strict=True):
-            parse_day(day, raw, ledger, owner)
-    return ledger

@@ -23,7 +23,7 @@ class WebhookSecrets:
         self._link, self.owner = link, owner
 
     async def read(self) -> list[OwnedSecret]:
-        """Return what signs the owner's webhooks now, the newest first."""
+        """Return the secrets that sign the owner's webhooks now, the newest first."""
         return await read_secrets(self._link, self.owner)
 
     async def add(self, overlap_s: int, *, is_rotation: bool) -> NewWebhookSecret:

@@ -35,7 +35,7 @@ STEP_JOBS, STEP_S = 100, 5.0
 
 @dataclass(slots=True)
 class _Tally:
-    """What a step has done so far."""
+    """The jobs that a step has changed up to now."""
 
     done: list[BulkJob] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)

@@ -91,7 +91,7 @@ class StoredContexts:
             self._known.pop((owner, each), None)
 
     async def _read_by_all(self) -> bool:
-        """Return whether every core reads stored contexts, as it was lately."""
+        """Return whether every core reads stored contexts, as it was recently."""
         now = time.monotonic()
         if now - self._asked_at > BELIEVED_S:
             self._are_read, self._asked_at = await self._store.are_read(), now

@@ -1,237 +1,52 @@
 """Dry runs: what a job would be, take and cost, and when it would end, found out without making it.
 
-A dry run is checked as a submission is, and raises the same errors. Only two are facts of the moment and become part of
-its answer: too much work waits, or the job would be late. Nothing is written, and no key or name is used.
+A plugin does them (``Plugin.dry_runs``). Here is what routes, and other plugins that make jobs, ask of it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from typing import Protocol
 
 from corelane.domain.contexts import Known
-from corelane.domain.dispatch import Estimator, cost_class
-from corelane.domain.estimate import CostClass, Estimate, Lot
 from corelane.domain.forecast import Size
-from corelane.domain.ids import new_job_id
-from corelane.domain.job_forecast import JobForecast, Refusal
-from corelane.domain.jobs import Item, ItemError, JobHead
-from corelane.domain.prices import Price
-from corelane.domain.usage import Cost, cost_of
-from corelane.errors import DeadlineInfeasible, Overloaded
-from corelane.settings import Settings
+from corelane.domain.job_forecast import JobForecast
+from corelane.domain.jobs import Item, JobHead
 from corelane.store.jobs.submission import Admission, Submission
-from corelane.store.rates import RateStore, VersionCosts
-from corelane.submitting.contexts import Named, stored_ids
+from corelane.store.rates import VersionCosts
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
-from corelane.submitting.submitter import Submitter, make_promise, require_in_time
 
 #: Errors of items or lines that a forecast lists.
 MAX_ERRORS = 20
 
 
-class Sizing:
-    """Measures a job item by item, in constant memory: its tokens, its slices, and its items by class."""
+class Sizing(Protocol):
+    """A job that is measured item by item, in constant memory."""
 
-    def __init__(
-        self, settings: Settings, head: JobHead, costs: VersionCosts, known: Mapping[str, Known] | None = None
-    ) -> None:
-        """``known`` are the stored contexts that items name, by their ids; more may come."""
-        self._most = settings.slice_items, settings.slice_tokens
-        self._contexts = head.contexts or {}
-        self._known = known if known is not None else {}
-        self._estimator = Estimator(self._contexts, head.options.doc_stride, self._known)
-        self._costs = costs
-        self._ratios: dict[str, float] = {}
-        self._slice = _Slice()
-        self.items = self.tokens = self.slices = self.bad = 0
-        self.errors: list[ItemError] = []
-        self.lots: dict[CostClass, Lot] = {}
+    costs: VersionCosts
+    items: int
+    tokens: int
 
     def add(self, item: Item | BadItem) -> None:
         """Measure the next item; one that would fail alone is only counted, and named if there is room."""
-        if isinstance(item, BadItem):
-            self.bad += 1
-            self.errors += [ItemError(code=item.code, detail=item.detail)] if len(self.errors) < MAX_ERRORS else []
-            return
-        tokens = self._estimator.tokens(item)
-        # The rule of ``cut_slices``.
-        most_items, most_tokens = self._most
-        current = self._slice
-        if current.items and (len(current.items) >= most_items or current.tokens + tokens > most_tokens):
-            self._close()
-            current = self._slice
-        current.tokens += tokens
-        current.items.append(item)
-        self.items += 1
-        self.tokens += tokens
 
     def close(self) -> "Sizing":
         """End the last slice; return this."""
-        if self._slice.items:
-            self._close()
-        return self
 
-    def _close(self) -> None:
-        ended, self._slice = self._slice, _Slice()
-        first, contexts = self.items - len(ended.items), [self._context(item) for item in ended.items]
-        its_class = CostClass.decode(cost_class(first, ended.tokens, contexts))
-        if (ratio := self._ratios.get(its_class.script)) is None:
-            ratio = self._ratios[its_class.script] = self._costs.rates.text_ratio(its_class.script)
-        lot = self.lots.setdefault(its_class, Lot())
-        lot.items += len(ended.items)
-        lot.estimated += ended.tokens
-        lot.windows += sum(self._estimator.windows(item, self._costs.max_length, ratio) for item in ended.items)
-        self.slices += 1
-
-    def _context(self, item: Item) -> str:
-        """Return an item's passage, of a stored one its beginning, which tells as much."""
-        if item.context is not None:
-            return item.context
-        name = item.context_id or ""
-        return self._known[name].head if name in self._known else self._contexts.get(name, "")
+    def describe(self, size: Size) -> JobForecast:
+        """Return the forecast of the job; ``size`` is what would be done until it ends."""
 
 
-@dataclass(slots=True)
-class _Slice:
-    """The slice that is being filled."""
-
-    items: list[Item] = field(default_factory=list)
-    tokens: int = 0
-
-
-class DryRuns:
+class DryRuns(Protocol):
     """Forecasts jobs that are asked for with ``dry_run``."""
-
-    def __init__(self, submitter: Submitter, rates: RateStore, settings: Settings) -> None:
-        self.submitter = submitter
-        self.rates = rates
-        self._settings = settings
 
     async def job(self, submission: Submission, bad: Iterable[BadItem] = ()) -> JobForecast:
         """Forecast a job whose items are given, but for the ``bad`` ones that would fail alone.
 
         Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
         """
-        self.submitter.check_sizes(submission)
-        head, owner = submission.head, submission.owner
-        admission = await self.submitter.admit(head, owner, submission.id)
-        costs = await self.rates.read(admission.version or "")
-        wanted = stored_ids(submission.items, head.contexts)
-        known = await self.submitter.contexts.find(owner, wanted, afresh=True) if wanted else {}
-        sizing = self.measure(head, costs, submission.items, known, bad)
-        refusal = None
-        try:
-            await self.submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
-        except Overloaded as error:
-            refusal = Refusal(code=error.code, detail=error.detail, retry_after_s=error.retry_after_s)
-        size = Size(sizing.tokens, sizing.slices)
-        return self.describe(head, owner, admission, costs, sizing, size, refusal)
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
-        admission = await self.submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
-        costs = await self.rates.read(admission.version or "")
-        body.find = partial(self._find, owner)
-        sizing = Sizing(self._settings, body.head, costs, body.known)
-        async for found in body.read_items():
-            sizing.add(found)
-        size = Size(sizing.tokens, sizing.items)
-        return self.describe(body.head, owner, admission, costs, sizing.close(), size)
 
-    async def _find(self, owner: str, context: str) -> Named:
-        return Named(await self.submitter.contexts.find(owner, [context], afresh=True))
-
-    def measure(
-        self,
-        head: JobHead,
-        costs: VersionCosts,
-        items: Iterable[Item],
-        known: Mapping[str, Known] | None = None,
-        bad: Iterable[BadItem] = (),
-    ) -> Sizing:
-        """Measure the items of a job; ``known`` are the stored contexts that they name."""
-        sizing = Sizing(self._settings, head, costs, known)
-        found: list[Item | BadItem] = [*items, *bad]
-        for item in found:
-            sizing.add(item)
-        return sizing.close()
-
-    def describe(
-        self,
-        head: JobHead,
-        owner: str,
-        admission: Admission,
-        costs: VersionCosts,
-        sizing: Sizing,
-        size: Size,
-        refusal: Refusal | None = None,
-    ) -> JobForecast:
-        """Return the forecast of a job that was measured."""
-        estimate = costs.rates.estimate(sizing.lots)
-        core_s = None if estimate.core_s is None else round(estimate.core_s, 6)
-        promise = make_promise(admission, owner, head.priority.rank, size)
-        told = promise.describe(costs.now_ms)
-        late = False
-        if head.expires_in_s is not None:
-            try:
-                require_in_time(promise, head.expires_in_s)
-            except DeadlineInfeasible as error:
-                late = True
-                if head.refuse_if_late and refusal is None:
-                    earliest_s = error.earliest_feasible_s
-                    refusal = Refusal(code=error.code, detail=error.detail, earliest_feasible_s=earliest_s)
-        return JobForecast(
-            model=admission.version or "",
-            bad_items=sizing.bad,
-            errors=sizing.errors,
-            items=estimate.items,
-            windows=estimate.windows,
-            tokens=estimate.tokens,
-            core_s=core_s,
-            cost=cost_at(costs.prices, core_s),
-            position=told.position,
-            tokens_ahead=told.tokens_ahead,
-            finish_at=told.finish_at,
-            earliest_at=told.earliest_at,
-            latest_at=told.latest_at,
-            late=late,
-            refusal=refusal,
-            note=note_of(estimate, costs) if admission.pause is None else f"it would wait: {admission.pause.text}",
-        )
-
-
-def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:
-    """Return what core seconds would cost, if the cores share the work alike; None if that is not known."""
-    in_all = sum(prices.values())
-    if core_s is None or not in_all:
-        return None
-    return cost_of({price: core_s * cores / in_all for price, cores in prices.items()})
-
-
-def note_of(estimate: Estimate, costs: VersionCosts) -> str:
-    """Say how sure an estimate is, and what of it cannot be known."""
-    seen = costs.rates.whole.items
-    if estimate.core_s is None:
-        note = (
-            "no item of this model was measured yet, nor a pass: windows and tokens are estimated from the texts, and "
-            "core seconds are not known"
-        )
-    elif not seen:
-        note = (
-            "no item of this model was measured yet: windows and tokens are estimated from the texts, and core seconds "
-            "from passes that were measured when the model was made or loaded, which may be off by a half"
-        )
-    elif estimate.known > 0.99:
-        note = f"from {seen:,.0f} items of this model lately, with enough of every size in this job"
-    else:
-        note = (
-            f"from {seen:,.0f} items of this model lately; {1 - estimate.known:.0%} of this job's tokens are of sizes "
-            "that few of them had"
-        )
-    priced = [price for price in costs.prices if price is not None]
-    if priced and len(priced) < len(costs.prices):
-        note += "; no cost, as some of the cores that hold this model have no price"
-    elif len({price.currency for price in priced}) > 1:
-        note += "; no cost, as the cores that hold this model have prices in several currencies"
-    return note
+    async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> Sizing:
+        """Begin to measure a job that was admitted; ``known`` are the stored contexts that its items name."""

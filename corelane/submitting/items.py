@@ -77,7 +77,7 @@ class ItemChecker:
         return self.check(f"line {number}", value)
 
     def check(self, where: str, value: Any) -> Item | BadItem:
-        """Return an item, or why it is none; raise InvalidInput if bad items are refused."""
+        """Return an item, or the reason why it is invalid; raise InvalidInput if bad items are refused."""
         try:
             item = read_item(where, value)
             check_item(self._settings, where, item)
@@ -94,7 +94,7 @@ class ItemChecker:
         return BadItem(id_of(value), error.code, error.detail)
 
     def row(self, found: Item | BadItem) -> tuple[bytes, int]:
-        """Return an item as it is kept, and its tokens."""
+        """Return an item as it is stored, and its tokens."""
         if isinstance(found, BadItem):
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)

@@ -4,7 +4,7 @@ Blank lines cost nothing worth mention, however many, and a line that is too lon
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 #: Some editors write one before the first line.
@@ -27,7 +27,7 @@ class LineCutter:
     """Cuts bytes that come in chunks of any size."""
 
     def __init__(self, most_bytes: int, start: int = 0, number: int = 0) -> None:
-        """Begin at the offset ``start``, after so many lines."""
+        """Begin at the offset ``start``, after this many lines."""
         self._most = most_bytes
         self._offset = start
         self._line = bytearray()
@@ -82,3 +82,11 @@ class LineCutter:
         self.number, self.is_long, self._line = number, False, bytearray()
         if is_long or text.strip():
             yield InputLine(number, None if is_long else text, end)
+
+
+def cut_lines(chunks: Iterable[bytes], most_bytes: int, start: int = 0, number: int = 0) -> Iterator[InputLine]:
+    """Yield the lines of bytes that come in chunks; they begin at an offset, after so many lines."""
+    cutter = LineCutter(most_bytes, start, number)
+    for chunk in chunks:
+        yield from cutter.feed(chunk)
+    yield from cutter.finish()

@@ -1,4 +1,4 @@
-"""Refusals: how well the times hold that refused callers are told to come back after.
+"""Refusals: how exact the times were after which refused callers were told to come back.
 
 A job is refused because too much work waits. The time told is right if the job would fit just then. So a few refusals
 are remembered, at most one of each caller and one of the whole service at a time, and outstanding work is compared with
@@ -16,7 +16,7 @@ log = get_logger(__name__)
 #: Refusals that are watched at a time.
 MOST = 32
 
-#: A refusal is given up after so many times what was told, and then counts with the error it has by then.
+#: A refusal is given up after this many times what was told, and then counts with the error it has by then.
 LONGEST = 4
 
 #: The bound of the whole service, where the bound of one owner has the owner's name.
@@ -40,7 +40,7 @@ class Refusals:
 
     @property
     def is_empty(self) -> bool:
-        """Whether none is watched."""
+        """Return whether no refusal is remembered."""
         return not self._watched
 
     def note(self, bound: str, told_s: int, fits_at: int) -> None:

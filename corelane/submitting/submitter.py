@@ -28,9 +28,11 @@ from corelane.errors import (
     TooLarge,
     UnknownContext,
     UnknownModel,
+    UrlRefused,
     VersionNotReady,
     WebhookRefused,
 )
+from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.idempotency import Held, Holder, Once
@@ -39,7 +41,6 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.contexts import StoredContexts
-from corelane.submitting.references import check_input, check_output
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
@@ -120,7 +121,7 @@ class Submitter:
         if submission.retry_of is None:
             self.check_sizes(submission)
         if submission.input_url is not None:
-            await check_input(self._settings, self._store, submission.input_url, submission.owner)
+            await self._check_url("input_url", submission.input_url, submission.owner)
         holder = None if once is None else await self._store.holder(once.key)
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
@@ -176,8 +177,15 @@ class Submitter:
                 )
             await check_receiver(settings, head.webhook.url)
         if head.output_url is not None:
-            await check_output(settings, head.output_url, owner)
+            await self._check_url("output_url", head.output_url, owner)
         return await self._admit(head, owner, job)
+
+    async def _check_url(self, name: str, url: str, owner: str) -> None:
+        """Have the plugin that reads inputs and writes outputs check a URL; raise UrlRefused if none does."""
+        for plugin in installed():
+            if await plugin.check_url(self._settings, self._store, name, url, owner):
+                return
+        raise UrlRefused(f"this service takes no `{name}`")
 
     async def _admit(self, head: JobHead, owner: str, job: str) -> Admission:
         key = job if head.sticky_key is None else f"{owner} {head.sticky_key}"
@@ -207,7 +215,7 @@ class Submitter:
         highest = await self._fleet.highest_precision(version)
         if highest is None:
             raise NotCalibrated(
-                f"{version} is not calibrated: leave `min_precision` out, or have its operator run `corelane calibrate`"
+                f"{version} is not calibrated: leave `min_precision` out, or have its operator calibrate it"
             )
         if asked > highest:
             raise PrecisionOutOfReach(

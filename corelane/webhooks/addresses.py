@@ -1,4 +1,4 @@
-"""Where a webhook may go, or a job's input or output be: resolve a name once, check every address, and connect only to
+"""Where a webhook may go: resolve a name once, check every address, and connect only to
 checked ones.
 
 Public addresses are reached by https on ports 80 and 443. Private, loopback, link-local, metadata, shared (CGN),
@@ -25,7 +25,7 @@ from ssrfguard import (
     resolve,
 )
 
-from corelane.errors import UrlRefused, WebhookRefused
+from corelane.errors import WebhookRefused
 from corelane.log import get_logger
 from corelane.settings import Network, Settings
 
@@ -47,7 +47,7 @@ RESOLVE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
+    """The addresses that an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
 
     proxy: str | None
     networks: tuple[Network, ...]
@@ -69,40 +69,15 @@ def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -
     """
     rules = Rules(settings.webhook_proxy, settings.webhook_allowed_networks, settings.webhook_allow_http)
     try:
-        return _find(rules, url, resolver)
+        return find_checked(rules, url, resolver)
     except (SSRFGuardError, UnicodeError) as error:
-        reason = _reason(error)
+        reason = reason_of(error)
         log.info("webhook_address_refused", reason=reason)
         raise WebhookRefused(
             f"the webhook's address is refused: {reason}. It must be https on port 443 or 80 of a public host; the "
             "operator may allow private networks in CORELANE_WEBHOOK_ALLOWED_NETWORKS, where http and any port will "
             "do, and plain http elsewhere with CORELANE_WEBHOOK_ALLOW_HTTP"
         ) from None
-
-
-def find_reference_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check the URL of an input or output, whose beginning is one that the operator allows.
-
-    Plain http was allowed by that beginning. Raise UrlRefused, or OSError for an unknown name.
-    """
-    rules = Rules(settings.webhook_proxy, settings.reference_allowed_networks, url.startswith("http:"))
-    try:
-        return _find(rules, url, resolver)
-    except (SSRFGuardError, UnicodeError) as error:
-        reason = _reason(error)
-        log.info("reference_address_refused", reason=reason)
-        raise UrlRefused(
-            f"the address of the URL is refused: {reason}. It must be port 443 or 80 of a public host; the operator "
-            "may allow private networks in CORELANE_REFERENCE_ALLOWED_NETWORKS, where any port will do"
-        ) from None
-
-
-async def check_reference(settings: Settings, url: str) -> None:
-    """Check the address of an input or output as ``check_receiver`` does; raise UrlRefused."""
-    try:
-        await asyncio.wait_for(asyncio.to_thread(find_reference_route, settings, url), RESOLVE_S)
-    except OSError:  # a TimeoutError is one: every attempt checks again
-        return
 
 
 def check_address(settings: Settings, url: str, resolver: Resolver | None = None) -> None:
@@ -127,7 +102,8 @@ async def check_receiver(settings: Settings, url: str) -> None:
         log.info("webhook_host_slow")
 
 
-def _find(rules: Rules, url: str, resolver: Resolver | None) -> Route:
+def find_checked(rules: Rules, url: str, resolver: Resolver | None) -> Route:
+    """Resolve and check by rules; raise SSRFGuardError, or OSError for an unknown name."""
     if rules.proxy is not None:
         return Route(_public_policy(rules).check_url(url), ())
     public, networks = _public_policy(rules), rules.networks
@@ -145,7 +121,8 @@ def _find(rules: Rules, url: str, resolver: Resolver | None) -> Route:
     return Route(target, addresses)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why an address was refused."""
     return getattr(error, "reason", None) or str(error)
 
 

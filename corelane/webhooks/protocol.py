@@ -52,7 +52,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows from an attempt. Pauses are in seconds; None means that the delivery is not tried again."""
+    """The consequence of an attempt. Pauses are in seconds; None means that the delivery is not tried again."""
 
     outcome: Outcome
     is_host_well: bool

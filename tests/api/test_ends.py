@@ -10,14 +10,14 @@ import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from corelane.plugins.files.batches.task import run_batches
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt
-from tests.api.test_files import upload
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries
-from tests.workers.batch_bench import BatchBench, line
-from workers.batches.task import run_batches
+from tests.plugins.files.batch_bench import BatchBench, line
+from tests.plugins.files.test_files import upload
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -14,16 +14,16 @@ import pytest
 import redis
 from pydantic import SecretStr
 
+from corelane.plugins.files.references.reading import InputReader
+from corelane.plugins.files.references.writing import OutputWriter
+from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
 from corelane.store.dispatch import ClaimedSlice, SliceResults
 from corelane.store.feeding import Feeder
-from corelane.store.references import ReferenceStore
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION
+from tests.plugins.files.batch_bench import BatchBench
 from tests.s3 import S3Server, put
-from tests.workers.batch_bench import BatchBench
-from workers.references.reading import InputReader
-from workers.references.writing import OutputWriter
 
 LINES = {"Content-Type": "application/x-ndjson"}
 NOWHERE = f"ctx_{'0' * 64}"

@@ -229,7 +229,7 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     assert (check.state, "calibrated on 100 questions of made.json" in check.found) == ("ok", True)
     path.write_text("{}")
     check = check_artifact(settings)
-    assert (check.state, "make it again" in check.advice) == ("fail", True)
+    assert (check.state, "calibrate the model again" in check.advice) == ("fail", True)
 
 
 def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:

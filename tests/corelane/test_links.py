@@ -11,11 +11,11 @@ import redis
 
 from corelane.domain.job_filter import EVERY_JOB
 from corelane.errors import StoreUnavailable
+from corelane.plugins.files.store.batches import BatchStore
+from corelane.plugins.files.store.files import FileStore
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
-from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import BEGINNING, JobEvents
 from corelane.store.jobs.store import JobStore

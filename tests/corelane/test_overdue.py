@@ -5,14 +5,14 @@ from structlog.testing import capture_logs
 
 from corelane.domain.ids import new_id
 from corelane.log import Outage, get_logger
+from corelane.plugins.files.store.batches import BatchStore
+from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.batches import BatchStore
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.feeding import Feeder
 from corelane.store.link.blocking import Link
 from corelane.store.overdue import only_overdue, read_waits
-from corelane.store.references import ReferenceStore
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
 from tests.waiting import eventually

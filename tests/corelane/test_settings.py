@@ -129,7 +129,7 @@ def test_a_setting_that_was_removed_is_found_unless_it_is_empty(monkeypatch: pyt
     monkeypatch.setenv("CORELANE_CELLS", "0=redis://a:6379/0")
     [found] = unknown_names()
     assert (found.name, found.is_removed, found.guards) == ("CORELANE_CELLS", True, True)
-    assert "docs/24-gateway.md" in found.sentence
+    assert "docs/22-redis.md#several-services" in found.sentence
 
 
 def test_a_mistyped_prefix_is_found_and_what_kubernetes_sets_is_left_alone() -> None:

@@ -1,4 +1,4 @@
-"""Two services behind nginx, by the configuration in docs/24-gateway.md; that of Envoy sends requests to the same."""
+"""Two services behind nginx, by the configuration in docs/22-redis.md; that of Envoy sends requests to the same."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from corelane.domain.ids import ALPHABET, cell_of, new_id, new_job_id
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 from tests.sse import parse_blocks
 
-PAGE = DOCS / "24-gateway.md"
+PAGE = DOCS / "22-redis.md"
 
 NULL = {"CORELANE_TARGET": "null", "CORELANE_MODEL": "null", "CORELANE_AUTH": "required", "CORELANE_TRUSTED_HOPS": "1"}
 

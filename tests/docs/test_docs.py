@@ -1,6 +1,7 @@
 """The documents keep up with the code."""
 
 import re
+from pathlib import Path
 
 import typer.main
 
@@ -12,7 +13,7 @@ from corelane.settings import Settings
 from tests.snippets import FENCE, ROOT, pages
 
 OPERATIONS = ROOT / "docs" / "02-operations.md"
-METRICS = ROOT / "docs" / "12-metrics.md"
+METRICS = ROOT / "docs" / "11-monitoring.md"
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 
@@ -72,7 +73,7 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
-def test_every_metric_stands_in_the_page_of_metrics() -> None:
+def test_every_metric_stands_in_the_page_of_monitoring() -> None:
     shown = METRICS.read_text().partition("<!-- metrics: begin -->\n")[2].partition("\n<!-- metrics: end -->")[0]
     assert shown == metrics_table()
 
@@ -84,10 +85,18 @@ def test_commands_named_in_the_documents_exist() -> None:
         assert named - {"is", "a", "import"} <= known, page
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page}: {target}"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", FENCE.sub("", page.read_text())):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page}: {target}"
+            assert not anchor or there.suffix != ".md" or anchor in anchors(there), f"{page}: {target}#{anchor}"
 
 
 def test_code_files_named_in_the_documents_exist() -> None:

@@ -22,17 +22,17 @@ ELSEWHERE = {
     "neuron": 3,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
-    "eval": 2,  # a second version: tests/integration/test_quality_gate.py
+    "eval": 2,  # a second version: tests/plugins/tune/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
     "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
     "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
     "gateway": 2,  # several services: tests/deploy/test_gateway.py
-    "S3": 1,  # settings of a bucket: tests/workers/test_references.py
+    "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
-    "pipeline": 1,  # compiles a model: tests/in_process/test_pipeline.py
-    "tune": 2,  # minutes of training: tests/tune
+    "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
+    "tune": 2,  # minutes of training: tests/plugins/tune
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

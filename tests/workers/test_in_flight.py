@@ -15,12 +15,12 @@ from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.metrics.recorder import Recorder
+from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 from workers.core.measures import CoreMetrics, CostBook
 from workers.core.observer import Claimed, CoreBatch, Trip
-from workers.core.timing import TimeBook
 
 
 @pytest.fixture

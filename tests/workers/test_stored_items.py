@@ -10,6 +10,7 @@ import redis
 
 from corelane.domain.ids import new_id
 from corelane.domain.request_context import NO_CONTEXT
+from corelane.plugins.files.batches.task import tidy
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
 from corelane.store.file_storage import open_storage
@@ -22,9 +23,8 @@ from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+from tests.plugins.files.batch_bench import BatchBench, line
 from tests.s3 import S3Server
-from tests.workers.batch_bench import BatchBench, line
-from workers.batches.task import tidy
 
 
 @pytest.fixture

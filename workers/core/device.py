@@ -1,4 +1,4 @@
-"""What the device of a core reports of itself: how busy it is, the memory it holds, the errors it counted, and how much
+"""Reports of a core's device: how busy it is, the memory it holds, the errors it counted, and how much
 of the host's CPUs is in use, by its process and in all.
 
 On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:
@@ -56,7 +56,7 @@ class Device(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop asking it."""
+        """Stop reading the device."""
         ...
 
 
@@ -127,7 +127,7 @@ class NeuronDevice:
         threading.Thread(target=self._watch, args=(tool,), name="neuron-monitor", daemon=True).start()
 
     def read(self) -> Mapping[str, Any]:
-        """Return the figures of our cores, if the monitor reported them lately."""
+        """Return the figures of our cores, if the monitor reported them recently."""
         path = self._folder / "told.json"
         try:
             if time.time() - path.stat().st_mtime > STALE_S:

@@ -1,4 +1,4 @@
-"""Whether a core's name is this machine's own: two machines of one name would take each other's work and bells.
+"""The check that a core's name is this machine's own: two machines of one name would take each other's work and bells.
 
 Machines made from one image, or containers on several hosts, often have the same name. A machine is known by its boot.
 """
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-#: A machine of the same name that sends so many heartbeats is alive. One that is gone has sent its last.
+#: A machine of the same name that sends this many heartbeats is alive. One that is gone has sent its last.
 BEATS = 3
 
 #: Heartbeats at the start of a process that are looked at.

@@ -26,7 +26,7 @@ class SharedItem:
 
 
 class Fragments:
-    """What one core shares with others. It shares one item at a time. Not thread-safe."""
+    """The fragments that one core shares with others. It shares one item at a time. Not thread-safe."""
 
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners

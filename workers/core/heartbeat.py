@@ -38,7 +38,7 @@ class SpeedSample:
 
 
 class Vitals(CoreObserver):
-    """Batches and their time, the core's speed, and the work of all runners it ever had.
+    """The vital figures of a core: its batches and their time, its speed, and the work of all its runners.
 
     A core that is given less than it asks for runs small batches, and on a device these take as long as full ones. So
     speed samples of a core with enough to do are kept apart, and the others count only while there are none.

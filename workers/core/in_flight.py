@@ -90,7 +90,7 @@ class InFlight:
         return [self.pending[preview.key[0]].preview(preview) for preview in found]
 
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
-        """Take a claim in. Refs without payloads fail, so that their job ends; one that is gone notices nothing."""
+        """Take a claim in. Refs without payloads fail, so that their job ends; a job that is gone is not affected."""
         found = {each.ref.key for each in slices}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:

@@ -26,7 +26,7 @@ from workers.core.pending import PendingSlice
 
 log = get_logger(__name__)
 
-#: Lone questions are a measure until so many costs wait for the next heartbeat: a core answers more than it needs.
+#: Lone questions are a measure until this many costs wait for the next heartbeat: a core answers more than it needs.
 ENOUGH_COSTS = 64
 
 #: Reports of what items cost that are kept for the next heartbeat.
@@ -76,7 +76,7 @@ class CoreMetrics(CoreObserver):
 
 
 class CostBook(CoreObserver):
-    """What items cost, by version and class: sent with each heartbeat, for forecasts (``domain.estimate``).
+    """The costs of items, by version and class: sent with each heartbeat, for forecasts (``domain.item_costs``).
 
     The core time of each job is shared among its slices as they are answered, by their tokens.
     """

@@ -113,7 +113,7 @@ class HandBack:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What a heartbeat reports beside the core's state: see ``Announcer.beat``."""
+    """The fields that a heartbeat reports beside the core's state: see ``Announcer.beat``."""
 
     fields: dict[str, object]
     worked: tuple[str, str, int] | None = None
@@ -139,13 +139,13 @@ class CoreObserver:
         """Hear that a batch begins; on a device, trips and claims follow while it runs."""
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Hear what became of it."""
+        """Hear that a batch is over."""
 
     def dropped(self, jobs: Collection[str]) -> None:
         """Hear of jobs that this core holds no more and commits nothing of."""
 
     def waited(self, seconds: float) -> None:
-        """Hear of a pause in which jobs were held."""
+        """Hear of seconds in which the core held jobs and waited."""
 
     def hands_back(self, request: HandBack) -> None:
         """Add to what is sent with slices that go back."""

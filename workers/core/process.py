@@ -70,7 +70,7 @@ class CoreProcess:
         self.settings = settings
         self.core = core
         self.bell = bell
-        #: Logs that Redis is away, for the heartbeat, the drain and the loader together.
+        #: Logs that Redis is unreachable, for the heartbeat, the drain and the loader together.
         self.outage = Outage(log, "store")
         #: Whether the drain's last trip to Redis failed.
         self.is_cut_off = False
@@ -208,7 +208,7 @@ class CoreProcess:
             return self._is_draining
 
     def end_drain(self) -> None:
-        """Note that it is over; an error that a load met meanwhile ends the process now."""
+        """Note that the drain is over. If a load has failed for good during it, the process ends now."""
         with self._drain_lock:
             self._is_draining = False
         if self.lost is not None:

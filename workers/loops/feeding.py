@@ -18,7 +18,7 @@ FULL_PAUSE_S = 0.05
 def feed(feeder: Feeder, name: str, should_stop: Callable[[], bool]) -> int:
     """Feed until nothing is left, unless another process holds the lease; return the steps taken.
 
-    Raises Unavailable if Redis is away.
+    Raises Unavailable if Redis is unreachable.
 
     ``name`` is unique to this feeder, so after an error it goes on under its own lease.
     """

@@ -40,12 +40,12 @@ Round = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """What the loops of one process are made of."""
+    """The objects that the loops of one process are made with."""
 
     settings: Settings
     #: The Celery message that wakes a core, with a place for the core's queue.
     bell: str
-    #: Logs that Redis is away; the loops of a process share it.
+    #: Logs that Redis is unreachable; the loops of a process share it.
     outage: Outage
     tracer: Tracer | None
 

@@ -43,8 +43,6 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
         return [
             sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
-            batching(settings, bell, outage, tracer),
-            carrying(settings, outage),
             watching(settings, outage),
             sampling(settings, outage),
             flushing(settings, "keeper", outage),
@@ -95,39 +93,6 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
         return lambda: feed(feeder, name, loop.over.is_set)
 
     loop = Loop("feed", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
-    return loop
-
-
-def batching(settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
-    """Make the loop that carries batches on; slow storage holds up this loop only."""
-    name = uuid4().hex
-
-    def begin() -> Callable[[], object]:
-        from corelane.store.batches import BatchStore
-        from corelane.store.link.blocking import Link
-        from workers.batches.task import run_batches
-
-        link = Link(settings.redis_url)
-        return lambda: (
-            link.read(lambda read: BatchStore(read).has_work(name))
-            and run_batches(settings, bell, loop.over.is_set, name, tracer)
-        )
-
-    loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
-    return loop
-
-
-def carrying(settings: Settings, outage: Outage) -> Loop:
-    """Make the loop that reads and writes what jobs name by URL; slow servers hold up this loop only."""
-    name = uuid4().hex
-
-    def begin() -> Callable[[], object]:
-        from workers.references.carrier import Carrier
-
-        carrier = Carrier(settings, name)
-        return lambda: carrier.go_round(loop.over.is_set)
-
-    loop = Loop("references", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
 
 

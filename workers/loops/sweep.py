@@ -1,6 +1,6 @@
 """The keeper's sweep: nothing that was accepted is forgotten.
 
-Returns the leases of the dead, moves what waits for cores that are gone, rings again for work nobody took up, clears up
+Returns the leases of the dead, moves what waits for cores that are gone, rings again for untaken work, clears up
 after jobs no longer kept, and logs the end of each job once. Any number of keepers may sweep; each step is atomic and
 may be repeated.
 """
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
-    """One round. Raises Unavailable if Redis is away: the next round tries again."""
+    """Do one round. Raises Unavailable if Redis cannot be reached: the next round tries again."""
     returned = upkeep.return_lapsed()
     silent = upkeep.tend()
     for core in silent:

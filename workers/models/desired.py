@@ -23,7 +23,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """How far a core is with a version: its state, the times of the wish behind it, the manifest of what is loaded."""
+    """The state of a version on a core: its model state, the times of the wish behind it, the manifest of what is loaded."""
 
     state: ModelState
     since_ms: int = 0
@@ -88,13 +88,13 @@ def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEv
 
 
 def is_outdated(status: VersionStatus, wish: Wish) -> bool:
-    """Whether a loaded version has to be loaded again: a reload was asked for since, or another manifest."""
+    """Return whether a loaded version has to be loaded again: a reload was asked for since, or another manifest."""
     other = bool(wish.manifest) and wish.manifest != status.manifest
     return wish.reload_ms > status.reload_ms or (other and wish.since_ms > status.since_ms)
 
 
 def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -> bool:
-    """Whether a version placed on a number of cores failed here: another core holds it until it is asked for again."""
+    """Return whether a version placed on a number of cores failed here: another core holds it until it is asked for again."""
     placement = plan.placements.get(version, UNPLACED)
     is_current = status.state is ModelState.FAILED and status.since_ms >= placement.since_ms
     return is_current and placement.scope is PlacementScope.COUNT and placement.allows(core)
@@ -115,7 +115,7 @@ def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, Version
 
 
 def may_leave(plan: Plan, core: str, version: str) -> bool:
-    """Whether an unwanted version may go: none of its jobs is open, or another core that keeps it holds it.
+    """Return whether an unwanted version may go: none of its jobs is open, or another core that keeps it holds it.
 
     With a placement on a number of cores, only once all chosen cores hold it.
     """
@@ -131,6 +131,6 @@ def may_leave(plan: Plan, core: str, version: str) -> bool:
 
 
 def is_settled(plan: Plan, held: Mapping[str, VersionStatus]) -> bool:
-    """Whether nothing changes until a placement does; otherwise every heartbeat reads the plan."""
+    """Return whether nothing changes until a placement does; otherwise every heartbeat reads the plan."""
     depends_on_others = any(placement.count for placement in plan.placements.values())
     return not depends_on_others and not any(status.state in UNSETTLED for status in held.values())

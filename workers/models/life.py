@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class ModelState(StrEnum):
-    """How far a core is with a version; the values are shown by ``GET /v1/cores``, except ``absent``."""
+    """The state of a version on a core; the values are shown by ``GET /v1/cores``, except ``absent``."""
 
     ABSENT = "absent"
     LAZY = "lazy"
@@ -24,7 +24,7 @@ class ModelState(StrEnum):
 
 
 class ModelEvent(StrEnum):
-    """What happens to a version: decided by the heartbeat, done by the loader, done by the drain."""
+    """An event in a version's life: decided by the heartbeat, done by the loader, done by the drain."""
 
     OFFER = "offer"
     """Heartbeat: announce the version, and load it on first use."""

@@ -170,7 +170,7 @@ class ModelLoader:
     def _end_turn(self) -> None:
         if self._turn_since is not None:
             self._turn_since = None
-            # If Redis is away, the turn lapses.
+            # If Redis is unreachable, the turn lapses.
             with suppress(Unavailable):
                 self._plans.end_load_turn()
 

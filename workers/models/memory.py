@@ -1,4 +1,4 @@
-"""Whether an unloaded model gave its memory back."""
+"""The check that an unloaded model gave its memory back."""
 
 #: Less than this is not worth a restart, in bytes: it is within what an allocator keeps for itself.
 WORTHWHILE_BYTES = 64 << 20
@@ -8,7 +8,7 @@ GIVEN_BACK_SHARE = 0.5
 
 
 def keeps_memory(before_bytes: int | None, after_bytes: int | None, model_bytes: int) -> bool:
-    """Whether a process still holds what a model took, after it was unloaded: only its end gives that back.
+    """Return whether a process still holds what a model took, after it was unloaded: only its end gives that back.
 
     Where nobody can tell (None) it does.
     """

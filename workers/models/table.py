@@ -35,7 +35,7 @@ class ModelEntry:
 
     @property
     def bytes(self) -> int:
-        """What the files of the version weigh."""
+        """Return what the files of the version weigh."""
         return int((self.summary or {}).get("bytes", 0))
 
     def status(self) -> VersionStatus:
@@ -131,13 +131,13 @@ class ModelTable:
         return changed, retired
 
     def is_due(self, wish: Wish) -> bool:
-        """Whether a wish is still to be loaded, unchanged."""
+        """Return whether a wish is still to be loaded, unchanged."""
         with self._lock:
             entry = self._entries.get(wish.version)
             return entry is not None and entry.wish == wish and entry.state in TO_LOAD
 
     def statuses(self) -> dict[str, VersionStatus]:
-        """Return how far this core is with each version."""
+        """Return the state of each version on this core."""
         with self._lock:
             return {version: entry.status() for version, entry in self._entries.items()}
 
@@ -150,7 +150,7 @@ class ModelTable:
         return self._in(SERVING)
 
     def has_to_take_up(self) -> bool:
-        """Whether the drain has anything to take up or put down."""
+        """Return whether the drain has anything to take up or put down."""
         return bool(self._in(TO_TAKE_UP))
 
     def describe(self) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ OUT_OF_MEMORY = ("out of memory", "cublas_status_alloc_failed", "memory allocati
 
 
 def classify(error: BaseException, what: str, otherwise: type[EngineError]) -> EngineError:
-    """Classify a failure on the GPU: RuntimeLost where this process can do no more there, else ``otherwise``."""
+    """Classify a failure on the GPU: RuntimeLost if this process cannot use the GPU any more, else ``otherwise``."""
     text = str(error).strip() or type(error).__name__
     lowered = text.lower()
     reason = text.splitlines()[0]

@@ -87,7 +87,7 @@ class Backend(Protocol):
         ...
 
     def unload(self, model: Model) -> None:
-        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed.
+        """Give the model's memory back. Unloading twice is allowed; running the model afterwards raises RunFailed.
 
         Where the runtime keeps it nevertheless, the core's process is replaced.
         """

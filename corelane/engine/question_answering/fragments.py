@@ -68,7 +68,7 @@ def pack_spans(found: Sequence[WindowSpans]) -> bytes:
 
 
 def unpack_spans(payload: bytes, windows: int) -> list[WindowSpans]:
-    """Return the spans of so many windows; raise ValueError for bytes that no process of ours wrote."""
+    """Return the spans of this many windows; raise ValueError for bytes that no process of ours wrote."""
     names = ("counts", "starts", "ends", "margins", "masses", "logits", "start_logits", "end_logits")
     arrays = _unpack(payload, *names)
     shapes = arrays["logits"].reshape(-1, 3).tolist()

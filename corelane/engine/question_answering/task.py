@@ -79,8 +79,7 @@ SCORE_DIGITS = 6
 
 #: The reason for refusing ``min_precision`` where scores are no probabilities.
 NO_PROBABILITIES = (
-    "this version is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the model with "
-    "`corelane calibrate`"
+    "this version is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the model"
 )
 
 

@@ -99,7 +99,7 @@ class Scaler:
         """Return the speeds of versions that no living core has measured, by what their items cost lately."""
         found = {}
         for version in versions:
-            whole = (await RateStore(self._link).read(version)).rates.whole
+            whole = (await RateStore(self._link).read(version)).whole
             if whole.core_s > 0:
                 found[version] = whole.estimated / whole.core_s
         return found

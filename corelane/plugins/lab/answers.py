@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from corelane.domain.squad import best_over, exact_match, token_f1
 from corelane.plugins.lab.schema import AnswerCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.workload import Given, Questions
-from corelane.quality.squad import best_over, exact_match, token_f1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class AnswerJudge:
 
     def _score(self, place: int, text: str) -> tuple[float, float]:
         if (place, text) not in self._scores:
-            references = self._questions.asked[place].references
+            references = self._questions.asked[place].gold
             scores = best_over(exact_match, text, references), best_over(token_f1, text, references)
             self._scores[place, text] = scores
         return self._scores[place, text]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
+from corelane.domain.squad import Question
 from corelane.plugins.lab.figures import Measurement, answer_check, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
@@ -21,7 +22,6 @@ from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request
 from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
 from corelane.plugins.lab.session import OnTick, described
 from corelane.plugins.lab.workload import Questions
-from corelane.quality.squad import Question
 
 Side = Literal["A", "B"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.http import Broken, Connections, Response
 from corelane.plugins.lab.schema import Hearing, Outcome, Way
 from corelane.plugins.lab.workload import Given
-from corelane.quality.squad import Question
 
 #: Statuses by which a service says that it has too much to do.
 REFUSALS = (429, 503)

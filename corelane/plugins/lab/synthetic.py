@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from corelane.domain.dispatch import estimate_tokens
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.workload import DOC_STRIDE, Questions
-from corelane.quality.squad import Question
 
 #: How many questions are made where nothing else is said.
 COUNT = 200

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput, SignatureRefused
 from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
 from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
 from corelane.plugins.lab.workload import Given
-from corelane.quality.squad import Question
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
 LONGEST_WAIT_S = 55

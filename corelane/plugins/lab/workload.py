@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from corelane.domain.dispatch import estimate, measure
+from corelane.domain.squad import Question, read_questions
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.schema import Spread, Workload
 from corelane.plugins.lab.stats import spread
-from corelane.quality.squad import Question, read_questions
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -74,7 +74,7 @@ class Questions:
     @property
     def has_answers(self) -> bool:
         """Whether there are reference answers to score against."""
-        return any(each.references for each in self.asked)
+        return any(each.gold for each in self.asked)
 
     @property
     def mean_tokens(self) -> float:
@@ -115,7 +115,7 @@ class Questions:
     def _hash(self) -> str:
         digest = hashlib.sha256()
         for each in self.asked:
-            digest.update(orjson.dumps([each.question, each.context, each.references]))
+            digest.update(orjson.dumps([each.question, each.context, each.gold]))
         return digest.hexdigest()[:16]
 
 

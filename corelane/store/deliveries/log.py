@@ -93,7 +93,7 @@ class DeliveryLog:
         return outcomes, sum(lines), dead, circuits
 
     async def resting(self, limit: int) -> list[tuple[str, int]]:
-        """Return hosts that fail and are left alone, and when each is tried next, at the earliest."""
+        """Return the hosts whose webhooks wait because they fail, and the earliest time at which each is tried next."""
         hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
         times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
         return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]

@@ -1,4 +1,4 @@
-"""What is read before a job is submitted: the state of the fleet, and how fast it answers."""
+"""The state of the fleet and its speed, read before a job is submitted."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
 
 
 class Admissions:
-    """Reads it, and keeps for a moment how far off forecasts were. Writes nothing."""
+    """Reads admissions, and caches for a moment how far off forecasts were. Writes nothing."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
+        #: How far off forecasts were recently, by version; and when this is read again, by the model that is asked for.
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}
 

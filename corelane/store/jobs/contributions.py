@@ -1,4 +1,4 @@
-"""What is added to the step that submits a job: fields of its hash, arguments of the call, commands of the same trip.
+"""Contributions to the step that submits a job: fields of its hash, arguments of the call, commands of the same trip.
 
 The functions here are for jobs whose items or results stand elsewhere. Plugins may add more, see ``JobStore``.
 """

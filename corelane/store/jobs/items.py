@@ -20,7 +20,7 @@ from corelane.store.link.link import CommonLink
 
 @dataclass(frozen=True, slots=True)
 class AskedItem:
-    """What an item asked."""
+    """The question of an item, with its passage."""
 
     id: str | None
     question: str

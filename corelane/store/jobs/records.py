@@ -89,7 +89,7 @@ def _time(ms: int | None) -> str | None:
 
 
 def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
-    """Read a job's times, as ``lua/timing.lua`` writes them; return None if the job is not final."""
+    """Read a job's times, as the plugin that keeps them writes them; return None if the job is not final."""
     head, _, rest = text.partition(";")
     sums, _, cores = rest.partition(";")
     submit, _, *steps = head.split(" ")
@@ -205,17 +205,17 @@ class JobRecord:
 
     @property
     def lasting(self) -> int:
-        """How many of its items failed as they would again, however often they are asked."""
+        """Return how many of its items failed as they would again, however often they are asked."""
         return sum(count for code, count in self.failures.items() if fails_again(code))
 
     @property
     def is_unread(self) -> bool:
-        """Whether its input is not read to its end yet, so that the number of its items is not known."""
+        """Return whether its input is not read to its end yet, so that the number of its items is not known."""
         return self.input_url is not None and self.file is None and not self.status.is_final
 
     @property
     def used(self) -> Used | None:
-        """What it took so far."""
+        """Return what it took up to now."""
         return None if self.stored_usage is None else parse_used(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:

@@ -44,7 +44,7 @@ def require_kept(record: JobRecord, after: int) -> None:
 
 
 async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
-    """Drop results of items before an index, as far as all are answered; return the index of the first one kept."""
+    """Drop results of items before an index, up to the first unanswered one; return the index of the first one kept."""
     at = record.dropped
     while at < min(before, record.total):
         begin, blobs = await _read_slices(link, keys.results, record, at, min(PAGE_ITEMS, before - at))
@@ -68,7 +68,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
 
 
 async def drop_final(link: CommonLink, record: JobRecord, unanswered: AsyncIterator[list[int]], ttl_s: int) -> None:
-    """Drop all results of a final job, and its payloads in Redis, but not which items have no answer, for a retry.
+    """Drop all results of a final job, and its payloads in Redis. Which items have no answer is kept, for a retry.
 
     The job itself is kept for ``ttl_s`` from now. May be repeated.
     """

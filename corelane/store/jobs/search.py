@@ -125,7 +125,7 @@ async def indexed(link: CommonLink, owners: Sequence[str]) -> list[bool]:
 
 
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
-    """Read the records of jobs, in order, as far as they are there."""
+    """Read the records of jobs, in order; missing ones are left out."""
     raws = await link.many([("HGETALL", keys.job(job)) for job in jobs])
     found = [_parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
     return [record for record in found if record is not None]
@@ -216,7 +216,7 @@ class _Merge:
         return bool(self._ids or self._unread)
 
     async def take(self, most: int) -> list[str]:
-        """Return the next ids, at most so many, highest first."""
+        """Return the next ids, at most this many, highest first."""
         share = most + 1 if len(self._unread) == 1 else max(LEAST_READ, 2 * most // (len(self._unread) or 1))
         while True:
             highest = sorted(self._ids, reverse=True)[:most]

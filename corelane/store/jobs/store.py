@@ -56,7 +56,7 @@ class JobStore:
         self._admissions = Admissions(link)
         self._writer = JobWriter(link, settings, bell, contributors)
         #: The contexts that jobs may name.
-        self.contexts_kept = ContextStore(link, settings, gate)
+        self.contexts_kept = ContextStore(link)
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job: see ``Admissions``."""
@@ -148,7 +148,7 @@ class JobStore:
         return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
-        """Return jobs as they stand, in order, as far as they are there."""
+        """Return the jobs that exist, as they stand, in order."""
         return await read_records(self._link, jobs)
 
     async def tallies(self, owner: str) -> dict[str, int] | None:

@@ -70,7 +70,7 @@ class Admission:
     own: Sequence[Own] = (Own(), Own(), Own())
     #: Living cores that hold the version and have no work.
     idle: int = 0
-    #: How far off the forecasts for the version were lately.
+    #: How far off the forecasts for the version were recently.
     residuals: Residuals = NO_RESIDUALS
     #: What is paused; and what of it holds this job up.
     pauses: Pauses = NO_PAUSES

@@ -1,4 +1,4 @@
-"""How many jobs of an owner are in each state: read off the index, however many there are."""
+"""The number of an owner's jobs in each state, read from the index in the same time for any number of jobs."""
 
 from collections.abc import Sequence
 

@@ -28,8 +28,8 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: the table that bears its name. Lua has room for 200 names at the top of a library, of which the ground and the areas
 #: take half.
 AREAS = (
-    *("timing", "usage", "deliveries", "index", "reuse", "contexts", "jobs", "references", "admission", "parts"),
-    *("pick", "claims", "commits", "rates", "fleet", "batches", "secrets", "upkeep", "gauges", "overview"),
+    *("deliveries", "index", "reuse", "jobs", "admission", "parts"),
+    *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges", "overview"),
 )
 
 #: What Lua must know of the rules in Python. Each has its reason where it is defined.

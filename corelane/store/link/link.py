@@ -161,7 +161,7 @@ class AsyncLink(CommonLink):
 
 
 class _Call:
-    """The commands of one caller: their replies are read in order, also once nobody waits for them."""
+    """The commands of one caller. Their replies are read in order, even if the caller no longer waits for them."""
 
     __slots__ = ("left", "replied", "replies")
 
@@ -197,7 +197,7 @@ class _Wire(asyncio.Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether commands may be sent now."""
+        """Return whether commands may be sent now."""
         return self._may_write.is_set()
 
     async def wait_for_room(self) -> None:

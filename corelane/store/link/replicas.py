@@ -14,7 +14,7 @@ from corelane.store import keys
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, AsyncLink
 
-#: What was confirmed lately is not asked for again: keys and fields that are remembered.
+#: What was confirmed recently is not asked for again: keys and fields that are remembered.
 REMEMBERED = 10_000
 
 
@@ -39,7 +39,7 @@ class ReplicaGate:
 
     async def confirm(self, key: str, field: str) -> None:
         """Return once enough replicas hold a hash's field, which was written before; raise NotReplicated if they do not
-        in time, StoreUnavailable if Redis is away.
+        in time, StoreUnavailable if Redis is unreachable.
         """
         if (key, field) in self._known:
             return

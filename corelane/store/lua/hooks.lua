@@ -15,13 +15,14 @@
 --   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
 --   beat(ask, price)            a core lives
 --   prune(now, ask)             upkeep, once in a while
+--   overdue(add, since)         work may wait: `add(name, ms)`, for how long though it could go on, see upkeep.lua
 --
 -- `job` has its id, the key of its hash (`key`), and the fields of the hash that a function said it reads, as texts or nil.
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
 local STEPS = {
   'refuse', 'submit', 'claim', 'answer', 'finish', 'finished', 'late_end', 'forget', 'spend', 'give_back', 'delivered',
-  'beat', 'prune',
+  'beat', 'prune', 'overdue',
 }
 
 for place = 1, #STEPS do

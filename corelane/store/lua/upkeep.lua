@@ -75,12 +75,12 @@ define('take_ended', function(ask)
   return ended
 end)
 
--- note_round{name}: the process that runs this loop (sweeps, feeding, batches) is alive and has just done so
+-- note_round{name}: the process that runs this loop (sweeps, feeding, those of plugins) is alive and has just done so
 define('note_round', function(ask) call('HSET', keys.ROUNDS, ask.name, now_ms()) end)
 
--- overdue{} → how long each of these has waited though it could go on, in ms: webhooks, sweeps, feeding, batches; -1 if
--- there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep is from the
--- first one on.
+-- overdue{} → names and for how long each has waited though it could go on, in ms: webhooks, sweeps, feeding, and what
+-- areas add; -1 if there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep
+-- is from the first one on.
 define('overdue', function()
   local now = now_ms()
   local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
@@ -92,12 +92,13 @@ define('overdue', function()
     if not oldest then return -1 end
     return now - math.max(tonumber(oldest), tonumber(call('HGET', keys.ROUNDS, name) or 0))
   end
-  return {
-    due and tonumber(due) <= now and now - tonumber(due) or -1,
-    swept and now - tonumber(swept) or -1,
-    since('feeding', keys.FEEDS, keys.STORED_FEEDS),
-    since('batches', keys.BATCHING),
-  }
+  local found = {}
+  local function add_wait(name, ms) found[#found + 1], found[#found + 2] = name, ms end
+  add_wait('webhooks', due and tonumber(due) <= now and now - tonumber(due) or -1)
+  add_wait('sweeps', swept and now - tonumber(swept) or -1)
+  add_wait('feeding', since('feeding', keys.FEEDS, keys.STORED_FEEDS))
+  hooks.overdue(add_wait, since)
+  return found
 end, 'no-writes')
 
 -- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
@@ -184,10 +185,10 @@ local function prune_lanes(version, dropped, most)
   return dropped
 end
 
--- prune{silent_ms, dead_ms, idle_ms, usage_days, most} → refs dropped
+-- prune{silent_ms, dead_ms, idle_ms, most, what hooks of plugins take…} → refs dropped
 -- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
--- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`, the usage of days before the last
--- `usage_days`, and refs of ended jobs where no core is left to pass over them.
+-- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`,
+-- and refs of ended jobs where no core is left to pass over them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)

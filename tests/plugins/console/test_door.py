@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from corelane.domain.api_keys import Scope
 from corelane.plugins.console.auth import COOKIE
-from corelane.plugins.console.pages.render import NAV
+from corelane.plugins.console.pages.nav import NAV
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
 
 import pytest
 import redis
@@ -55,7 +54,7 @@ def test_page_is_told_that_the_store_is_away_and_that_it_is_back(
             raise StoreUnavailable("Redis does not answer")
         return stream.Update({"main": f"<p>{min(len(told), 4)}</p>"})
 
-    monkeypatch.setitem(cast(dict[str, stream.Feed], FEEDS), "flickering", feed)
+    monkeypatch.setitem(FEEDS, "flickering", feed)
     with following(service, "flickering") as updates:
         assert next(updates) == {"parts": {"main": "<p>1</p>"}}
         assert next(updates) == {"values": {"away": "Redis does not answer"}}

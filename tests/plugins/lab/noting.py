@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
+from corelane.domain.squad import Question
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.ways import CorelaneSender
-from corelane.quality.squad import Question
 
 NAME = f"{__name__}:Noting"
 

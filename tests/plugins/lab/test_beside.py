@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from corelane.domain.squad import Question
 from corelane.errors import SetupError
 from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document, places_of
 from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.workload import Given, Questions
-from corelane.quality.squad import Question
 from tests.plugins.lab.queues import request
 
 PLAN = BesidePlan(rate_per_s=10, warmup_s=1.0)

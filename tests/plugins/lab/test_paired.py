@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from corelane.domain.squad import Question
 from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, slot_for, whole_blocks
 from corelane.plugins.lab.schema import AnswerCheck, Load, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
-from corelane.quality.squad import Question
 from tests.plugins.lab.reports_for_tests import run_of as simulated
 from tests.plugins.lab.test_figures import measured, request
 

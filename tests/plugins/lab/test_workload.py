@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.schema import AnswerCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_questions, parse_lengths
 from corelane.plugins.lab.workload import Given, Questions, read_file
-from corelane.quality.squad import Question
 
 SQUAD = {
     "data": [
@@ -53,7 +53,7 @@ def test_lines_of_json_are_read(lines: int, tmp_path: Path) -> None:
     (tmp_path / "file.jsonl").write_text(text * lines)
     found = read_file(tmp_path / "file.jsonl")
     assert len(found.asked) == lines
-    assert found.asked[0].references == ("Ada", "Ada L.")
+    assert found.asked[0].gold == ("Ada", "Ada L.")
 
 
 def test_a_line_that_is_no_question_is_named(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_request_of_a_trace_asks_questions_of_about_its_length() -> None:
 def test_made_questions_have_their_answer_in_the_passage(lengths: str) -> None:
     found = make_questions(lengths, 50, seed=3)
     assert len(found.asked) == 50
-    assert all(each.references[0] in each.context for each in found.asked)
+    assert all(each.gold[0] in each.context for each in found.asked)
     assert make_questions(lengths, 50, seed=3).describe() == found.describe()
     assert make_questions(lengths, 50, seed=4).describe().hash != found.describe().hash
 

@@ -55,7 +55,9 @@ LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
 
 
 class Modules(Protocol):
-    """Where traced files are loaded and run: in this process, or in a device process. What ``load`` returns is its own.
+    """The place where traced files are loaded and run: this process, or a device process.
+
+    What ``load`` returns is only passed back to it.
 
     Its errors are those of the Neuron package, or RuntimeErrors with their texts.
     """

@@ -26,7 +26,7 @@ class Chip:
 
     @property
     def logical_cores(self) -> int:
-        """Return the cores of a device by default: a worker, or a compiled file, takes one of them."""
+        """Return the number of logical cores of a device. A worker, or a compiled file, takes one of them."""
         return self.cores // self.logical
 
     def core_bytes(self, logical: int) -> int:

@@ -23,7 +23,7 @@ class LocalModules:
         torch.set_num_threads(1)
 
     def load(self, path: Path, cores: int | None) -> Any:
-        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        """Load a file. With ``cores`` it runs on that many of the process's cores, the first ones."""
         with torchscript_warnings_silenced(), self._placed(cores):
             return torch.jit.load(str(path)).eval()
 

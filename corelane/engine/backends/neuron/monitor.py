@@ -42,7 +42,7 @@ SAME_KINDS = {"numeric": "numerical"}
 
 @dataclass(slots=True)
 class MonitorTotals:
-    """What the tool has told since it was started. Runtimes are known by their tag and by their process."""
+    """The sums of the tool's reports since it was started. Runtimes are known by their tag and by their process."""
 
     reports: int = 0
     utilization: dict[int, float] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class MonitorTotals:
 
 
 def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:
-    """Return what the shared text tells a worker: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
+    """Return a worker's figures of a text: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
     the shares of the host's vCPUs in use, ``host_vcpu`` and ``runtime_vcpu``.
 
     ``runtimes`` are the names of its own runtime. A figure that the tool did not give is left out.

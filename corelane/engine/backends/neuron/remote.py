@@ -31,7 +31,7 @@ from corelane.errors import SetupError
 START_TIMEOUT_S, LOAD_TIMEOUT_S = 300, 600
 
 #: The runtime ends a pass itself, after NEURON_RT_EXEC_TIMEOUT for each part of it; a process that has not answered in
-#: twice that time, and so many seconds, hangs.
+#: twice that time, and this many seconds, hangs.
 GRACE_S = 10
 
 #: Seconds that the process has to close its device.

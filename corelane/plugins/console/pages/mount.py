@@ -1,6 +1,6 @@
 """The console's routes and files, added to the application."""
 
-from collections.abc import Mapping
+from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ from corelane.plugins.console.pages import (
     ask,
     audit,
     bulk,
-    contexts,
     failed_items,
-    files,
     job,
     jobs,
     models,
@@ -28,21 +26,21 @@ from corelane.plugins.console.pages import (
     stream,
     webhooks,
 )
+from corelane.plugins.console.pages.nav import ADDED
 from corelane.plugins.console.pages.pages import PageRoute
 from corelane.plugins.console.sessions import SessionStore
 
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, contexts, files, webhooks, audit)
+PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
-FEEDS: Mapping[str, stream.Feed] = {
+FEEDS: dict[str, stream.Feed] = {
     "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,
     "job": job.JobFeed(),
-    "batch": files.feed,
 }
 
 
@@ -62,9 +60,10 @@ def add_console(app: FastAPI, state: AppState) -> None:
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
     whole = APIRouter(include_in_schema=False)
     whole.include_router(session.make_router(sessions, state.keys))
-    whole.include_router(stream.make_router(FEEDS, sessions))
-    for page in PAGES:
-        whole.include_router(page.router)
+    added = [pages.load() for pages in ADDED]
+    whole.include_router(stream.make_router(ChainMap({}, FEEDS, *(feeds for _, feeds in added)), sessions))
+    for router in (*(page.router for page in PAGES), *(router for routers, _ in added for router in routers)):
+        whole.include_router(router)
     rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
     @rest.get("")

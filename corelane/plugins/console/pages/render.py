@@ -7,7 +7,6 @@ Every value in a template is escaped. Addresses in templates are relative to the
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from api.context import CALLER
 from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
+from corelane.plugins.console.pages.nav import ADDED, NAV, NavEntry
 
 HERE = Path(__file__).parent
 
@@ -40,30 +40,6 @@ HEADERS: Mapping[str, str] = {
 HTMX = (
     '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,'
     '"morphIgnore":["data-htmx-powered","open"]}'
-)
-
-
-@dataclass(frozen=True, slots=True)
-class NavEntry:
-    """A page in the navigation; ``key`` opens it after `g`, ``scope`` is what its readers need."""
-
-    name: str
-    path: str
-    key: str
-    scope: Scope = Scope.READ
-
-
-NAV = (
-    NavEntry("Overview", ".", "o"),
-    NavEntry("Ask", "ask", "a", Scope.SUBMIT),
-    NavEntry("Jobs", "jobs", "j"),
-    NavEntry("Failed items", "failed-items", "i"),
-    NavEntry("Contexts", "contexts", "c"),
-    NavEntry("Files", "files", "f"),
-    NavEntry("Batches", "batches", "b"),
-    NavEntry("Webhooks", "webhooks", "w"),
-    NavEntry("Models", "models", "m"),
-    NavEntry("Audit", "audit", "u", Scope.ADMIN),
 )
 
 
@@ -125,7 +101,7 @@ def iso(value: float | str | datetime) -> str:
 def make_environment() -> jinja2.Environment:
     """Return the environment of all templates: everything is escaped, and a missing value is an error."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        loader=jinja2.FileSystemLoader([HERE / "templates", *(pages.templates for pages in ADDED)]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

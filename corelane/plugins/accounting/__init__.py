@@ -1,0 +1,89 @@
+"""The accounting plugin: what work took and cost, where its time went, and its traces."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corelane.plugin import Plugin
+
+if TYPE_CHECKING:
+    import typer
+    from fastapi import APIRouter
+    from pydantic_settings import BaseSettings
+    from starlette.middleware import Middleware
+
+    from api.state import AppState
+    from corelane.settings import Settings
+    from corelane.submitting.dry_run import DryRuns
+    from corelane.tracing import Tracer
+
+
+class AccountingPlugin(Plugin):
+    """``/v1/usage`` and ``corelane usage``, dry runs, the usage and the times of jobs, and their traces."""
+
+    name = "accounting"
+
+    def settings(self) -> "type[BaseSettings]":
+        """Return how long usage is kept."""
+        from corelane.plugins.accounting.settings import AccountingFields
+
+        return AccountingFields
+
+    def commands(self, cli: "typer.Typer") -> None:
+        """Add ``corelane usage``."""
+        from corelane.plugins.accounting.usage_command import show_usage
+
+        cli.command("usage")(show_usage)
+
+    def routers(self) -> "Iterable[APIRouter]":
+        """Return the route of usage."""
+        from corelane.plugins.accounting.routes import router
+
+        return (router,)
+
+    def lua(self) -> Sequence[Path]:
+        """Return what keeps the times and the usage of jobs and days."""
+        return (Path(__file__).parent / "accounting.lua",)
+
+    def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
+        """Return the layer that gives requests their spans, where traces are on."""
+        if state.tracer is None:
+            return ()
+        from starlette.middleware import Middleware
+
+        from corelane.plugins.accounting.traces.layer import TraceLayer
+
+        return (Middleware(TraceLayer, tracer=state.tracer),)
+
+    def dry_runs(self, state: "AppState") -> "DryRuns":
+        """Return what forecasts jobs."""
+        from corelane.plugins.accounting.dry_run import JobDryRuns
+        from corelane.store.rates import RateStore
+
+        return JobDryRuns(state.jobs.submitter, RateStore(state.link), state.settings)
+
+    def tracer(self, role: str, instance: str) -> "Tracer | None":
+        """Return the tracer on OpenTelemetry, where the environment asks for one."""
+        from corelane.plugins.accounting.traces import open_tracer
+
+        return open_tracer(role, instance)
+
+    def prune(self, settings: "Settings") -> Mapping[str, object]:
+        """Return for how many days usage is kept."""
+        from corelane.plugins.accounting.settings import AccountingFields
+
+        return {"usage_days": settings.of(AccountingFields).usage_days}
+
+    def observers(self, core: Any) -> Iterable[Any]:
+        """Return what measures how a core spends its time and, where traces are on, what writes its spans."""
+        from corelane.plugins.accounting.time_book import TimeBook
+
+        yield TimeBook(core.price)
+        # The exporter's thread does not outlive a fork: each child of a worker opens its own.
+        if (tracer := self.tracer("core", core.core)) is not None:
+            from corelane.plugins.accounting.traces.core import CoreTraces
+
+            yield CoreTraces(tracer, core)
+
+
+plugin = AccountingPlugin()

@@ -1,0 +1,224 @@
+"""An estimate of what a job will cost the cores, from the recent costs of its model's items. Pure.
+
+A core knows the items of a slice by their estimated tokens; so does the API. So slices are put into *classes*, by the
+same rule on both sides (``dispatch.cost_class``): how many items are read together, the script of the first one, the
+estimated tokens of an item.
+Cores add up, by version and class, what items turned out to be and what they took (``CostSums``). From these sums
+``CostRates`` estimates the tokens and the core seconds of other items. A class that has seen little is drawn towards
+what is known of its likes, and they towards the whole version. Before any item was read, passes tell what one will
+cost: those that warmed the model up, or else those of its compile (``RowCost``). How these differ by length, and by
+what is read together, tells for the classes without work as long as there are any.
+
+More items, or longer ones, never cost less; the estimate of two lots of one class is the sum of both, up to their mean.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from corelane.domain.dispatch import LENGTHS, ONE
+from corelane.domain.item_costs import CostClass, CostSums, RowCost
+
+#: From this class of length on the tokens of a text tell those of its script: shorter items are charged a least number.
+TELLING = 2
+
+#: An item takes a core as long as this many tokens, in addition to its own.
+ITEM_TOKENS = 32.0
+
+#: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
+PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
+
+#: The same where passes tell how likes differ: a process takes up to four times as long for its first item.
+PRIOR_WINDOWS_BY_PASSES = 16.0
+
+#: Core seconds of recent work that count as much as what was before.
+PRIOR_PACE_S = 0.2
+
+#: An estimate is called sure once each of its classes has seen so many windows.
+SURE_WINDOWS = 50
+
+NOTHING = CostSums()
+
+
+@dataclass(slots=True)
+class Lot:
+    """Items of one class whose cost is asked for: how many, their estimated tokens and their windows."""
+
+    items: int = 0
+    estimated: int = 0
+    windows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The estimate of a job before it is submitted.
+
+    ``core_s`` is None while neither items nor passes of its version were measured.
+
+    ``known`` is the share of its estimated tokens that are in classes which have seen enough.
+    """
+
+    items: int
+    windows: int
+    tokens: int
+    core_s: float | None
+    known: float
+
+
+class CostRates:
+    """The recent cost of one version's items, by class."""
+
+    def __init__(
+        self,
+        sums: Mapping[CostClass, CostSums] | None = None,
+        recent: Mapping[CostClass, CostSums] | None = None,
+        rows: Sequence[RowCost] = (),
+    ) -> None:
+        """``recent`` are the items, tokens and core seconds of the last moments, ``rows`` are what passes tell."""
+        self._sums = dict(sums or {})
+        self._recent = dict(recent or {})
+        self._rows = rows
+        self._over_parts: dict[tuple[str | None, str | None, int | None], CostSums] = {}
+        self._curves: dict[str, CostCurve] = {}
+
+    @cached_property
+    def whole(self) -> CostSums:
+        """The sums over all classes."""
+        return sum(self._sums.values(), NOTHING)
+
+    @cached_property
+    def pace(self) -> float:
+        """The core seconds of recent work for each that the same work took before; 1 if there was little.
+
+        Machines are shared, so all that they do is slower at times. Work of any class tells.
+        """
+        work = [(each, sums) for each, sums in self._recent.items() if sums.items > 0]
+        before = sum(sums.items * self._curve(each.together).at(sums.tokens / sums.items) for each, sums in work)
+        return (sum(sums.core_s for _, sums in work) + PRIOR_PACE_S) / (before + PRIOR_PACE_S)
+
+    def token_ratio(self, script: str, length: int) -> float:
+        """Return the tokens for each estimated one, of items of a script and class of length."""
+        whole = _ratio(self.whole, 1.0)
+        of_script = _ratio(self._over(script=script), whole)
+        return _ratio(self._over(script=script, length=length), of_script)
+
+    def text_ratio(self, script: str) -> float:
+        """Return the same for the texts alone: of items long enough to tell."""
+        telling = [sums for each, sums in self._sums.items() if each.script == script and each.length >= TELLING]
+        return _ratio(sum(telling, NOTHING), 1.0)
+
+    def estimate(self, lots: Mapping[CostClass, Lot]) -> Estimate:
+        """Estimate a job from its items by class."""
+        tokens = core_s = 0.0
+        known = 0
+        for each, lot in lots.items():
+            its_tokens = lot.estimated * self.token_ratio(each.script, each.length)
+            tokens += its_tokens
+            core_s += lot.items * self._curve(each.together).at(its_tokens / lot.items)
+            known += lot.estimated if self._over(each.together, length=each.length).windows >= SURE_WINDOWS else 0
+        estimated = sum(lot.estimated for lot in lots.values())
+        return Estimate(
+            items=sum(lot.items for lot in lots.values()),
+            windows=sum(lot.windows for lot in lots.values()),
+            tokens=round(tokens),
+            core_s=core_s * self.pace if self.whole.core_s or self._rows else None,
+            known=known / max(1, estimated),
+        )
+
+    def _over(self, together: str | None = None, script: str | None = None, length: int | None = None) -> CostSums:
+        """Return the sums over the classes that these parts name."""
+        wanted = (together, script, length)
+        if wanted not in self._over_parts:
+            found = [sums for each, sums in self._sums.items() if each.fits(*wanted)]
+            self._over_parts[wanted] = sum(found, NOTHING)
+        return self._over_parts[wanted]
+
+    def _curve(self, together: str) -> "CostCurve":
+        """Return the core seconds of an item by its tokens, of items that are read so together."""
+        if together not in self._curves:
+            self._curves[together] = self._make_curve(together)
+        return self._curves[together]
+
+    def _make_curve(self, together: str) -> "CostCurve":
+        before, whole = self._before(together), self._whole_level
+        level = self._level([(sums, before) for each, sums in self._sums.items() if each.together == together], whole)
+        by_length = {bisect_left(LENGTHS, row.length): float(row.length + ITEM_TOKENS) for row in self._rows}
+        points = []
+        for length in sorted(by_length.keys() | {each.length for each in self._sums if each.together == together}):
+            sums = self._over(together, length=length)
+            effort = _effort(sums) / sums.items if sums.items > 0 else by_length.get(length)
+            if effort is not None:
+                its_level = self._level([(sums, before)], level)
+                points.append((effort, its_level * before.at(effort - ITEM_TOKENS) / effort))
+        return CostCurve.through(points, level * before.rate)
+
+    def _before(self, together: str) -> "CostCurve":
+        """Return what items would cost by the passes; without any, as much as all of the version for their effort."""
+        if not self._rows:
+            whole = self.whole
+            return CostCurve((), whole.core_s / _effort(whole) if _effort(whole) else 0.0)
+        longest = self._rows[-1]
+        item_s = ITEM_TOKENS * longest.together_s / longest.length
+        points = []
+        for row in self._rows:
+            effort = row.length + ITEM_TOKENS
+            points.append((effort, ((row.alone_s if together == ONE else row.together_s) + item_s) / effort))
+        return CostCurve.through(points, 0.0)
+
+    @cached_property
+    def _whole_level(self) -> float:
+        """The core seconds of all work for each that the passes tell; 1 before any."""
+        return self._level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
+
+    def _level(self, parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
+        """Return the core seconds that items took for each that was expected, drawn to what is known of their likes."""
+        found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
+        expected_s = sum(seconds for _, seconds in found)
+        if not expected_s:
+            return prior
+        windows = sum(sums.windows for sums, _ in found)
+        level = sum(sums.core_s for sums, _ in found) / expected_s
+        weight = windows / (windows + (PRIOR_WINDOWS_BY_PASSES if self._rows else PRIOR_WINDOWS))
+        return prior + (level - prior) * weight
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Core seconds of an item by its effort: points joined by lines, that never go down.
+
+    Before the first point and beyond the last the seconds of a unit of effort stay as they are there.
+    """
+
+    points: Sequence[tuple[float, float]]
+    rate: float
+
+    @classmethod
+    def through(cls, rates: Iterable[tuple[float, float]], rate: float) -> "CostCurve":
+        """Return the curve through points given as efforts, with the seconds of a unit there."""
+        points: list[tuple[float, float]] = []
+        for effort, its_rate in sorted(rates):
+            seconds = effort * its_rate
+            points.append((effort, max(seconds, points[-1][1] if points else 0.0)))
+        return cls(points, rate)
+
+    def at(self, tokens: float) -> float:
+        """Return the core seconds of an item of so many tokens."""
+        effort, points = tokens + ITEM_TOKENS, self.points
+        if not points:
+            return effort * self.rate
+        place = bisect_left(points, (effort, 0.0))
+        if place in (0, len(points)):
+            its_effort, seconds = points[min(place, len(points) - 1)]
+            return seconds * effort / its_effort
+        (low, before), (high, after) = points[place - 1], points[place]
+        return before + (after - before) * (effort - low) / (high - low)
+
+
+def _effort(sums: CostSums) -> float:
+    """Return the tokens, and what each item takes in addition."""
+    return sums.tokens + ITEM_TOKENS * sums.items
+
+
+def _ratio(sums: CostSums, prior: float) -> float:
+    return (sums.tokens + PRIOR_TOKENS * prior) / (sums.estimated + PRIOR_TOKENS)

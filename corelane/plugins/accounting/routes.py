@@ -1,0 +1,87 @@
+"""Usage: what the work of API keys cost, by day, month, key and model."""
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from api.deps import ReadCaller, StateDep
+from api.errors import documented
+from corelane.domain.job_filter import ALL_OWNERS
+from corelane.domain.usage import Group, UsageReport, UsageRow
+from corelane.errors import InvalidInput
+from corelane.plugins.accounting.ledger import read_ledger
+from corelane.plugins.accounting.report import DAY_S, day_number, day_text, report
+
+router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
+
+#: Most days in one report: three years.
+MOST_DAYS = 3 * 366
+
+#: The columns of a row as CSV, those of its cost after them.
+COLUMNS = ("day", "month", "key", "model", "items", "windows", "tokens", "core_s")
+COST_COLUMNS = ("amount", "currency", "instance", "per_core_hour", "as_of")
+
+CSV = "text/csv; charset=utf-8"
+
+
+@router.get(
+    "/usage",
+    response_model=UsageReport,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+async def get_usage(
+    state: StateDep,
+    caller: ReadCaller,
+    first: Annotated[
+        date | None, Query(alias="from", description="The first day, by UTC; that of this month if not given.")
+    ] = None,
+    last: Annotated[date | None, Query(alias="to", description="The last day; today if not given.")] = None,
+    group_by: Annotated[list[Group], Query(max_length=4, description="One row for each of these; all in one.")] = [],  # noqa: B006
+    owner: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=64,
+            description="Another owner's usage, or `*` for all: for keys of scope `admin`, where keys are checked.",
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["json", "csv"], Query(alias="format", description="`csv` gives the rows alone, as a table.")
+    ] = "json",
+) -> Response:
+    """Show what your work took and what it cost, from one day to another; for an admin that of all.
+
+    With `owner=*` also what the cores cost in all, idle or not, and the work that was thrown away, which nobody pays
+    for. Where keys are not checked everybody sees both.
+    """
+    today = int(await state.link.now_ms()) // (1000 * DAY_S)
+    until = today if last is None else day_number(last)
+    since = day_number(date.fromisoformat(day_text(until)).replace(day=1)) if first is None else day_number(first)
+    if not 0 <= until - since < MOST_DAYS:
+        raise InvalidInput(f"`from` is not after `to`, and there are at most {MOST_DAYS} days between them")
+    meant = state.jobs.owner_meant(caller, owner)
+    asked = None if meant == ALL_OWNERS else meant
+    whole = asked is None or not state.settings.requires_keys
+    found = report(await read_ledger(state.link, since, until, asked), since, until, _once(group_by), whole=whole)
+    if form == "csv":
+        return Response(as_csv(found.data), media_type=CSV)
+    return Response(found.model_dump_json(), media_type="application/json")
+
+
+def as_csv(rows: Sequence[UsageRow]) -> str:
+    """Return rows as a table with a head."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([*COLUMNS, *COST_COLUMNS])
+    for row in rows:
+        cost = [None] * len(COST_COLUMNS) if row.cost is None else [getattr(row.cost, name) for name in COST_COLUMNS]
+        writer.writerow([*(getattr(row, name) for name in COLUMNS), *cost])
+    return out.getvalue()
+
+
+def _once(group_by: Sequence[Group]) -> list[Group]:
+    return list(dict.fromkeys(group_by))

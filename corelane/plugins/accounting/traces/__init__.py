@@ -1,0 +1,42 @@
+"""Traces: spans sent to an OpenTelemetry collector in the background. Off unless the environment asks for them.
+
+OpenTelemetry's own variables say so; its SDK reads the others by itself. ``otel`` alone imports OpenTelemetry. What a
+collector does not take is dropped.
+"""
+
+import os
+
+from corelane.errors.extras import install_command
+from corelane.log import get_logger
+from corelane.tracing import Tracer
+
+log = get_logger(__name__)
+
+#: Where traces go; the first one is for traces alone.
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def wants_traces() -> bool:
+    """Return whether the environment names an endpoint for traces and does not switch them off."""
+    is_off = _read("OTEL_SDK_DISABLED") == "true" or _read("OTEL_TRACES_EXPORTER") == "none"
+    return not is_off and any(map(_read, ENDPOINTS))
+
+
+def _read(name: str) -> str:
+    return os.environ.get(name, "").strip().lower()  # noqa: TID251  # these names are OpenTelemetry's
+
+
+def open_tracer(role: str, instance: str) -> Tracer | None:
+    """Return the tracer of this process, or None: the environment asks for none, or OpenTelemetry is not to be had."""
+    if not wants_traces():
+        return None
+    try:
+        from corelane.plugins.accounting.traces.otel import make_tracer
+
+        return make_tracer(role, instance)
+    except ImportError:
+        log.warning("traces_are_off", reason=f"{ENDPOINTS[1]} is set, and this needs: {install_command('otel')}")
+    except Exception:
+        # A wrong OTEL_ variable must not stop a service.
+        log.exception("traces_are_off")
+    return None

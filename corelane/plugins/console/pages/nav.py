@@ -1,0 +1,48 @@
+"""The navigation of the console, and the pages that plugins add to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corelane.domain.api_keys import Scope
+from corelane.plugin import installed
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from corelane.plugins.console.pages.stream import Feed
+
+
+@dataclass(frozen=True, slots=True)
+class NavEntry:
+    """A page in the navigation; ``key`` opens it after `g`, ``scope`` is what its readers need."""
+
+    name: str
+    path: str
+    key: str
+    scope: Scope = Scope.READ
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolePages:
+    """Pages of a plugin: its entries in the navigation, its folder of templates, and its routes and feeds."""
+
+    nav: Sequence[NavEntry]
+    templates: Path
+    load: "Callable[[], tuple[Sequence[APIRouter], dict[str, Feed]]]"
+
+
+#: The pages that plugins add.
+ADDED = tuple(pages for plugin in installed() if isinstance(pages := plugin.console(), ConsolePages))
+
+NAV = (
+    NavEntry("Overview", ".", "o"),
+    NavEntry("Ask", "ask", "a", Scope.SUBMIT),
+    NavEntry("Jobs", "jobs", "j"),
+    NavEntry("Failed items", "failed-items", "i"),
+    *(entry for pages in ADDED for entry in pages.nav),
+    NavEntry("Webhooks", "webhooks", "w"),
+    NavEntry("Models", "models", "m"),
+    NavEntry("Audit", "audit", "u", Scope.ADMIN),
+)

@@ -1,0 +1,107 @@
+"""The plugin `files`: files and batches, input and output by URL, stored contexts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corelane.plugin import Plugin
+
+if TYPE_CHECKING:
+    import typer
+    from fastapi import APIRouter
+    from pydantic_settings import BaseSettings
+
+    from api.state import AppState
+    from corelane.metrics.exposition import Sample
+    from corelane.settings import Settings
+    from corelane.store.jobs.store import JobStore
+    from corelane.store.link.link import CommonLink
+    from workers.loops.loop import Loop, LoopContext
+
+#: Room in a form for its fields beside the file, in bytes.
+FORM_BYTES = 64 * 1024
+
+#: Where files are uploaded to.
+UPLOAD_PATHS = ("/v1/files", "/console/files")
+
+
+class FilesPlugin(Plugin):
+    """What it gives is in the modules that each method imports."""
+
+    name = "files"
+
+    def settings(self) -> "type[BaseSettings]":
+        """Return its settings' fields."""
+        from corelane.plugins.files.settings import FilesFields
+
+        return FilesFields
+
+    def commands(self, cli: "typer.Typer") -> None:
+        """Add ``corelane batches``, ``corelane files`` and ``corelane contexts``."""
+        from corelane.plugins.files.cli.batches import batches
+        from corelane.plugins.files.cli.contexts import contexts
+        from corelane.plugins.files.cli.files import files
+
+        for name, group in {"batches": batches, "files": files, "contexts": contexts}.items():
+            cli.add_typer(group, name=name)
+
+    def api_parts(self, state: "AppState") -> Iterable[object]:
+        """Return the stores of files, batches and contexts, and the storage of files."""
+        from corelane.plugins.files.store.batches import BatchStore
+        from corelane.plugins.files.store.contexts import ContextKeeper
+        from corelane.plugins.files.store.files import FileStore
+        from corelane.store.file_storage import open_storage
+
+        settings, link, gate = state.settings, state.link, state.gate
+        storage = open_storage(settings.files_url, settings.files_root)
+        return FileStore(link, gate), BatchStore(link, gate), ContextKeeper(link, settings, gate), storage
+
+    def routers(self) -> "Iterable[APIRouter]":
+        """Return the routes of contexts, files and batches."""
+        from corelane.plugins.files.routes import batches, contexts, files
+
+        return contexts.router, files.router, batches.router
+
+    def console(self) -> object:
+        """Return the pages of contexts, files and batches."""
+        from corelane.plugins.files.console import pages
+
+        return pages()
+
+    def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
+        """Return the most bytes of a file's upload."""
+        from corelane.plugins.files.settings import FilesFields
+
+        most = settings.of(FilesFields).max_file_bytes + FORM_BYTES
+        return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES"))
+
+    async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
+        """Allow the URL of a job's input or output, or raise why it is refused."""
+        from corelane.plugins.files.references.checks import check_url
+
+        await check_url(settings, store, name, url, owner)
+        return True
+
+    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+        """Return the loops that run batches, and read and write what jobs name by URL: the keeper's."""
+        from corelane.domain.dispatch import KEEPER_QUEUE
+        from corelane.plugins.files.loops import batching, carrying
+
+        return (batching(context), carrying(context)) if queue == KEEPER_QUEUE else ()
+
+    def carriers(self) -> Mapping[str, str]:
+        """Return who runs batches."""
+        return {"batches": "`corelane keeper`"}
+
+    def lua(self) -> Sequence[Path]:
+        """Return the steps of files and batches, of contexts, and of jobs with input or output by URL."""
+        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[Sample]":
+        """Return the numbers of stored contexts."""
+        from corelane.plugins.files.store.contexts import gauges
+
+        return await gauges(link)
+
+
+plugin = FilesPlugin()

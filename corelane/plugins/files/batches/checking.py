@@ -1,0 +1,165 @@
+"""The lines of a batch's input: read, checked and sorted into groups.
+
+Every line that is not blank has a number, from 1, and exactly one outcome: the result of its question, or an error. No
+line, whatever it holds, harms another.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from corelane.domain.batches import BatchLine
+from corelane.domain.contexts import Known, named_in
+from corelane.domain.dispatch import Estimator
+from corelane.domain.jobs import Item, JobHead, Options, Priority
+from corelane.errors import InvalidInput, TooLarge, UnknownContext
+from corelane.errors.sentences import first_fault
+from corelane.settings import Settings
+from corelane.submitting.items import id_of, no_such, read_line
+from corelane.submitting.lines import InputLine, cut_lines
+from corelane.submitting.submitter import check_item
+
+#: Different models and options in one batch; each becomes a job.
+MAX_GROUPS = 32
+
+#: Bytes of a custom_id's digest: enough that no two of a billion are the same by chance.
+DIGEST_BYTES = 16
+
+#: Lines that are checked at a time, in a thread.
+BLOCK_LINES = 200
+
+#: The error of a line in the format of the other command.
+FOR_THE_COMMAND = (
+    "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and a question in `body`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoodLine:
+    """A question that can be asked: of a model under options (JSON)."""
+
+    model: str
+    options: str
+    item: Item
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLine:
+    """The outcome planned for a line: the next result of a group, or an error (code and sentence)."""
+
+    number: int
+    custom_id: str | None
+    group: int | None
+    error: tuple[str, str] | None = None
+
+    @classmethod
+    def decode(cls, line: bytes) -> "PlannedLine":
+        """Read a planned line back."""
+        number, custom_id, group, error = orjson.loads(line)
+        return cls(number, custom_id, group, None if error is None else (error[0], error[1]))
+
+    def encode(self) -> bytes:
+        """Return the text that is written to the plan."""
+        return orjson.dumps((self.number, self.custom_id, self.group, self.error), option=orjson.OPT_APPEND_NEWLINE)
+
+
+#: A line as it is planned, and its question if it has one.
+Sorted = tuple[PlannedLine, GoodLine | None]
+
+
+class LineRefused(Exception):
+    """A line cannot be asked, for a reason that only lines of batches have."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code, self.detail = code, detail
+
+
+class Sorter:
+    """Checks the lines of one file in their order, groups them by model and options, and plans each one's outcome."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        #: The stored contexts that lines may name, by their ids.
+        self.known: dict[str, Known] = {}
+        #: Model and options of each group, in the order of their first lines.
+        self.groups: list[tuple[str, str]] = []
+        self._places: dict[tuple[str, str], int] = {}
+        self._seen: dict[bytes, int] = {}
+
+    async def blocks(
+        self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
+    ) -> AsyncIterator[list[Sorted]]:
+        """Yield the lines of a file, some at a time; ``find`` returns what is known of stored contexts by their ids."""
+        lines = cut_lines(content, self._settings.max_body_bytes)
+        while read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES))):
+            named = {each for line in read for each in named_in(line.text or b"")}
+            if wanted := named - self.known.keys():
+                self.known |= await find(wanted)
+            yield await asyncio.to_thread(self._sort_all, read)
+
+    def _sort_all(self, lines: list[InputLine]) -> list[Sorted]:
+        return [self.sort(line) for line in lines]
+
+    def sort(self, line: InputLine) -> Sorted:
+        """Return the plan of a line, and its question if it has one."""
+        custom_id = None
+        try:
+            value = self._read(line)
+            custom_id = id_of(value, "custom_id") or None
+            self._require_new(custom_id, line.number)
+            good = self._check(line.number, value)
+            return PlannedLine(line.number, custom_id, self._place(good)), good
+        except (LineRefused, InvalidInput, TooLarge) as error:
+            return PlannedLine(line.number, custom_id, None, (error.code, error.detail)), None
+
+    def _read(self, line: InputLine) -> dict[str, Any]:
+        value = read_line(self._settings, line.number, line.text)
+        if not isinstance(value, dict):
+            raise InvalidInput("the line is not a JSON object")
+        if "question" in value and not {"custom_id", "body"} & value.keys():
+            raise InvalidInput(FOR_THE_COMMAND)
+        return value
+
+    def _require_new(self, custom_id: str | None, number: int) -> None:
+        if custom_id is None:
+            return
+        digest = hashlib.blake2b(custom_id.encode(), digest_size=DIGEST_BYTES).digest()
+        if (before := self._seen.setdefault(digest, number)) != number:
+            raise LineRefused("duplicate_custom_id", f"line {before} has the same `custom_id`; give each its own")
+
+    def _check(self, number: int, value: dict[str, Any]) -> GoodLine:
+        try:
+            body = BatchLine.model_validate(value).body
+        except ValidationError as error:
+            raise InvalidInput(first_fault(error)) from None
+        item = body.item
+        check_item(self._settings, f"line {number}", item)
+        if item.context_id is not None and item.context_id not in self.known:
+            raise UnknownContext(no_such(item.context_id))
+        tokens = Estimator({}, body.options.doc_stride, self.known).tokens(item)
+        return GoodLine(body.model, body.options.model_dump_json(), item, tokens)
+
+    def _place(self, line: GoodLine) -> int:
+        """Return the group of a line."""
+        asked = (line.model, line.options)
+        if asked not in self._places:
+            if len(self.groups) == MAX_GROUPS:
+                sentence = f"the lines before ask for {MAX_GROUPS} models and options; put this into another batch"
+                raise LineRefused("too_many_groups", sentence)
+            self._places[asked] = len(self.groups)
+            self.groups.append(asked)
+        return self._places[asked]
+
+
+def group_head(model: str, options: str, expires_in_s: float) -> JobHead:
+    """Return the head of the job that answers a group's lines."""
+    its_options = Options.model_validate_json(options)
+    return JobHead(model=model, options=its_options, priority=Priority.LOW, expires_in_s=expires_in_s)

@@ -1,0 +1,95 @@
+"""The batch context: the stores, the lease, and the working files.
+
+``plans/BATCH.….plan`` says line by line what becomes of the input; ``items/JOB.jsonl`` holds the items of a job. Both
+are in the storage of files, so that keepers need no common folder. A keeper of an earlier release left those of a batch
+without ``files_url`` in the folder of large jobs' items: ``BATCH.….plan`` and ``BATCH.JOB.items``.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from corelane.errors import NotFound, StorageFailed, Unavailable
+from corelane.plugins.files.settings import FilesFields
+from corelane.plugins.files.store.batches import BATCHER, BatchRecord, BatchStore, Group
+from corelane.plugins.files.store.files import FileStore
+from corelane.settings import Settings
+from corelane.store.file_storage import Storage, Writer
+from corelane.store.item_files import ELSEWHERE, ItemFiles
+from corelane.store.jobs.store import JobStore
+from corelane.submitting.submitter import Submitter
+
+#: A long step renews the lease this often, in seconds; well within its time.
+RENEW_S = BATCHER.ttl_ms / 1000 / 5
+
+#: The folder of the storage of files that has plans; names that begin so are there.
+PLANS = "plans/"
+
+
+class LeaseLost(Unavailable):
+    """Another keeper runs the batches now: this one must not write any more."""
+
+    code = Unavailable.code
+
+
+@dataclass
+class BatchContext:
+    """The means of one holder of the lease; ``name`` is unique among the holders."""
+
+    name: str
+    settings: Settings
+    jobs: JobStore
+    submitter: Submitter
+    batches: BatchStore
+    files: FileStore
+    storage: Storage
+    renewed_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Read the plugin's own settings, and open the files of items."""
+        self.limits = self.settings.of(FilesFields)
+        self.item_files = ItemFiles(self.settings)
+
+    async def renew_lease(self) -> None:
+        """Renew the lease if it is time to; raise LeaseLost if another keeper holds it."""
+        if time.monotonic() - self.renewed_s < RENEW_S:
+            return
+        if not await self.batches.take_turn(self.name):
+            raise LeaseLost("another keeper runs the batches")
+        self.renewed_s = time.monotonic()
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Writer]:
+        """Yield a new working file; there is none after an error."""
+        writer = self.storage.create(name)
+        try:
+            yield writer
+        except BaseException:
+            writer.discard()
+            raise
+        writer.close()
+
+    def items_of(self, record: BatchRecord, group: Group) -> str:
+        """Return the name of the file where the job of a group finds its items."""
+        name = f"{group.job}.jsonl"
+        if record.plan is None or record.plan.startswith(PLANS):
+            return f"{ELSEWHERE}{name}"
+        with suppress(FileNotFoundError):
+            (self.settings.files_root / f"{record.id}.{group.job}.items").rename(self.settings.files_root / name)
+        return name
+
+    def has_plan(self, record: BatchRecord) -> bool:
+        """Return whether a batch's plan, if it has one, is there."""
+        return record.plan is None or self.item_files.exists(record.plan)
+
+    def plan_lines(self, record: BatchRecord) -> Iterator[bytes]:
+        """Yield the lines of a batch's plan; none if it is gone."""
+        with suppress(NotFound):
+            yield from self.item_files.lines(record.plan or "", ())
+
+    def clear(self, record: BatchRecord) -> None:
+        """Delete the plan of a batch."""
+        if record.plan is not None:
+            with suppress(StorageFailed):
+                self.item_files.place(record.plan).delete(record.plan)

@@ -1,0 +1,143 @@
+"""The input of a batch: its lines become a plan and groups, one for each model and options; each group becomes a job.
+
+Both steps may be repeated. Reading uses new names for files and jobs each time, until the batch knows its plan.
+Submitting uses the ids chosen while reading, until the batch is in progress.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from corelane.domain.batches import BatchError
+from corelane.domain.dispatch import item_row
+from corelane.domain.ids import new_job_id
+from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
+from corelane.plugins.files.batches.checking import GoodLine, PlannedLine, Sorter, group_head
+from corelane.plugins.files.batches.context import PLANS, BatchContext
+from corelane.plugins.files.store.batches import BatchRecord, Group
+from corelane.settings.faults import reach
+from corelane.store.file_storage import Writer
+from corelane.store.item_files import ELSEWHERE, encode_line
+from corelane.store.jobs.submission import ItemFile, Submission
+from corelane.store.link.link import VersionClosed
+from corelane.submitting.contexts import Named
+
+#: Bad lines that the batch itself lists if all lines are bad; its error file lists all.
+MAX_ERRORS = 20
+
+
+class InputRefused(Exception):
+    """The input makes the batch fail as a whole; ``plan`` has the error of each line, if they were all read."""
+
+    def __init__(self, errors: Sequence[BatchError], plan: str | None = None) -> None:
+        super().__init__(errors[0].message)
+        self.errors = errors
+        self.plan = plan
+
+
+async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, Any]:
+    """Write the plan and the files of items; return the batch's new fields: plan, lines, bad lines and groups.
+
+    Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
+    """
+    settings = context.settings
+    plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
+    listed: list[BatchError] = []
+    bad = lines = 0
+    with ExitStack() as stack:
+        plan = stack.enter_context(context.writing(plan_name))
+        sorter, files = Sorter(settings), GroupFiles(context, stack)
+        find = partial(context.submitter.contexts.find_some, record.owner)
+        async for block in sorter.blocks(context.storage.read(record.input_file), find):
+            lines += len(block)
+            if lines > context.limits.max_file_lines:
+                sentence = f"the file has more than {context.limits.max_file_lines:,} lines; send several batches"
+                raise InputRefused([BatchError(code="too_many_lines", message=sentence)])
+            plan.write(b"".join(line.encode() for line, _ in block))
+            for line, good in block:
+                if good is not None and line.group is not None:
+                    files.add(line.group, good)
+                else:
+                    bad += 1
+                    listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
+            await context.renew_lease()
+        if lines == 0:
+            raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
+    await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
+    reach("batch.planned", settings.armed_faults)
+    if bad == lines:
+        raise InputRefused(listed, plan_name)
+    groups = [group.fields() for group in files.groups]
+    return {"plan": plan_name, "lines": str(lines), "bad": str(bad), "groups": groups}
+
+
+class GroupFiles:
+    """The items of each group, each in its own file, where its job will look for them."""
+
+    def __init__(self, context: BatchContext, stack: ExitStack) -> None:
+        self._context = context
+        self._stack = stack
+        self._files: list[Writer] = []
+        self.groups: list[Group] = []
+
+    def add(self, place: int, line: GoodLine) -> None:
+        """Write one more item of a group, or the first of a new one."""
+        if place == len(self.groups):
+            group = Group(new_job_id(cell=self._context.settings.cell), line.model, line.options, 0, 0)
+            name = f"{ELSEWHERE}{group.job}.jsonl"
+            self._files.append(self._stack.enter_context(self._context.writing(name)))
+            self.groups.append(group)
+        group = self.groups[place]
+        self._files[place].write(encode_line(item_row(line.item, {}), line.tokens))
+        self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
+        if line.item.context_id is not None and line.item.context_id not in group.stored:
+            group.stored.append(line.item.context_id)
+
+
+def _error_of(line: PlannedLine) -> BatchError:
+    code, message = line.error or ("internal", "")
+    return BatchError(code=code, message=message, line=line.number)
+
+
+async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
+    """Submit each group as a job, once; return the groups, with the errors of those that were refused.
+
+    Raise NotReady before any worker has announced the default model, or while a core lives that cannot read what lines
+    name; VersionClosed if a version stopped taking jobs meanwhile. Then the call may be repeated.
+    """
+    groups = []
+    for place, group in enumerate(record.groups):
+        if group.refused is None:
+            try:
+                await _submit(context, record, place, group, now_ms)
+            except VersionClosed:
+                raise
+            except (UnknownModel, UnknownContext, NotCalibrated, VersionNotReady) as error:
+                context.item_files.delete(group.job)
+                groups.append(replace(group, refused=(error.code, error.detail)))
+                continue
+        groups.append(group)
+        await context.renew_lease()
+    return tuple(groups)
+
+
+async def _submit(context: BatchContext, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
+    if await context.jobs.get(group.job) is not None:
+        return
+    head = group_head(group.model, group.options, max(0.001, (record.expires_ms - now_ms) / 1000)).model_copy(
+        update={
+            "metadata": {"batch_id": record.id, "batch_group": str(place)},
+            "labels": [f"batch:{record.id}"],
+        }
+    )
+    named = await context.submitter.contexts.name(record.owner, group.stored) if group.stored else Named()
+    if named.texts:
+        raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
+    admission = await context.submitter.admit(head, record.owner, group.job)
+    file = ItemFile(context.items_of(record, group), group.items, group.tokens)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
+    await context.submitter.submit(submission, admission)
+    reach("batch.submitted", context.settings.armed_faults)

@@ -1,0 +1,210 @@
+"""The output of a batch: each line of the plan gets its outcome, in the output file or in the error file.
+
+Both files have new ids, which only the step that ends the batch makes known. If the keeper dies before that step, or
+another keeper took it first, nothing refers to the files, and they are deleted.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
+from corelane.domain.ids import new_id
+from corelane.domain.jobs import JobStatus
+from corelane.errors import Unavailable
+from corelane.plugins.files.batches.checking import PlannedLine
+from corelane.plugins.files.batches.context import BatchContext
+from corelane.plugins.files.store.batches import BatchRecord, Group, NewFile
+from corelane.plugins.files.store.files import file_fields
+from corelane.settings.faults import reach
+from corelane.store.file_storage import Writer
+from corelane.store.usage import encode_used
+
+#: Results read in one page.
+PAGE = 500
+
+#: Errors of lines without an answer: by the status of their batch, then by that of their job.
+UNANSWERED = {
+    "cancelled": ("batch_cancelled", "the batch was cancelled before this line was answered"),
+    "expired": ("batch_expired", "the completion window ended before this line was answered"),
+}
+DROPPED = ("results_dropped", "the result of this line was dropped from its job before the batch had read it")
+JOB_GONE = ("job_gone", "the job that was to answer this line was deleted")
+JOB_ENDED = {
+    JobStatus.CANCELED: ("canceled", "the job that was to answer this line was canceled"),
+    JobStatus.EXPIRED: ("expired", "the job that was to answer this line expired"),
+}
+
+Outcome = dict[str, Any] | None
+
+
+async def conclude(
+    context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
+) -> bool:
+    """Write both files and end a batch; return False, with nothing left behind, if its status has changed meanwhile."""
+    output, failures = OutcomeFile(context), OutcomeFile(context)
+    try:
+        counts = await _write(context, record, to, output, failures)
+        files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
+        await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
+        reach("batch.files_written", context.settings.armed_faults)
+        fields: dict[str, Any] = {"counts": counts.model_dump()}
+        if (now := await context.batches.get(record.id)) is not None and now.used is not None:
+            fields["usage"] = encode_used(now.used)
+        if errors:
+            fields["errors"] = [error.model_dump() for error in errors]
+        for name, file in zip(("output_file", "error_file"), files, strict=True):
+            if file is not None:
+                fields[name] = file.id
+        known = [file for file in files if file is not None]
+        kept = await context.batches.step(record, context.name, to, fields, known, context.limits.files_ttl_s)
+    except Unavailable:
+        # If Redis did not answer, the step may have been taken: files that it made known must stay.
+        if not await _is_known(context, output, failures):
+            output.discard()
+            failures.discard()
+        raise
+    except BaseException:
+        output.discard()
+        failures.discard()
+        raise
+    if not kept:
+        output.discard()
+        failures.discard()
+        return False
+    for group in record.groups:
+        await context.jobs.drop_final(group.job)
+    context.clear(record)
+    return True
+
+
+async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
+    """Return whether a file may be known by now; if Redis is unreachable, yes: the daily clean-up decides later."""
+    ids = [file.writer.name for file in files if file.writer is not None]
+    try:
+        return any(await context.files.known(ids))
+    except Unavailable:
+        return True
+
+
+async def _write(
+    context: BatchContext, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
+) -> RequestCounts:
+    """Write each line's outcome into one of the files; return the counts."""
+    counts = RequestCounts()
+    sources = [outcomes(context, group) for group in record.groups]
+    for line in read_plan(context, record):
+        counts.total += 1
+        result: Outcome = None
+        code = line.error
+        if line.group is not None and line.group < len(sources):
+            result = await anext(sources[line.group], None)
+            code = record.groups[line.group].refused or error_of(result, to)
+        elif code is None:
+            code = UNANSWERED.get(to, JOB_GONE)
+        if result is not None and code is None:
+            counts.completed += 1
+            output.add(answered(record.id, line, result))
+        else:
+            unanswered, message = code or JOB_GONE
+            counts.failed += (unanswered, message) not in UNANSWERED.values()
+            failures.add(not_answered(record.id, line, unanswered, message))
+        await context.renew_lease()
+    return counts
+
+
+def read_plan(context: BatchContext, record: BatchRecord) -> Iterator[PlannedLine]:
+    """Yield the planned lines; none if the batch never got a plan."""
+    if record.plan is None:
+        return
+    for line in context.plan_lines(record):
+        yield PlannedLine.decode(line)
+
+
+async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:
+    """Yield the stored results of a group in order; end early if there is no job."""
+    record = None if group.refused is not None else await context.jobs.get(group.job)
+    if record is None:
+        return
+    for _ in range(record.dropped):
+        yield {"status": "dropped"}
+    at = record.dropped
+    while page := await context.jobs.results(record, at, PAGE):
+        for result in page:
+            yield result
+        at += len(page)
+
+
+def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
+    """Return the error of a line without an answer; None if it has one."""
+    if result is None:
+        return UNANSWERED.get(to, JOB_GONE)
+    status = result["status"]
+    if status == JobStatus.SUCCEEDED:
+        return None
+    if status == "dropped":
+        return DROPPED
+    if (to, status) in (("cancelled", "canceled"), ("expired", "expired"), ("cancelled", "expired")):
+        return UNANSWERED[to]
+    if result["error"] is not None:
+        return result["error"]["code"], result["error"]["detail"]
+    return JOB_ENDED.get(JobStatus(status), JOB_GONE)
+
+
+@dataclass
+class OutcomeFile:
+    """A file that is created with its first line; without lines there is no file."""
+
+    context: BatchContext
+    writer: Writer | None = None
+    size: int = 0
+
+    def add(self, line: bytes) -> None:
+        """Write one more line."""
+        if self.writer is None:
+            self.writer = self.context.storage.create(new_id("file", cell=self.context.settings.cell))
+        self.writer.write(line)
+        self.size += len(line)
+
+    def close(self, record: BatchRecord, name: str) -> NewFile | None:
+        """Complete the file in the storage; return its record, or None without lines."""
+        if self.writer is None:
+            return None
+        self.writer.close()
+        ttl_s = record.output_ttl_s or self.context.limits.files_ttl_s
+        fields = file_fields("batch_output", f"{record.id}_{name}.jsonl", self.size)
+        return NewFile(self.writer.name, ttl_s * 1000, fields)
+
+    def discard(self) -> None:
+        """Delete the file."""
+        if self.writer is not None:
+            self.writer.discard()
+
+
+def answered(batch: str, line: PlannedLine, result: dict[str, Any]) -> bytes:
+    """Return a line of the output file: the result as ``/v1/answers`` gives it, of a job of one item."""
+    response = {"status_code": 200, "request_id": _request_id(batch, line), "body": result | {"index": 0}}
+    return _outcome(batch, line, response, None)
+
+
+def not_answered(batch: str, line: PlannedLine, code: str, message: str) -> bytes:
+    """Return a line of the error file."""
+    return _outcome(batch, line, None, {"code": code, "message": message})
+
+
+def _outcome(batch: str, line: PlannedLine, response: dict[str, Any] | None, error: dict[str, str] | None) -> bytes:
+    outcome = {
+        "id": _request_id(batch, line),
+        "custom_id": line.custom_id,
+        "line": line.number,
+        "response": response,
+        "error": error,
+    }
+    return orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _request_id(batch: str, line: PlannedLine) -> str:
+    """Return the id of a line, the same each time its outcome is written."""
+    return f"batch_req_{batch.removeprefix('batch_')}_{line.number}"

@@ -1,0 +1,258 @@
+"""The batch runner: takes open batches from step to step, in the keeper that holds the lease.
+
+Every step may be repeated: if a keeper dies, another goes on from the state in the store. A batch whose storage fails
+waits and harms no other. Expired files are deleted here, too.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
+from corelane.domain.ids import cell_of, id_time_ms, is_id
+from corelane.domain.jobs import JobStatus
+from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
+from corelane.log import get_logger
+from corelane.plugins.files.batches.context import PLANS, BatchContext, LeaseLost
+from corelane.plugins.files.batches.input import InputRefused, read_input, submit_groups
+from corelane.plugins.files.batches.output import conclude
+from corelane.plugins.files.store.batches import BatchRecord, BatchStore
+from corelane.plugins.files.store.files import FileStore
+from corelane.settings import Settings
+from corelane.store.file_storage import open_storage
+from corelane.store.fleet import Fleet
+from corelane.store.item_files import ELSEWHERE
+from corelane.store.jobs.store import JobStore
+from corelane.store.link.link import AsyncLink, VersionClosed
+from corelane.submitting.submitter import Submitter
+from corelane.tracing import Tracer
+
+log = get_logger(__name__)
+
+#: One run ends after this, so that files are cleaned up between runs, in seconds.
+RUN_S = 60
+
+#: Pause while no batch can take a step, in seconds.
+IDLE_PAUSE_S = 0.2
+
+#: A batch that could not go on is tried again after this, in seconds; after unforeseen errors, this many times.
+RETRY_S, MAX_FAILURES = 5.0, 3
+
+#: The results of final jobs are kept for open batches by a call this often, in seconds; they are kept longer than that.
+HOLD_S = 15.0
+
+#: Storage is searched for unknown files this often, and only older ones are deleted, in seconds.
+TIDY_S = STRAY_AGE_S = 24 * 3600
+
+
+def run_batches(
+    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "", tracer: Tracer | None = None
+) -> int:
+    """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is unreachable.
+
+    ``name`` is unique among the holders of the lease (made up if not given): a holder that comes back after an error
+    still has its lease.
+    """
+    return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex, tracer))
+
+
+async def _run_batches(
+    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str, tracer: Tracer | None
+) -> int:
+    link = AsyncLink(settings.redis_url)
+    jobs = JobStore(link, settings, bell)
+    submitter = Submitter(jobs, Fleet(link), settings, tracer)
+    batches, files, storage = BatchStore(link), FileStore(link), open_storage(settings.files_url, settings.files_root)
+    context = BatchContext(name, settings, jobs, submitter, batches, files, storage)
+    try:
+        return await BatchRunner(context).run(should_stop)
+    finally:
+        await link.close()
+
+
+class BatchRunner:
+    """Takes all open batches from step to step."""
+
+    def __init__(self, context: BatchContext) -> None:
+        self._context = context
+        #: When a batch may be tried again, and how often it failed unforeseen, by its id.
+        self._not_before: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+
+    async def run(self, should_stop: Callable[[], bool]) -> int:
+        """Step until nothing is open, the time is over, or another keeper has the lease; return the steps taken."""
+        context, steps, held_s = self._context, 0, float("-inf")
+        deadline = time.monotonic() + RUN_S
+        try:
+            if await context.batches.take_turn(context.name):
+                await self._clean()
+            while not should_stop() and time.monotonic() < deadline and await context.batches.take_turn(context.name):
+                context.renewed_s = time.monotonic()
+                records = await context.batches.open_batches()
+                if not records:
+                    break
+                if time.monotonic() - held_s > HOLD_S:
+                    await self._hold(records)
+                    held_s = time.monotonic()
+                moved = sum([await self._step(record) for record in records])
+                steps += moved
+                if not moved:
+                    await asyncio.sleep(IDLE_PAUSE_S)
+        except LeaseLost as error:
+            log.info("batches_left_to_another", detail=error.detail)
+        await context.batches.end_turn(context.name)
+        return steps
+
+    async def _hold(self, records: Sequence[BatchRecord]) -> None:
+        jobs = [group.job for record in records for group in record.groups if group.refused is None]
+        await self._context.batches.hold_results(jobs, self._context.settings.results_ttl_s)
+
+    async def _step(self, record: BatchRecord) -> bool:
+        """Take one step of a batch; return whether it advanced."""
+        if time.monotonic() < self._not_before.get(record.id, 0.0):
+            return False
+        try:
+            return await step(self._context, record)
+        except (StoreUnavailable, LeaseLost):
+            raise
+        except NotReady:
+            self._not_before[record.id] = time.monotonic() + IDLE_PAUSE_S * 5
+        except (CorelaneError, OSError) as error:
+            log.warning("batch_waits", batch_id=record.id, detail=str(error))
+            self._not_before[record.id] = time.monotonic() + RETRY_S
+        except Exception:
+            log.exception("batch_broke_down", batch_id=record.id)
+            self._not_before[record.id] = time.monotonic() + RETRY_S
+            self._failures[record.id] = self._failures.get(record.id, 0) + 1
+            if self._failures[record.id] >= MAX_FAILURES:
+                sentence = "something broke that should not; the service's log says what"
+                errors = [BatchError(code="internal", message=sentence).model_dump()]
+                counts = (record.counts or RequestCounts()).model_dump()
+                fields = {"errors": errors, "counts": counts}
+                ttl_s = self._context.limits.files_ttl_s
+                return await self._context.batches.step(record, self._context.name, "failed", fields, ttl_s=ttl_s)
+        return False
+
+    async def _clean(self) -> None:
+        """Delete expired files and, once a day, unknown ones."""
+        context = self._context
+        try:
+            while ids := await context.files.retire():
+                await self._delete(ids)
+                await context.renew_lease()
+            if await context.batches.is_time_to_tidy(TIDY_S):
+                await tidy(context)
+        except (StorageFailed, OSError) as error:
+            log.warning("files_not_tidied", detail=str(error))
+
+    async def _delete(self, ids: Sequence[str]) -> None:
+        done, failed = [], []
+        for each in ids:
+            try:
+                if each.startswith("file_"):
+                    self._context.storage.delete(each)
+                done.append(each)
+            except CorelaneError as error:
+                log.warning("file_not_deleted", file_id=each, detail=error.detail)
+                failed.append(each)
+        await self._context.files.retired(done, failed)
+
+
+async def step(context: BatchContext, record: BatchRecord) -> bool:
+    """Take the next step of a batch, if possible; return whether it was taken."""
+    if record.status == "cancelling":
+        return await _end_canceled(context, record)
+    if record.status == "validating":
+        return await _validate(context, record)
+    jobs = [await context.jobs.get(group.job) for group in record.groups if group.refused is None]
+    if any(job is not None and not job.status.is_final for job in jobs):
+        return False
+    if record.status == "in_progress":
+        return await context.batches.step(record, context.name, "finalizing", {})
+    is_expired = any(job is not None and job.status is JobStatus.EXPIRED for job in jobs)
+    return await end(context, record, "expired" if is_expired else "completed")
+
+
+async def _validate(context: BatchContext, record: BatchRecord) -> bool:
+    """Read the input; in a later step, submit its groups."""
+    now_ms = await context.batches.now_ms()
+    if now_ms >= record.expires_ms:
+        return await end(context, record, "expired")
+    if record.lines is None:
+        try:
+            found = await read_input(context, record)
+        except InputRefused as refused:
+            return await end(context, replace(record, plan=refused.plan), "failed", refused.errors)
+        except NotFound:
+            sentence = f"the file {record.input_file} was deleted before it was read"
+            return await end(context, record, "failed", [BatchError(code="file_not_found", message=sentence)])
+        return await context.batches.step(record, context.name, "validating", found)
+    try:
+        groups_now = await submit_groups(context, record, now_ms)
+    except VersionClosed:
+        return False
+    refused_all = [group.refused for group in groups_now if group.refused is not None]
+    if len(refused_all) == len(groups_now):
+        errors = [BatchError(code=code, message=message) for code, message in refused_all]
+        return await end(context, replace(record, groups=groups_now), "failed", errors)
+    fields = {"groups": [group.fields() for group in groups_now]}
+    return await context.batches.step(record, context.name, "in_progress", fields)
+
+
+async def _end_canceled(context: BatchContext, record: BatchRecord) -> bool:
+    for group in record.groups:
+        await context.jobs.cancel(group.job)
+    return await end(context, record, "cancelled")
+
+
+async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
+    """Write a batch's files, end it and log it; return whether it was ended here."""
+    if not context.has_plan(record):
+        sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
+        record, to = replace(record, plan=None, groups=()), "failed"
+        errors = [BatchError(code="items_lost", message=sentence)]
+    ended = await conclude(context, record, to, errors)
+    if ended:
+        await log_end(context, record.id)
+    return ended
+
+
+async def log_end(context: BatchContext, batch: str) -> None:
+    """Log a batch's end. Reports that must happen exactly once belong in the library's ``step_batch`` instead."""
+    record = await context.batches.get(batch)
+    if record is not None and record.counts is not None:
+        counts = record.counts.model_dump()
+        log.info("batch_ended", batch_id=batch, status=record.status, owner=record.owner, **counts)
+
+
+async def tidy(context: BatchContext) -> None:
+    """Delete old unknown files, items and plans, which died uploads and keepers left behind in the storage of files."""
+    records = await context.batches.open_batches()
+    kept = {group.job for record in records for group in record.groups}
+    plans = {record.plan for record in records}
+    before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
+    files = [file for file, _ in old_names(context, "", "file", before_ms)]
+    are_known = await context.files.known(files)
+    strays = [file for file, is_known in zip(files, are_known, strict=True) if not is_known]
+    for name, job in old_names(context, ELSEWHERE, "job", before_ms):
+        if job not in kept and await context.jobs.get(job) is None:
+            strays.append(name)
+        await context.renew_lease()
+    strays += [name for name, _ in old_names(context, PLANS, "batch", before_ms) if name not in plans]
+    for name in strays:
+        log.info("stray_file_deleted", file=name)
+        context.storage.delete(name)
+        await context.renew_lease()
+
+
+def old_names(context: BatchContext, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
+    """Yield the old files of a folder with the ids that they are named after.
+
+    Services may share a storage: each looks after the files that it made, which its ids' cell tells.
+    """
+    for name in context.storage.names(folder.rstrip("/")):
+        named = name.partition(".")[0]
+        if is_id(kind, named) and cell_of(named) == context.settings.cell and id_time_ms(named) < before_ms:
+            yield f"{folder}{name}", named

@@ -1,0 +1,30 @@
+"""The console's pages of files, batches and stored contexts.
+
+The console asks for them (``Plugin.console``), so they may use what its own are made of.
+Without the console nothing here is loaded.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from corelane.plugins.console.pages.stream import Feed
+
+NAV = (NavEntry("Contexts", "contexts", "c"), NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
+
+
+def pages() -> ConsolePages:
+    """Return the pages."""
+    return ConsolePages(NAV, Path(__file__).parent / "templates", load)
+
+
+def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
+    """Return the pages' routes, and what changes on a batch's page."""
+    from corelane.plugins.files.console import contexts, files
+
+    return (contexts.router, files.router), {"batch": files.feed}

@@ -1,0 +1,40 @@
+"""The plugin's loops in the keeper: batches, and inputs and outputs by URL."""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from workers.loops.loop import Loop, LoopContext
+
+
+def batching(context: LoopContext) -> Loop:
+    """Make the loop that runs batches; slow storage holds up this loop only."""
+    name = uuid4().hex
+
+    def begin() -> Callable[[], object]:
+        from corelane.plugins.files.batches.task import run_batches
+        from corelane.plugins.files.store.batches import BatchStore
+        from corelane.store.link.blocking import Link
+
+        settings = context.settings
+        link = Link(settings.redis_url)
+        return lambda: (
+            link.read(lambda read: BatchStore(read).has_work(name))
+            and run_batches(settings, context.bell, loop.over.is_set, name, context.tracer)
+        )
+
+    loop = Loop("batches", begin, pause_s=context.settings.sweep_s, outage=context.outage, must_move=False)
+    return loop
+
+
+def carrying(context: LoopContext) -> Loop:
+    """Make the loop that reads and writes what jobs name by URL; slow servers hold up this loop only."""
+    name = uuid4().hex
+
+    def begin() -> Callable[[], object]:
+        from corelane.plugins.files.references.carrier import Carrier
+
+        carrier = Carrier(context.settings, name)
+        return lambda: carrier.go_round(loop.over.is_set)
+
+    loop = Loop("references", begin, pause_s=context.settings.sweep_s, outage=context.outage, must_move=False)
+    return loop

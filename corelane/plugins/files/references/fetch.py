@@ -1,0 +1,145 @@
+"""One request for a job's input or output: to checked addresses only, and within its time.
+
+Redirects are followed where the service allows their target as it allows the first URL, and each is checked alike. A
+URL's query is never in an error: it may be a key.
+"""
+
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from urllib.parse import urljoin
+
+import httpcore2
+from ssrfguard import Resolver
+
+from corelane.domain.job_references import without_query
+from corelane.errors import UrlRefused
+from corelane.plugins.files.references.addresses import find_reference_route
+from corelane.plugins.files.settings import FilesFields
+from corelane.settings import Settings
+from corelane.webhooks.addresses import MOST_ADDRESSES, Route
+from corelane.webhooks.post import FAILURES, default_tls, request_of, text_of
+
+#: Longest silence of a server, and time to connect, in seconds.
+SILENCE_S = 30.0
+
+#: Redirects that are followed.
+MOST_REDIRECTS = 3
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+#: An object is sent in pieces of this size, in bytes.
+PIECE_BYTES = 256 * 1024
+
+
+class FetchFailed(Exception):
+    """The server, its name or its network failed; another attempt may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A server's answer: its status, its headers in lower case, and its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Iterator[bytes]
+
+
+class CheckedConnections(httpcore2.NetworkBackend):
+    """Connects to a route's checked addresses only, or to the proxy."""
+
+    def __init__(self, route: Route, proxy: httpcore2.Proxy | None) -> None:
+        checked = [str(address.ip) for address in route.addresses[:MOST_ADDRESSES]]
+        self._addresses = checked if proxy is None else [proxy.url.host.decode()]
+        self._backend = httpcore2.SyncBackend()
+
+    def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.NetworkStream:  # noqa: ARG002
+        """Connect to the first address that accepts, whatever the host."""
+        failures = []
+        for address in self._addresses:
+            try:
+                return self._backend.connect_tcp(address, port, SILENCE_S / len(self._addresses))
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failures.append(f"{address}: {text_of(error)}")
+        raise httpcore2.ConnectError("; ".join(failures))
+
+
+@contextmanager
+def get(
+    settings: Settings,
+    url: str,
+    headers: Mapping[str, str],
+    is_allowed: Callable[[str], bool],
+    *,
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[Answer]:
+    """Get an object; yield the answer, whatever its status. Raise UrlRefused or FetchFailed."""
+    for _ in range(MOST_REDIRECTS + 1):
+        with _ask(settings, "GET", url, headers, None, resolver, tls) as answer:
+            if answer.status not in REDIRECTS:
+                yield answer
+                return
+            target = urljoin(url, answer.headers.get("location", ""))
+        if not is_allowed(target):
+            raise UrlRefused(f"{without_query(url)} redirects to {without_query(target)[:200]!r}, which is not allowed")
+        url = target
+    raise UrlRefused(f"{without_query(url)} redirects too often")
+
+
+def put(
+    settings: Settings,
+    url: str,
+    headers: Mapping[str, str],
+    content: BinaryIO,
+    *,
+    resolver: Resolver | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> int:
+    """Put an object, whose size is in the headers; return the status. Raise UrlRefused or FetchFailed."""
+    pieces = iter(lambda: content.read(PIECE_BYTES), b"")
+    with _ask(settings, "PUT", url, headers, pieces, resolver, tls) as answer:
+        return answer.status
+
+
+@contextmanager
+def _ask(
+    settings: Settings,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    content: Iterator[bytes] | None,
+    resolver: Resolver | None,
+    tls: ssl.SSLContext | None,
+) -> Iterator[Answer]:
+    began = time.monotonic()
+    try:
+        route = find_reference_route(settings, url, resolver)
+        proxy = None if settings.webhook_proxy is None else httpcore2.Proxy(settings.webhook_proxy)
+        origin, sent = request_of(route.target, url, headers)
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), SILENCE_S)
+        with (
+            httpcore2.ConnectionPool(
+                tls or default_tls(), proxy, network_backend=CheckedConnections(route, proxy)
+            ) as pool,
+            pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
+        ):
+            found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
+            yield Answer(
+                response.status,
+                found,
+                _in_time(response.iter_stream(), began, settings.of(FilesFields).input_timeout_s),
+            )
+    except FAILURES as failure:
+        raise FetchFailed(text_of(failure)) from None
+
+
+def _in_time(chunks: Iterator[bytes], began: float, seconds: float) -> Iterator[bytes]:
+    """Yield chunks; raise TimeoutError once their time is over, however slowly they come."""
+    for chunk in chunks:
+        if time.monotonic() - began > seconds:
+            raise TimeoutError(f"more than {seconds:g} s")
+        yield chunk

@@ -1,0 +1,107 @@
+"""The items of an input: its bytes unpacked and cut into lines, each once. Pure.
+
+A document (JSON) is read whole, so it is bounded as a request's body is. Lines are held one at a time.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from corelane.errors import InputFailed, TooLarge
+from corelane.settings import Settings
+from corelane.submitting.items import ItemChecker
+from corelane.submitting.lines import BYTE_ORDER_MARK
+from corelane.submitting.submitter import check_contexts
+
+#: zlib's name for gzip's format.
+GZIP = 16 + zlib.MAX_WBITS
+
+#: Unpacked bytes that are held at a time: a chunk of a few kilobytes may unpack to gigabytes.
+UNPACKED_BYTES = 1024 * 1024
+
+#: Packed bytes that zlib gets at a time, and members of one input: those of bgzip hold 64 kB each.
+PACKED_BYTES, MOST_MEMBERS = 8 * 1024, 100_000
+
+
+def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """Pass chunks on; raise InputFailed once they are more than allowed."""
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > most:
+            raise InputFailed(f"the input has more than {most:,} bytes (CORELANE_MAX_INPUT_BYTES)")
+        yield chunk
+
+
+def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Unpack gzip, which may have several members; raise InputFailed if it is damaged or ends too early."""
+    unpacker, is_whole, members = zlib.decompressobj(GZIP), False, 1
+    # zlib copies what it leaves over, for each member again: it gets little at a time.
+    for chunk in (each[at : at + PACKED_BYTES] for each in chunks for at in range(0, len(each), PACKED_BYTES)):
+        rest = chunk
+        while rest:
+            if unpacker.eof:
+                unpacker, members = zlib.decompressobj(GZIP), members + 1
+            if members > MOST_MEMBERS:
+                raise InputFailed(f"the input's gzip has more than {MOST_MEMBERS:,} members: pack it as one")
+            try:
+                piece = unpacker.decompress(rest, UNPACKED_BYTES)
+            except zlib.error as error:
+                raise InputFailed(f"the input is not gzip, as its name says: {error}") from None
+            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            is_whole = unpacker.eof
+            if piece:
+                yield piece
+    if not is_whole:
+        raise InputFailed("the input ends in the middle of its gzip")
+
+
+def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
+    """Take the contexts of a first line that is no item; return False if it is an item.
+
+    Raise InputFailed if it has anything else: that belongs into the request.
+    """
+    if not isinstance(value, dict) or "question" in value or "contexts" not in value:
+        return False
+    if others := sorted(set(value) - {"contexts", "items"}):
+        raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
+    contexts = value["contexts"]
+    if checker.contexts and contexts:
+        raise InputFailed("the request has `contexts`, and so has the input: leave one of them out")
+    if not isinstance(contexts, dict) or not all(isinstance(text, str) and text.strip() for text in contexts.values()):
+        raise InputFailed("the input's `contexts` must be an object of texts")
+    try:
+        check_contexts(settings, contexts)
+    except TooLarge as error:
+        raise InputFailed(error.detail) from None
+    if contexts:
+        checker.share(contexts)
+    return True
+
+
+def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
+    """Return a JSON document; raise InputFailed if it is none, or too large to be held."""
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        if len(found) > most_bytes:
+            raise InputFailed(
+                f"the document has more than {most_bytes:,} bytes (CORELANE_MAX_BODY_BYTES): send it as lines (NDJSON)"
+            )
+    try:
+        return orjson.loads(bytes(found).removeprefix(BYTE_ORDER_MARK))
+    except orjson.JSONDecodeError as error:
+        raise InputFailed(f"the input is not JSON in UTF-8, as its name says: {error.msg}") from None
+
+
+def items_of(settings: Settings, document: Any, checker: ItemChecker) -> list[Any]:
+    """Return the items of a document: a list of them, or an object with ``items`` and perhaps ``contexts``."""
+    if isinstance(document, dict) and "items" in document:
+        if not take_head(settings, checker, {"contexts": {}} | document) or not isinstance(document["items"], list):
+            raise InputFailed("`items` of the input must be a list")
+        return document["items"]
+    if not isinstance(document, list):
+        raise InputFailed("the input must be a list of items, or an object with `items`")
+    return document

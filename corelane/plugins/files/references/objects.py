@@ -1,0 +1,180 @@
+"""The objects that references name: opened at an offset in the version that was seen before, or written whole.
+
+S3 is reached with the service's own credentials, which its library finds as every AWS tool does. Other URLs are reached
+through checked addresses only.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from corelane.domain.job_references import without_query
+from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
+from corelane.errors.extras import install_command
+from corelane.plugins.files.references.fetch import Answer, FetchFailed, get, put
+from corelane.plugins.files.references.urls import S3Object, is_allowed, parse_s3
+from corelane.plugins.files.settings import FilesFields
+from corelane.settings import Settings
+from corelane.store.file_storage import reach
+
+#: S3 is read in requests of this size, in bytes.
+READ_BYTES = 1024 * 1024
+
+#: Statuses of a server that another attempt may change.
+PASSING = frozenset((408, 425, 429))
+
+#: Results are spooled in memory up to this size before they are sent by PUT, then on disk, in bytes.
+SPOOL_BYTES = 8 * 1024 * 1024
+
+
+class ReferenceFailed(Exception):
+    """An attempt failed; another may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An object that is being read: its version, empty if it has none, and its bytes from an offset on."""
+
+    etag: str
+    start: int
+    chunks: Iterator[bytes]
+
+
+@contextmanager
+def open_object(settings: Settings, url: str, owner: str, start: int, etag: str) -> Iterator[Opened]:
+    """Open an object for reading from an offset on, or from its beginning where that cannot be done.
+
+    Raise InputFailed if it cannot be read at all or is not the version of that ``etag`` any more, ReferenceFailed if
+    another attempt may succeed.
+    """
+    if not is_allowed(url, settings.of(FilesFields).input_urls, owner):
+        raise InputFailed(f"{without_query(url)} is not allowed by CORELANE_INPUT_URLS of the keeper")
+    where = parse_s3(url)
+    if where is None:
+        with _open_http(settings, url, owner, start, etag) as opened:
+            yield opened
+    else:
+        with _open_s3(where, start, etag) as opened:
+            yield opened
+
+
+@contextmanager
+def _open_s3(where: S3Object, start: int, etag: str) -> Iterator[Opened]:
+    with s3_errors(InputFailed, f"s3://{where.bucket}/{where.key}"):
+        files = s3_files()
+        with files.open(f"{where.bucket}/{where.key}", "rb", cache_type="none") as file:
+            found = str(file.details.get("ETag") or "")
+            require_same(etag, found)
+            file.seek(start)
+            yield Opened(found, start, iter(lambda: file.read(READ_BYTES), b""))
+
+
+@contextmanager
+def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) -> Iterator[Opened]:
+    asked = {"accept-encoding": "identity", "user-agent": "corelane"}
+    if start:
+        asked["range"] = f"bytes={start}-"
+    try:
+        with get(
+            settings, url, asked, lambda target: is_allowed(target, settings.of(FilesFields).input_urls, owner)
+        ) as answer:
+            check_status(answer.status, InputFailed)
+            found = version_of(answer)
+            require_same(etag, found)
+            yield Opened(found, start if answer.status == 206 else 0, answer.body)
+    except UrlRefused as error:
+        raise InputFailed(error.detail) from None
+    except FetchFailed as error:
+        raise ReferenceFailed(str(error)) from None
+
+
+def version_of(answer: Answer) -> str:
+    """Return what tells two versions of an object apart, as far as the server says it."""
+    return answer.headers.get("etag") or answer.headers.get("last-modified", "")
+
+
+def require_same(before: str, now: str) -> None:
+    """Raise InputFailed if an object has changed since its first part was read."""
+    if before and before != now:
+        raise InputFailed("the object changed while it was read: submit the job again")
+
+
+def check_status(status: int, kind: type[InputFailed] | type[OutputFailed]) -> None:
+    """Raise ``kind`` or ReferenceFailed for a status that is no success."""
+    if not 200 <= status < 300:
+        sentence = f"the server answered {status}"
+        raise ReferenceFailed(sentence) if status >= 500 or status in PASSING else kind(sentence)
+
+
+def write_object(settings: Settings, url: str, owner: str, write: Callable[[BinaryIO], None], content_type: str) -> int:
+    """Write an object, whole or not at all; return its size. Raise OutputFailed or ReferenceFailed."""
+    if not is_allowed(url, settings.of(FilesFields).output_urls, owner):
+        raise OutputFailed(f"{without_query(url)} is not allowed by CORELANE_OUTPUT_URLS of the keeper")
+    where = parse_s3(url)
+    return _put_http(settings, url, write, content_type) if where is None else _put_s3(where, write, content_type)
+
+
+def _put_s3(where: S3Object, write: Callable[[BinaryIO], None], content_type: str) -> int:
+    """Upload in parts as it is written: S3 shows the object once the last part is complete."""
+    with s3_errors(OutputFailed, f"s3://{where.bucket}/{where.key}"):
+        file = s3_files().open(f"{where.bucket}/{where.key}", "wb", ContentType=content_type)
+        try:
+            write(file)
+            size = int(file.tell())
+            file.close()
+        except BaseException:
+            with suppress(Exception):
+                file.discard()
+            # Or it would be uploaded when it is collected (fsspec 2026.9, AbstractBufferedFile.__del__).
+            file.closed = True
+            raise
+    return size
+
+
+def _put_http(settings: Settings, url: str, write: Callable[[BinaryIO], None], content_type: str) -> int:
+    with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
+        write(spool)  # type: ignore[arg-type]  # it writes and tells, as any file
+        size = spool.tell()
+        spool.seek(0)
+        headers = {"content-length": str(size), "content-type": content_type, "user-agent": "corelane"}
+        try:
+            status = put(settings, url, headers, spool)  # type: ignore[arg-type]
+        except UrlRefused as error:
+            raise OutputFailed(error.detail) from None
+        except FetchFailed as error:
+            raise ReferenceFailed(str(error)) from None
+    check_status(status, OutputFailed)
+    return size
+
+
+def s3_files() -> Any:
+    """Return the file system of S3; raise SetupError without its library."""
+    try:
+        return reach("s3://", os.getpid())[0]
+    except ImportError:
+        raise SetupError(f"s3 URLs need a package that is not installed: run `{install_command('remote')}`") from None
+
+
+@contextmanager
+def s3_errors(kind: type[InputFailed] | type[OutputFailed], name: str) -> Iterator[None]:
+    """Translate what s3fs and botocore raise."""
+    try:
+        yield
+    except (InputFailed, OutputFailed, ReferenceFailed, SetupError):
+        raise
+    except FileNotFoundError as error:
+        if kind is OutputFailed:
+            raise ReferenceFailed(f"there is no such bucket: {error}") from None
+        raise kind(f"there is no object {name}") from None
+    except PermissionError as error:
+        sentence = f"S3 refuses access to {name}: {error}"
+        raise (kind(sentence) if kind is InputFailed else ReferenceFailed(sentence)) from None
+    except Exception as error:
+        if type(error).__name__ == "FileExpired":
+            raise InputFailed("the object changed while it was read: submit the job again") from None
+        if type(error).__module__.startswith(("corelane", "redis")):
+            raise
+        raise ReferenceFailed(f"{type(error).__name__}: {error}") from None

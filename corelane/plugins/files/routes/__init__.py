@@ -1,0 +1,1 @@
+"""The routes of files, batches and stored contexts."""

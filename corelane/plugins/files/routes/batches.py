@@ -1,0 +1,143 @@
+"""Batches: create, read, list, cancel. The keeper runs them (``corelane.plugins.files.batches.task``)."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request, Response
+
+from api.context import REQUEST_CONTEXT
+from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
+from api.errors import documented
+from api.middleware.edge import JsonRoute
+from api.state import AppState
+from corelane.domain.api_keys import Caller
+from corelane.domain.batches import Batch, BatchList, BatchRequest
+from corelane.domain.ids import is_id, new_id
+from corelane.domain.job_forecast import BatchForecast
+from corelane.errors import InvalidInput, NotFound
+from corelane.log import get_logger
+from corelane.plugins.files.batches.dry_run import BatchDryRun
+from corelane.plugins.files.routes.files import page_of, require_file
+from corelane.plugins.files.store.batches import BatchRecord, BatchStore
+from corelane.plugins.files.store.files import FileRecord
+from corelane.store.file_storage import Storage
+from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
+
+log = get_logger(__name__)
+
+router = APIRouter(
+    prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503), route_class=JsonRoute
+)
+
+
+#: Responses to a batch that is asked for.
+CREATED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Batch | BatchForecast, "description": "The batch; or the forecast of a `dry_run`."},
+    **documented(400, 413),
+}
+
+
+@router.post("", response_model=Batch, responses=CREATED)
+async def create_batch(
+    request: Request,
+    body: Annotated[BatchRequest, Body()],
+    response: Response,
+    state: StateDep,
+    caller: SubmitCaller,
+    key: IdempotencyKey = None,
+) -> Batch | Response:
+    """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other.
+
+    With `dry_run` nothing is kept, no key is used, and the answer is the batch's forecast.
+    """
+    if body.dry_run:
+        return await forecast(state, body, caller)
+    return await make_batch(request, body, response, state, caller, key)
+
+
+async def make_batch(
+    request: Request, body: BatchRequest, response: Response, state: AppState, caller: Caller, key: str | None = None
+) -> Batch:
+    """Make a batch, once, or return the one that the same request made before."""
+    once = None
+    if key is not None:
+        asked = fingerprint("batches", await request.body())
+        once = by_key(caller.owner, key, asked, state.settings.idempotency_ttl_s)
+        if (holder := await state.of(BatchStore).holder(once)) is not None:
+            return (await replay(state, once, holder, response, caller)).describe()
+    file = await require_input(state, body, caller)
+    batch = new_id("batch", cell=state.settings.cell)
+    try:
+        await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
+    except Held as held:
+        if once is None:
+            raise
+        return (await replay(state, once, held.holder, response, caller)).describe()
+    log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
+    return (await require_batch(state, batch, caller)).describe()
+
+
+async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileRecord:
+    """Return the record of a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
+    file = await require_file(state, body.input_file_id, caller)
+    if file.purpose != "batch":
+        raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
+    return file
+
+
+async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Response:
+    """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper takes it up."""
+    file = await require_input(state, body, caller)
+    content = await asyncio.to_thread(state.of(Storage).read, file.id)
+    run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body.completion_window)
+    found = await run.run(file.id, content)
+    return Response(found.model_dump_json(), media_type="application/json")
+
+
+async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
+    """Return the batch that the same request made before.
+
+    Raise the error of the ``Once`` if another request made it, NotFound if it is kept no longer.
+    """
+    once.require_same(holder)
+    record = await state.of(BatchStore).get(holder.subject)
+    if record is None or record.owner != caller.owner:
+        raise NotFound(f"this Idempotency-Key stands for {holder.subject}, which is kept no longer: use a new key")
+    response.headers["Idempotent-Replayed"] = "true"
+    return record
+
+
+@router.get("")
+async def list_batches(
+    state: StateDep,
+    caller: ReadCaller,
+    after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Most batches in a page.")] = 20,
+) -> BatchList:
+    """List the caller's batches, newest first."""
+    if after is not None and not is_id("batch", after):
+        raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
+    records = await state.of(BatchStore).page(caller.owner, after, limit + 1)
+    return page_of(BatchList, records, limit)
+
+
+@router.get("/{batch_id}")
+async def get_batch(batch_id: str, state: StateDep, caller: ReadCaller) -> Batch:
+    """Return a batch as it stands; its counts are live."""
+    return (await require_batch(state, batch_id, caller)).describe()
+
+
+@router.post("/{batch_id}/cancel")
+async def cancel_batch(batch_id: str, state: StateDep, caller: SubmitCaller) -> Batch:
+    """End a batch with the lines answered by now; one that is being finished, or final, stays as it is."""
+    await require_batch(state, batch_id, caller)
+    await state.of(BatchStore).cancel(batch_id)
+    return (await require_batch(state, batch_id, caller)).describe()
+
+
+async def require_batch(state: AppState, batch_id: str, caller: Caller) -> BatchRecord:
+    """Return the record of a caller's own batch; raise NotFound, for another's batch as well."""
+    record = await state.of(BatchStore).get(batch_id) if is_id("batch", batch_id) else None
+    if record is None or record.owner != caller.owner:
+        raise NotFound(f"there is no batch {batch_id[:64]!r}; it never existed, or its time to be kept is over")
+    return record

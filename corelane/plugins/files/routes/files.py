@@ -1,0 +1,164 @@
+"""Files: upload, list, read, delete. Streamed both ways; their content is never in Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import ValidationError
+from starlette.responses import StreamingResponse
+
+from api.deps import ReadCaller, StateDep, SubmitCaller
+from api.errors import documented
+from api.state import AppState
+from corelane.domain.api_keys import Caller
+from corelane.domain.batches import BatchList, ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
+from corelane.domain.ids import is_id, new_id
+from corelane.errors import InvalidInput, NotFound, StorageFailed
+from corelane.errors.sentences import place_of, sentence
+from corelane.log import get_logger
+from corelane.plugins.files.routes.multipart import FormReader
+from corelane.plugins.files.settings import FilesFields
+from corelane.plugins.files.store.files import FileRecord, FileStore, Order, file_fields
+from corelane.store.file_storage import Storage
+
+log = get_logger(__name__)
+
+List = TypeVar("List", FileList, BatchList)
+
+router = APIRouter(prefix="/v1/files", tags=["files"], responses=documented(403, 404, 422, 500, 503))
+
+FORM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["purpose", "file"],
+    "properties": {
+        "purpose": {"type": "string", "enum": ["batch"], "description": "What the file is for."},
+        "file": {"type": "string", "format": "binary", "description": "JSON lines, one question each."},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
+    },
+}
+
+
+@router.post(
+    "",
+    responses=documented(400, 413),
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": FORM_SCHEMA}}}},
+)
+async def upload_file(
+    request: Request,
+    state: StateDep,
+    caller: SubmitCaller,
+    content_type: Annotated[str, Header(include_in_schema=False)] = "",
+) -> FileObject:
+    """Store a file for a batch. It is completely stored before this answers; a form that breaks off leaves nothing."""
+    file = new_id("file", cell=state.settings.cell)
+    form = await FormReader(state.settings, state.of(Storage), file).read(content_type, request.stream())
+    try:
+        ttl_s = read_fields(form.fields) or state.settings.of(FilesFields).files_ttl_s
+        fields = file_fields("batch", form.filename or "", form.bytes)
+        await state.of(FileStore).keep(file, caller.owner, ttl_s, fields)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(discard, state, file))
+        raise
+    log.info("file_kept", file_id=file, bytes=form.bytes, owner=caller.owner)
+    return (await require_file(state, file, caller)).describe()
+
+
+def read_fields(fields: dict[str, str]) -> int | None:
+    """Return the seconds to keep a file, if given; raise InvalidInput for a wrong field."""
+    unknown = set(fields) - {"purpose", "expires_after[anchor]", "expires_after[seconds]"}
+    if unknown:
+        raise InvalidInput(f"the form has an unknown field {min(unknown)[:64]!r}")
+    if fields.get("purpose") != "batch":
+        raise InvalidInput("`purpose` must be `batch`: that is all that files are for here")
+    expiry = {name[len("expires_after[") : -1]: value for name, value in fields.items() if name != "purpose"}
+    if not expiry:
+        return None
+    try:
+        return ExpiresAfter.model_validate(expiry).seconds
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(f"expires_after[{place_of(first)}]: {sentence(first)}") from None
+
+
+def discard(state: AppState, file: str) -> None:
+    """Delete the written part of a file that was not registered."""
+    try:
+        state.of(Storage).delete(file)
+    except StorageFailed as error:
+        log.warning("file_left_for_the_keeper", file_id=file, detail=error.detail)
+
+
+@router.get("")
+async def list_files(
+    state: StateDep,
+    caller: ReadCaller,
+    after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Most files in a page.")] = 10_000,
+    order: Annotated[Order, Query(description="By the time they were kept.")] = "desc",
+    purpose: Annotated[Purpose | None, Query(description="Only files for this.")] = None,
+) -> FileList:
+    """List the caller's files, newest first."""
+    if after is not None and not is_id("file", after):
+        raise InvalidInput("`after` is not the id of a file; pass the last id of the page before")
+    records = await state.of(FileStore).page(caller.owner, after, limit + 1, order, purpose)
+    return page_of(FileList, records, limit)
+
+
+@router.get("/{file_id}")
+async def get_file(file_id: str, state: StateDep, caller: ReadCaller) -> FileObject:
+    """Return a file's description."""
+    return (await require_file(state, file_id, caller)).describe()
+
+
+@router.get(
+    "/{file_id}/content",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def read_file(file_id: str, state: StateDep, caller: ReadCaller) -> StreamingResponse:
+    """Stream a file's content."""
+    record = await require_file(state, file_id, caller)
+    chunks = await asyncio.to_thread(state.of(Storage).read, file_id)
+    headers = {
+        "Content-Length": str(record.size),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
+    }
+    return StreamingResponse(in_threads(chunks), media_type="application/octet-stream", headers=headers)
+
+
+async def in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks that are read in threads."""
+    while chunk := await asyncio.to_thread(next, chunks, b""):
+        yield chunk
+
+
+@router.delete("/{file_id}")
+async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> FileDeleted:
+    """Delete a file. A batch that has read it goes on without it; one that has not read it fails."""
+    record = await require_file(state, file_id, caller)
+    await state.of(FileStore).forget(record)
+    try:
+        await asyncio.to_thread(state.of(Storage).delete, file_id)
+    except StorageFailed as error:
+        log.warning("file_left_for_the_keeper", file_id=file_id, detail=error.detail)
+    else:
+        await state.of(FileStore).retired([file_id], [])
+    return FileDeleted(id=file_id)
+
+
+async def require_file(state: AppState, file_id: str, caller: Caller) -> FileRecord:
+    """Return the record of a caller's own file; raise NotFound, for another's file as well."""
+    record = await state.of(FileStore).get(file_id) if is_id("file", file_id) else None
+    if record is None or record.owner != caller.owner:
+        raise NotFound(f"there is no file {file_id[:64]!r}; it never existed, was deleted, or its time is over")
+    return record
+
+
+def page_of(kind: type[List], records: Sequence[Any], limit: int) -> List:
+    """Return the first records as a page; one record beyond the limit tells that others follow."""
+    data = [record.describe() for record in records[:limit]]
+    ends = {"first_id": data[0].id, "last_id": data[-1].id} if data else {}
+    return kind(data=data, has_more=len(records) > limit, **ends)

@@ -1,0 +1,169 @@
+"""Forms (multipart/form-data): the file is written to the storage as it comes in and is never whole in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from corelane.errors import InvalidInput, TooLarge
+from corelane.plugins.files.settings import FilesFields
+from corelane.settings import Settings
+from corelane.store.file_storage import Storage, Writer
+
+#: The file is buffered up to this size before it is written, in bytes.
+WRITE_BYTES = 1024 * 1024
+
+#: Most bytes of one field, and most fields, of a form.
+MAX_FIELD_BYTES, MAX_FIELDS = 1024, 16
+
+#: The form's field with the file.
+FILE_FIELD = "file"
+
+
+@dataclass
+class Form:
+    """The fields and the file of a form. ``filename`` is None until a file has come."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    filename: str | None = None
+    bytes: int = 0
+    #: Complete lines that are not blank.
+    lines: int = 0
+
+
+class FormReader:
+    """Reads one form, once."""
+
+    def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
+        """Write the file to the storage under ``name``; the caller deletes it there if it is not needed."""
+        self._settings = settings
+        self._storage = storage
+        self._name = name
+        self._form = Form()
+        self._part = ""
+        self._is_file = False
+        self._header = (b"", b"")
+        self._disposition = b""
+        self._field = bytearray()
+        self._pending = bytearray()
+        self._in_line = False
+        self._is_whole = False
+
+    async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Form:
+        """Return the form once its file is whole in the storage.
+
+        Raise InvalidInput, TooLarge or StorageFailed, with nothing left in the storage.
+        """
+        parser = self._parser(content_type)
+        writer = await asyncio.to_thread(self._storage.create, self._name)
+        try:
+            async for chunk in body:
+                try:
+                    parser.write(chunk)
+                except FormParserError as error:
+                    raise InvalidInput(f"the form cannot be read: {error}") from None
+                if len(self._pending) >= WRITE_BYTES:
+                    await self._flush(writer)
+            self._require_whole()
+            await self._flush(writer)
+            await asyncio.to_thread(writer.close)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(writer.discard))
+            raise
+        return self._form
+
+    def _parser(self, content_type: str) -> MultipartParser:
+        kind, options = parse_options_header(content_type)
+        boundary = options.get(b"boundary", b"")
+        if kind != b"multipart/form-data" or not boundary:
+            raise InvalidInput("send a form (multipart/form-data) with the fields `purpose` and `file`")
+        return MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._header_name,
+                "on_header_value": self._header_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
+                "on_part_data": self._data,
+                "on_part_end": self._end,
+                "on_end": self._end_form,
+            },
+        )
+
+    def _require_whole(self) -> None:
+        if not self._is_whole:
+            raise InvalidInput("the form broke off before its end")
+        if self._form.filename is None:
+            raise InvalidInput("the form has no `file`; send the lines as a file of that name")
+
+    async def _flush(self, writer: Writer) -> None:
+        data, self._pending = bytes(self._pending), bytearray()
+        await asyncio.to_thread(self._write, writer, data)
+        if self._form.lines + self._in_line > self._settings.of(FilesFields).max_file_lines:
+            raise TooLarge(
+                f"the file has more than {self._settings.of(FilesFields).max_file_lines:,} lines; "
+                "send several files, or raise CORELANE_MAX_FILE_LINES"
+            )
+
+    def _write(self, writer: Writer, data: bytes) -> None:
+        writer.write(data)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._form.lines += self._in_line or bool(line.strip())
+            self._in_line = False
+        self._in_line = self._in_line or bool(rest.strip())
+
+    def _begin(self) -> None:
+        self._header, self._disposition, self._field = (b"", b""), b"", bytearray()
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header = (self._header[0] + data[start:end], self._header[1])
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header = (self._header[0], self._header[1] + data[start:end])
+
+    def _end_header(self) -> None:
+        name, value = self._header
+        if name.lower() == b"content-disposition":
+            self._disposition = value
+        self._header = (b"", b"")
+
+    def _end_headers(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        self._part = options.get(b"name", b"").decode(errors="replace")
+        self._is_file = self._part == FILE_FIELD
+        if not self._is_file:
+            return
+        if self._form.filename is not None:
+            raise InvalidInput("the form has more than one `file`; send one at a time")
+        name = options.get(b"filename", b"").decode(errors="replace").rpartition("/")[2]
+        self._form.filename = name[:255] or "file.jsonl"
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if not self._is_file:
+            self._field += data[start:end]
+            if len(self._field) > MAX_FIELD_BYTES:
+                raise InvalidInput(f"the form's field {self._part[:64]!r} has more than {MAX_FIELD_BYTES:,} bytes")
+            return
+        self._pending += data[start:end]
+        self._form.bytes += end - start
+        if self._form.bytes > self._settings.of(FilesFields).max_file_bytes:
+            raise TooLarge(
+                f"the file has more than {self._settings.of(FilesFields).max_file_bytes:,} bytes; "
+                "send several files, or raise CORELANE_MAX_FILE_BYTES"
+            )
+
+    def _end(self) -> None:
+        if self._is_file:
+            return
+        if self._part in self._form.fields:
+            raise InvalidInput(f"the form has more than one field {self._part[:64]!r}")
+        if len(self._form.fields) >= MAX_FIELDS:
+            raise InvalidInput(f"the form has more than {MAX_FIELDS} fields")
+        self._form.fields[self._part] = self._field.decode(errors="replace")
+
+    def _end_form(self) -> None:
+        self._is_whole = True

@@ -1,0 +1,328 @@
+"""Batches: their records, the lease of the keeper that carries them on, and their steps, each of which is taken once.
+
+Only the holder of the lease moves a batch, and only from the status that it read: a keeper that lost its lease changes
+nothing any more. Cancelling is the callers' own step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, cast
+
+import orjson
+
+from corelane.domain.batches import (
+    FINAL,
+    Batch,
+    BatchError,
+    BatchErrors,
+    BatchRequest,
+    BatchStatus,
+    RequestCounts,
+    window_s,
+)
+from corelane.domain.request_context import NO_CONTEXT, RequestContext
+from corelane.domain.usage import Used
+from corelane.plugins.files.store.files import owned_ids
+from corelane.store import keys
+from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
+from corelane.store.link.lease import Lease
+from corelane.store.link.link import CommonLink, call, flatten, texts
+from corelane.store.link.replicas import ReplicaGate
+from corelane.store.usage import parse_used
+
+#: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
+BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
+
+JOB_FIELDS = ("succeeded", "failed", "usage")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
+
+    ``refused`` is the code and the sentence if there can be no such job, as where no version has the model's name.
+    """
+
+    job: str
+    model: str
+    options: str
+    items: int
+    tokens: int
+    refused: tuple[str, str] | None = None
+    #: Stored contexts that the lines name.
+    stored: list[str] = field(default_factory=list)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
+        return {name: value for name, value in asdict(self).items() if name != "stored" or value}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a step registers; ``fields`` as in ``corelane.plugins.files.store.files.file_fields``."""
+
+    id: str
+    ttl_ms: int
+    fields: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """One batch as it stood when it was read. ``times`` are when it reached each status, in milliseconds.
+
+    Until the input was read ``plan`` (the file that says how each line is answered) and ``lines`` are None, and there
+    are no ``groups``; ``bad`` counts lines that cannot be asked.
+    """
+
+    id: str
+    owner: str
+    status: BatchStatus
+    input_file: str
+    endpoint: str
+    window: str
+    created_ms: int
+    expires_ms: int
+    times: Mapping[str, int]
+    metadata: dict[str, str] | None = None
+    output_ttl_s: int | None = None
+    plan: str | None = None
+    lines: int | None = None
+    bad: int = 0
+    groups: tuple[Group, ...] = ()
+    counts: RequestCounts | None = None
+    #: What its jobs took; None before there are any, and for a batch of a version that did not keep it.
+    used: Used | None = None
+    errors: tuple[BatchError, ...] = ()
+    output_file: str | None = None
+    error_file: str | None = None
+    origin: RequestContext = NO_CONTEXT
+
+    @classmethod
+    def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
+        """Read a batch's hash."""
+        values = texts(raw)
+        groups = orjson.loads(values.get("groups", "[]"))
+        times = {key[:-3]: int(value) for key, value in values.items() if key.endswith("_ms")}
+        return cls(
+            id=batch,
+            owner=values["owner"],
+            status=cast(BatchStatus, values["status"]),
+            input_file=values["input_file"],
+            endpoint=values["endpoint"],
+            window=values["window"],
+            created_ms=times["created"],
+            expires_ms=times["expires"],
+            times=times,
+            metadata=orjson.loads(values["metadata"]),
+            output_ttl_s=int(values["output_ttl_s"]) if "output_ttl_s" in values else None,
+            plan=values.get("plan"),
+            lines=int(values["lines"]) if "lines" in values else None,
+            bad=int(values.get("bad", 0)),
+            groups=tuple(
+                Group(**(group | {"refused": group["refused"] and tuple(group["refused"])})) for group in groups
+            ),
+            counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
+            used=parse_used(values["usage"]) if "usage" in values else None,
+            errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
+            output_file=values.get("output_file"),
+            error_file=values.get("error_file"),
+            origin=RequestContext(values.get("request_id", ""), values.get("traceparent", "")),
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether nothing can change any more."""
+        return self.status in FINAL
+
+    def describe(self) -> Batch:
+        """Return the batch as callers see it."""
+        at = {name: ms // 1000 for name, ms in self.times.items()}
+        return Batch(
+            id=self.id,
+            endpoint=self.endpoint,
+            errors=BatchErrors(data=list(self.errors)) if self.errors else None,
+            input_file_id=self.input_file,
+            completion_window=self.window,
+            status=self.status,
+            output_file_id=self.output_file,
+            error_file_id=self.error_file,
+            created_at=at["created"],
+            expires_at=at["expires"],
+            in_progress_at=at.get("in_progress"),
+            finalizing_at=at.get("finalizing"),
+            completed_at=at.get("completed"),
+            failed_at=at.get("failed"),
+            expired_at=at.get("expired"),
+            cancelling_at=at.get("cancelling"),
+            cancelled_at=at.get("cancelled"),
+            request_counts=self.counts or RequestCounts(),
+            metadata=self.metadata,
+            jobs=[group.job for group in self.groups if group.refused is None],
+            usage=None if self.used is None else self.used.describe_batch(),
+        )
+
+
+class BatchStore:
+    """Batches as the API and the keeper see them."""
+
+    def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
+        self._link, self._gate = link, gate
+        #: The fence of this process' lease: a step under an earlier one is refused.
+        self._fence = 0
+
+    async def begin(
+        self,
+        batch: str,
+        owner: str,
+        request: BatchRequest,
+        once: Once | None = None,
+        origin: RequestContext = NO_CONTEXT,
+    ) -> None:
+        """Keep a new batch, for a keeper to work on. Idempotent by its id; raise Held if another has its ``once``."""
+        expiry = request.output_expires_after
+        fields = {
+            "input_file": request.input_file_id,
+            "endpoint": request.endpoint,
+            "window": request.completion_window,
+            "metadata": orjson.dumps(request.metadata),
+            **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
+        }
+        fields |= {"request_id": origin.request_id} if origin.request_id else {}
+        fields |= {"traceparent": origin.traceparent} if origin.traceparent else {}
+        holder = await self._link.run(
+            "begin_batch",
+            batch=batch,
+            owner=owner,
+            window_ms=1000 * window_s(request.completion_window),
+            once=once and once.key,
+            fingerprint=once and once.fingerprint,
+            once_ttl_s=once and once.ttl_s,
+            fields=flatten(fields),
+        )
+        if holder is not None:
+            raise Held(Holder.decode(holder))
+
+    async def holder(self, once: Once) -> Holder | None:
+        """Return the batch that was made by an equal request, if there is one."""
+        return await find_holder(self._link, once.key)
+
+    async def get(self, batch: str) -> BatchRecord | None:
+        """Read a batch with its counts as they are now; return None if there is none, or no longer.
+
+        With a gate replicas hold its status by then.
+        """
+        found = await self.get_all([batch])
+        if not found:
+            return None
+        if self._gate is not None:
+            entered = "created" if found[0].status == "validating" else found[0].status
+            await self._gate.confirm(keys.batch(batch), f"{entered}_ms")
+        return found[0]
+
+    async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
+        """Read batches with their counts; missing ones are left out."""
+        raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
+        records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
+        jobs = [group.job for record in records if record.counts is None for group in record.groups]
+        by_job = dict(
+            zip(jobs, await self._link.many([("HMGET", keys.job(job), *JOB_FIELDS) for job in jobs]), strict=True)
+        )
+        return [_counted(record, by_job) for record in records]
+
+    async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
+        """Read an owner's batches after one of them, newest first."""
+        return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
+
+    async def cancel(self, batch: str) -> None:
+        """End a batch with the answers that it has; one that is being finished, or final, stays as it is."""
+        await self._link.run("cancel_batch", batch=batch)
+
+    async def open_batches(self) -> list[BatchRecord]:
+        """Read the batches that are not final, oldest first."""
+        ids = await self._link("ZRANGE", keys.BATCHING, 0, -1)
+        return await self.get_all([each.decode() for each in ids])
+
+    async def take_turn(self, name: str) -> bool:
+        """Take or extend the lease; return whether this process works on batches."""
+        self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
+        return self._fence > 0
+
+    async def end_turn(self, name: str) -> None:
+        """Let another keeper work on batches."""
+        await self._link(*BATCHER.release(name))
+
+    async def step(
+        self,
+        record: BatchRecord,
+        name: str,
+        to: BatchStatus,
+        fields: Mapping[str, Any],
+        files: Sequence[NewFile] = (),
+        ttl_s: int = 0,
+    ) -> bool:
+        """Move a batch from the status that was read to another, with new fields and files.
+
+        Return False if it has another status by now, or the lease is another's. A final batch is kept for ``ttl_s``.
+        """
+        texts = {
+            key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
+        }
+        moved = await self._link.run(
+            "step_batch",
+            batch=record.id,
+            holder=name,
+            fence=self._fence,
+            **{"from": record.status, "to": to},
+            ttl_ms=ttl_s * 1000,
+            fields=flatten(texts),
+            files=files,
+        )
+        return bool(moved)
+
+    async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
+        """Keep the results of finished jobs for ``ttl_s`` from now, because their batch has not read them yet."""
+        kinds = (keys.job, keys.results, keys.payloads)
+        await self._link.many([("EXPIRE", key(job), ttl_s, "GT") for job in jobs for key in kinds])
+
+    async def is_time_to_tidy(self, every_s: int) -> bool:
+        """Tell whether no process looked for stray files for that time; if so the caller is to do it now."""
+        return await self._link("SET", keys.TIDIED, 1, "NX", "EX", every_s) is not None
+
+    async def now_ms(self) -> int:
+        """Return the server's time."""
+        return await self._link.now_ms()
+
+    async def has_work(self, name: str = "") -> bool:
+        """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease.
+
+        Note that this loop went round.
+        """
+        now = await self._link.now_ms()
+        batches, retiring, tidied, holder, _ = await self._link.many(
+            [
+                ("ZCARD", keys.BATCHING),
+                ("ZCOUNT", keys.RETIRING, "-inf", now),
+                ("EXISTS", keys.TIDIED),
+                ("GET", BATCHER.key),
+                call("note_round", name="batches"),
+            ]
+        )
+        return holder in (None, name.encode()) and bool(batches or retiring or not tidied)
+
+
+def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) -> BatchRecord:
+    """Return a batch with its counts and usage: those it ended with, or of its jobs as they are now."""
+    if record.counts is not None or record.lines is None:
+        return record
+    found = [by_job[group.job] for group in record.groups]
+    refused = sum(group.items for group in record.groups if group.refused is not None)
+    counts = RequestCounts(
+        total=record.lines,
+        completed=sum(int(succeeded or 0) for succeeded, *_ in found),
+        failed=record.bad + refused + sum(int(failed or 0) for _, failed, _ in found),
+    )
+    used = Used()
+    for *_, text in found:
+        if text is not None:
+            used.add(parse_used(text.decode()))
+    return replace(record, counts=counts, used=used)

@@ -1,0 +1,74 @@
+"""Keeping contexts: a text is stored once for its owner, and removed.
+
+An owner's deletion hides a text at once; it is gone with the last job that needs it.
+"""
+
+from corelane.domain.contexts import PREFIX, ContextInfo, digest_in, digest_of
+from corelane.domain.dispatch import SCRIPT_CHARS, measure
+from corelane.errors import ContextsFull, UnknownContext
+from corelane.metrics import definitions as m
+from corelane.metrics.exposition import Sample
+from corelane.plugins.files.settings import FilesFields
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.contexts import ContextStore
+from corelane.store.link.link import CommonLink, flatten
+from corelane.store.link.replicas import ReplicaGate
+
+#: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
+FULL_S = 60
+
+
+async def gauges(link: CommonLink) -> list[Sample]:
+    """Return how many contexts are stored, and the bytes of their texts."""
+    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
+    return [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
+
+
+class ContextKeeper(ContextStore):
+    """The stored contexts, for those who keep and remove them."""
+
+    def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
+        super().__init__(link)
+        self._settings = settings.of(FilesFields)
+        self._gate = gate
+
+    async def keep(self, owner: str, text: str, name: str | None, ttl_s: int) -> tuple[ContextInfo, bool]:
+        """Store a text; return it as it stands now, and whether it is new. One that is there is kept longer.
+
+        Raise ContextsFull if the owner has as many as are allowed.
+        """
+        settings, digest = self._settings, digest_of(text)
+        fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
+        reply = await self._link.run(
+            "keep_context",
+            text.encode(),
+            owner=owner,
+            digest=digest,
+            ttl_ms=ttl_s * 1000,
+            most=settings.max_contexts,
+            most_bytes=settings.max_contexts_bytes,
+            name=name,
+            fields=flatten(fields),
+        )
+        if reply < 0:
+            bound = (
+                f"{settings.max_contexts:,} stored contexts (CORELANE_MAX_CONTEXTS)"
+                if reply == -1
+                else f"{settings.max_contexts_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
+            )
+            raise ContextsFull(
+                f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
+                "/v1/contexts lists them. What open jobs name goes when they are answered",
+                FULL_S,
+            )
+        if self._gate is not None:
+            await self._gate.confirm(keys.context(owner, digest), "created_ms")
+        found = await self.get(owner, PREFIX + digest)
+        if found is None:
+            raise UnknownContext(f"{PREFIX}{digest} was deleted while it was being stored: send it again")
+        return found, reply == 1
+
+    async def remove(self, owner: str, context: str) -> bool:
+        """Have no new job name a context; return whether there was one. Jobs that name it are still answered."""
+        return bool(await self._link.run("remove_context", owner=owner, digest=digest_in(context)))

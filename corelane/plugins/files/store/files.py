@@ -1,0 +1,144 @@
+"""The records of files: owner, purpose, size, and how long they are kept. Their content is in the storage of files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from corelane.domain.batches import FileObject, Purpose
+from corelane.store import keys
+from corelane.store.link.link import CommonLink, texts
+from corelane.store.link.replicas import ReplicaGate
+
+#: Files and batches that the keeper forgets in one round.
+RETIRED_PER_ROUND = 100
+
+#: A file whose content could not be deleted is tried again after this, in milliseconds.
+RETIRE_AGAIN_MS = 60_000
+
+#: Files read in one trip.
+TRIP_FILES = 500
+
+Order = Literal["asc", "desc"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file."""
+
+    id: str
+    owner: str
+    purpose: Purpose
+    filename: str
+    size: int
+    created_ms: int
+    expires_ms: int
+
+    @classmethod
+    def parse(cls, file: str, raw: Sequence[Any]) -> "FileRecord":
+        """Read a file's hash."""
+        values = texts(raw)
+        return cls(
+            id=file,
+            owner=values["owner"],
+            purpose=cast(Purpose, values["purpose"]),
+            filename=values["filename"],
+            size=int(values["bytes"]),
+            created_ms=int(values["created_ms"]),
+            expires_ms=int(values["expires_ms"]),
+        )
+
+    def describe(self) -> FileObject:
+        """Return the file as callers see it."""
+        return FileObject(
+            id=self.id,
+            bytes=self.size,
+            created_at=self.created_ms // 1000,
+            expires_at=self.expires_ms // 1000,
+            filename=self.filename,
+            purpose=self.purpose,
+        )
+
+
+def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
+    """Return the stored fields of a file, except its owner and times, as names each followed by its value."""
+    return ["purpose", purpose, "filename", filename, "bytes", str(size)]
+
+
+class FileStore:
+    """Files as the API and the keeper see them."""
+
+    def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
+        self._link, self._gate = link, gate
+
+    async def keep(self, file: str, owner: str, ttl_s: int, fields: list[str]) -> None:
+        """Register a file whose content is complete in the storage."""
+        await self._link.run("keep_file", file=file, owner=owner, ttl_ms=ttl_s * 1000, fields=fields)
+        if self._gate is not None:
+            await self._gate.confirm(keys.file(file), "owner")
+
+    async def get(self, file: str) -> FileRecord | None:
+        """Read a file; return None if there is none, or no longer."""
+        raw = await self._link("HGETALL", keys.file(file))
+        return FileRecord.parse(file, raw) if raw else None
+
+    async def page(
+        self, owner: str, after: str | None, limit: int, order: Order, purpose: str | None
+    ) -> list[FileRecord]:
+        """Read an owner's files after one of them, ``limit`` at most."""
+        found: list[FileRecord] = []
+        while len(found) < limit:
+            ids = await owned_ids(self._link, keys.files(owner), after, TRIP_FILES, order)
+            raws = await self._link.many([("HGETALL", keys.file(each)) for each in ids])
+            records = [FileRecord.parse(each, raw) for each, raw in zip(ids, raws, strict=True) if raw]
+            found += [record for record in records if purpose is None or record.purpose == purpose]
+            if len(ids) < TRIP_FILES:
+                break
+            after = ids[-1]
+        return found[:limit]
+
+    async def forget(self, record: FileRecord) -> None:
+        """Forget a file. The caller then deletes its content and calls ``retired``."""
+        await self._link.many(
+            [
+                ("ZADD", keys.RETIRING, 0, record.id),
+                ("ZREM", keys.files(record.owner), record.id),
+                ("DEL", keys.file(record.id)),
+            ]
+        )
+
+    async def retire(self) -> list[str]:
+        """Forget files and batches whose time is over, and return their ids. The content of files is still there."""
+        now = await self._link.now_ms()
+        due = await self._link("ZRANGEBYSCORE", keys.RETIRING, "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
+        ids = [each.decode() for each in due]
+        patterns = [(keys.batch, keys.batches) if each.startswith("batch") else (keys.file, keys.files) for each in ids]
+        names = [key(each) for each, (key, _) in zip(ids, patterns, strict=True)]
+        owners = await self._link.many([("HGET", name, "owner") for name in names])
+        commands: list[tuple[Any, ...]] = [("DEL", name) for name in names]
+        for each, (_, owned), owner in zip(ids, patterns, owners, strict=True):
+            if owner is not None:
+                commands.append(("ZREM", owned(owner.decode()), each))
+        if commands:
+            await self._link.many(commands)
+        return ids
+
+    async def retired(self, done: list[str], failed: list[str]) -> None:
+        """Note the files whose content is deleted, and those whose content could not be deleted yet."""
+        again = await self._link.now_ms() + RETIRE_AGAIN_MS
+        if done:
+            await self._link("ZREM", keys.RETIRING, *done)
+        if failed:
+            await self._link("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))
+
+    async def known(self, files: list[str]) -> list[bool]:
+        """Return for each file whether it is registered."""
+        return [bool(each) for each in await self._link.many([("EXISTS", keys.file(file)) for file in files])]
+
+
+async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:
+    """Read ids in an owner's list after one of them, which may be gone; ids sort by their time."""
+    if order == "desc":
+        command = ("ZREVRANGEBYLEX", key, "+" if after is None else f"({after}", "-")
+    else:
+        command = ("ZRANGEBYLEX", key, "-" if after is None else f"({after}", "+")
+    return [each.decode() for each in await link(*command, "LIMIT", 0, limit)]

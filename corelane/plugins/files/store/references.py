@@ -1,0 +1,179 @@
+"""Jobs with input or output by reference, as the keeper that carries them sees them: which are due, and their steps."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import orjson
+
+from corelane.domain.contexts import Known, digest_in
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.contexts import ContextStore
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.store import JobStore
+from corelane.store.link.blocking import Link
+from corelane.store.link.lease import Lease
+from corelane.store.link.link import call, texts
+
+#: The right to carry inputs and outputs; a keeper that has not extended it for so long is taken for dead.
+CARRIER = Lease(keys.CARRIER, ttl_ms=10_000)
+
+#: Jobs looked at in one trip, of either kind.
+DUE_JOBS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The part of an input that was read: up to the end of its last part, or to its end.
+
+    ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
+    """
+
+    state: str = "waiting"
+    etag: str = ""
+    bytes: int = 0
+    lines: int = 0
+    items: int = 0
+    tokens: int = 0
+    parts: tuple[int, ...] = ()
+    attempts: int = 0
+    error: str | None = None
+
+    @classmethod
+    def parse(cls, found: dict[str, Any] | None) -> "Progress":
+        """Read it as the store has it."""
+        found = found or {}
+        return cls(**(found | {"parts": tuple(found.get("parts", ()))}))
+
+    def encode(self) -> str:
+        """Return it as the store has it."""
+        return orjson.dumps(asdict(self)).decode()
+
+
+class ReferenceStore:
+    """One connection of a keeper, for its loop or for one job. Not thread-safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._link = Link(settings.redis_url)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+    def has_work(self, name: str) -> bool:
+        """Tell whether an input or output waits and no other keeper has the lease; note that this loop went round."""
+        *jobs, holder, _ = self._link.many(
+            [
+                ("ZCARD", keys.READING),
+                ("ZCARD", keys.WRITING),
+                ("GET", CARRIER.key),
+                call("note_round", name="references"),
+            ]
+        )
+        return any(jobs) and holder in (None, name.encode())
+
+    def take_turn(self, name: str) -> bool:
+        """Take or extend the lease; return whether this process carries inputs and outputs."""
+        fence, _ = self._link.many([CARRIER.take(name), call("note_round", name="references")])
+        return bool(fence)
+
+    def end_turn(self, name: str) -> None:
+        """Let another keeper go on."""
+        self._link(*CARRIER.release(name))
+
+    def due(self) -> list[tuple[str, bool]]:
+        """Return jobs whose input or output is to be tried now, and whether it is the output."""
+        now = self._link.now_ms()
+        both = [("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, DUE_JOBS) for key in (keys.WRITING, keys.READING)]
+        writing, reading = self._link.many(both)
+        return [(job.decode(), True) for job in writing] + [(job.decode(), False) for job in reading]
+
+    def owners(self, jobs: list[str]) -> list[str]:
+        """Return the owner of each job; empty if it is gone."""
+        found = self._link.many([("HGET", keys.job(job), "owner") for job in jobs])
+        return [owner.decode() if owner is not None else "" for owner in found]
+
+    def get(self, job: str) -> JobRecord | None:
+        """Return a job as it stands."""
+        return self._link.read(lambda link: JobStore(link, self._settings, "").get(job))
+
+    def now_ms(self) -> int:
+        """Return the server's time."""
+        return self._link.now_ms()
+
+    def contexts(self, record: JobRecord) -> dict[str, str]:
+        """Return the contexts that a job's items share, by their ids."""
+        ids, flat = self._link.many(
+            [("HGET", keys.job(record.id), "context_ids"), ("HGETALL", keys.contexts(record.id))]
+        )
+        by_number = texts(flat)
+        return {name: by_number[str(number)] for number, name in enumerate(orjson.loads(ids or b"[]"))}
+
+    def keep_contexts(self, record: JobRecord, contexts: dict[str, str]) -> None:
+        """Keep the contexts that an input came with."""
+        numbered = [part for number, text in enumerate(contexts.values()) for part in (number, text)]
+        self._link.many(
+            [
+                ("HSET", keys.contexts(record.id), *numbered),
+                ("HSET", keys.job(record.id), "context_ids", orjson.dumps(list(contexts))),
+            ]
+        )
+
+    def are_contexts_read(self) -> bool:
+        """Return whether every core reads stored contexts."""
+        return self._link.read(lambda link: ContextStore(link).are_read())
+
+    def pin_context(self, record: JobRecord, name: str) -> Known | None:
+        """Have an open job keep a stored context of its owner; return what is known of it, None if it is not there."""
+        if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
+            return None
+        found = self._link.read(lambda link: ContextStore(link).known(record.owner, [name], held=True))
+        return found.get(name)
+
+    def note_input(self, job: str, before: str, after: Progress, retry_s: float | None = None) -> bool:
+        """Note how far an input was read; return False if the job is final, or another keeper has gone on."""
+        retry_ms = None if retry_s is None else int(1000 * retry_s)
+        found = self._link.run("note_input", job=job, before=before, after=after.encode(), retry_ms=retry_ms)
+        return bool(found)
+
+    def begin_items(self, job: str, before: str, done: Progress, file: str) -> bool:
+        """Let the items be fed; return the same as ``note_input``."""
+        done = replace(done, state="read", error=None)
+        return bool(
+            self._link.run(
+                "begin_items",
+                job=job,
+                before=before,
+                after=done.encode(),
+                file=file,
+                parts=orjson.dumps(done.parts).decode(),
+                items=done.items,
+                tokens=done.tokens,
+            )
+        )
+
+    def fail(self, job: str, code: str, detail: str) -> None:
+        """End a job whose input cannot be read."""
+        error = orjson.dumps({"code": code, "detail": detail}).decode()
+        self._link.run("fail", job=job, ttl=self._settings.results_ttl_s, error=error)
+
+    def let_go(self, job: str) -> None:
+        """Read a job's input no more."""
+        self._link("ZREM", keys.READING, job)
+
+    def input_text(self, job: str) -> str:
+        """Return how far an input was read, as it is stored."""
+        found = self._link("HGET", keys.job(job), "input")
+        return "" if found is None else found.decode()
+
+    def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
+        """Return results of a final job."""
+        return self._link.read(lambda link: JobStore(link, self._settings, "").results(record, after, limit))
+
+    def note_output(self, job: str, output: dict[str, Any], *, retry_s: float | None = None, hold_s: int = 0) -> bool:
+        """Note what became of an output, for good if it is not tried again; return whether its job is still there."""
+        retry_ms = None if retry_s is None else int(1000 * retry_s)
+        text = orjson.dumps(output).decode()
+        done = True if retry_s is None else None
+        return bool(self._link.run("note_output", job=job, output=text, done=done, retry_ms=retry_ms, hold_s=hold_s))

@@ -1,0 +1,65 @@
+"""Questions asked of an artifact in this process, on one thread: its answers, or its best spans uncalibrated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from compile.model.timing import one_thread
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.jobs import Result
+from corelane.domain.squad import Question
+from corelane.engine import task
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
+from corelane.engine.runner import Runner
+from corelane.plugins.tune.held_out import Seen
+from corelane.settings import NEURON_PYTHON
+
+#: Questions answered between two steps of the progress bar.
+STEP = 64
+
+
+class CandidateTask(QuestionAnsweringTask):
+    """Question answering whose result is the best candidate by its margin."""
+
+    def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> task.Result:
+        """Return the best candidate in place of a result."""
+        best = best_candidates(item.query, item.context, decoded, None)
+        return {"best": best[0] if best else None}
+
+
+class CandidateRunner(Runner):
+    """A runner that returns candidates in place of results."""
+
+    task_type = CandidateTask
+
+
+def answer(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
+    """Ask a version every question, as a worker would."""
+    with one_thread():
+        results = _run(Runner.open(open_backend(artifact.manifest.target), artifact), questions)
+    return [Result.model_validate(each | {"index": number}) for number, each in enumerate(results)]
+
+
+def observe(artifact: Artifact, questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
+    """Return each question with its best span, uncalibrated; None where there is none or the question failed."""
+    with one_thread():
+        backend = open_backend(artifact.manifest.target, neuron_python=neuron_python)
+        results = _run(CandidateRunner.open(backend, artifact, calibrated=False), questions)
+    return [(question, result.get("best")) for question, result in zip(questions, results, strict=True)]
+
+
+def _run(runner: Runner, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Return the runner's result of each question, with a progress bar, and close it."""
+    found: list[dict[str, Any]] = []
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*bar, console=Console(stderr=True), transient=True) as progress:
+        shown = progress.add_task("asking", total=len(questions))
+        for at in range(0, len(questions), STEP):
+            part = questions[at : at + STEP]
+            found += runner.answer([task.Query(each.question, each.context) for each in part])
+            progress.advance(shown, len(part))
+    runner.close()
+    return found

@@ -1,0 +1,80 @@
+"""How good a calibration is: results of questions that it was not fitted on.
+
+Passages are dealt out in five folds, each with all of its questions. A fold is scored by curves and a threshold that
+were fitted on the other four. A calibration is that of a mix of questions, so the folds have the same mix: how many
+questions have an answer, and how many of the answers are right. A fold cut from the file as it stands has a mix of its
+own, where its articles or files differ, and would be scored by curves of another one.
+"""
+
+import math
+from collections.abc import Sequence
+
+from corelane.domain.jobs import Answer, JobStatus, Result
+from corelane.domain.squad import Question
+from corelane.engine.question_answering.spans import Candidate
+from corelane.plugins.tune.evaluation import rightness
+from corelane.plugins.tune.fitting import Fit, Observation, fit
+
+#: Parts of the questions, each scored by a fit of the others.
+FOLDS = 5
+
+#: A question, and the best span in its context before any calibration; None where there is none.
+Seen = tuple[Question, Candidate | None]
+
+
+def observations(seen: Sequence[Seen]) -> list[Observation]:
+    """Return what there is to learn from questions; those without a span are left out."""
+    return [
+        Observation(
+            best.margin,
+            best.log_share,
+            *rightness(asked.context[best.start : best.end], asked.gold),
+            answerable=bool(asked.gold),
+        )
+        for asked, best in seen
+        if best is not None
+    ]
+
+
+def held_out(seen: Sequence[Seen]) -> list[Result]:
+    """Return the result of each question, in order, by a fit that never saw its passage.
+
+    Raises InvalidInput if the questions outside a fold are too few to fit curves.
+    """
+    results: dict[int, Result] = {}
+    for fold in deal(seen):
+        held = set(fold)
+        fitted = fit(observations([each for place, each in enumerate(seen) if place not in held]))
+        results |= {place: result_of(place, *seen[place], fitted) for place in fold}
+    return [results[place] for place in range(len(seen))]
+
+
+def deal(seen: Sequence[Seen]) -> list[list[int]]:
+    """Return the places of the questions in each fold: passages in the order of their mix, dealt out in turn."""
+    passages: dict[str, list[int]] = {}
+    for place, (question, _) in enumerate(seen):
+        passages.setdefault(question.context, []).append(place)
+    ranked = sorted(passages.values(), key=lambda places: _mix([seen[place] for place in places]))
+    return [[place for places in ranked[hand::FOLDS] for place in places] for hand in range(min(FOLDS, len(ranked)))]
+
+
+def _mix(seen: Sequence[Seen]) -> tuple[float, float]:
+    """Return the shares of questions that have an answer, and that were answered right."""
+    right = sum(each.right for each in observations(seen))
+    return sum(bool(question.gold) for question, _ in seen) / len(seen), right / len(seen)
+
+
+def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> Result:
+    """Return what a model answers to a question with this calibration."""
+    if best is None:
+        return Result(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)
+    known = fitted.answerable.log_chance(best.margin)
+    score = math.exp(known + fitted.right.log_chance(best.log_share))
+    answer = Answer(text=question.context[best.start : best.end], start=best.start, end=best.end, score=score)
+    return Result(
+        index=place,
+        status=JobStatus.SUCCEEDED,
+        answer=answer if -best.margin <= fitted.no_answer_threshold else None,
+        answers=[answer],
+        no_answer_score=1 - math.exp(known),
+    )

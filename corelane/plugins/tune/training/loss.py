@@ -1,0 +1,50 @@
+"""How far logits are from the answers: the marginal loss over all reference spans, and the distance to teachers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from corelane.plugins.tune.training.dataset import Span
+
+#: The span of a row without an answer: start and end at [CLS].
+NULL: Span = (0, 0)
+
+
+def readable(width: int, context_at: Tensor, last: Tensor) -> Tensor:
+    """Return which tokens of each row an answer may have: [CLS] and the passage, as where answers are searched."""
+    position = torch.arange(width, device=context_at.device)
+    inside = (position >= context_at[:, None]) & (position < last[:, None])
+    return inside | (position == 0)
+
+
+def log_shares(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Return the logarithm of each allowed token's share; what is not allowed has the least that fp32 holds."""
+    least = torch.finfo(torch.float32).min
+    return torch.log_softmax(logits.float().masked_fill(~allowed, least), dim=-1)
+
+
+def marginal_loss(starts: Tensor, ends: Tensor, spans: Sequence[Sequence[Span]]) -> Tensor:
+    """Return the mean of -log Σ P(span) over the rows; a row without spans has the null.
+
+    ``starts`` and ``ends`` are log shares, rows × length. Any reference span is right, so their chances add up.
+    """
+    wanted = [list(row) or [NULL] for row in spans]
+    most = max(map(len, wanted))
+    padded = [row + [row[0]] * (most - len(row)) for row in wanted]
+    at = torch.tensor(padded, device=starts.device)
+    counts = torch.tensor([len(row) for row in wanted], device=starts.device)
+    extra = torch.arange(most, device=starts.device) >= counts[:, None]
+    chances = starts.gather(1, at[:, :, 0]) + ends.gather(1, at[:, :, 1])
+    return -torch.logsumexp(chances.masked_fill(extra, -torch.inf), dim=1).mean()
+
+
+def distance(student: Tensor, teacher: Tensor, allowed: Tensor, temperature: float) -> Tensor:
+    """Return the mean Kullback-Leibler distance of logits to a teacher's, both softened by a temperature.
+
+    The square of the temperature keeps its gradient as large as that of the loss beside it (Hinton et al., 2015).
+    """
+    wanted = log_shares(teacher / temperature, allowed)
+    found = log_shares(student / temperature, allowed)
+    gap = torch.where(allowed, wanted.exp() * (wanted - found), 0.0)
+    return gap.sum(dim=1).mean() * temperature**2

@@ -1,0 +1,124 @@
+"""Teachers of a student: the mean of their logits for every row, made once and kept, and the loss that follows them.
+
+Rows are the same in every epoch here, so a teacher reads each one once, however long the student learns. A teacher's
+logits are a file of the run: a run that was killed asks only those that have none yet.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import runner_of, wrap
+from compile.model.source import Source, find_source
+from corelane.errors import ModelRefused
+from corelane.plugins.tune.training.checkpoints import read_tensors, write_tensors
+from corelane.plugins.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
+from corelane.plugins.tune.training.loop import Objective
+from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss
+from corelane.plugins.tune.training.network import TrainableModel
+from corelane.plugins.tune.training.plan import SoftTargets
+from corelane.plugins.tune.training.progress import Say
+
+#: Rows read between two looks at whether the run was stopped.
+ROWS_AT_ONCE = 4096
+
+
+class Table:
+    """The teachers' mean logits of every row, one after the other."""
+
+    def __init__(self, rows: Sequence[Row], starts: Tensor, ends: Tensor) -> None:
+        self._starts, self._ends = starts, ends
+        self._at: dict[Row, int] = {}
+        at = 0
+        for row in rows:
+            self._at[row] = at
+            at += row.length
+
+    def of(self, rows: Sequence[Row], like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of a batch, with padding as wide as ``like``."""
+        starts, ends = (torch.zeros(like.shape, dtype=torch.float32) for _ in range(2))
+        for number, row in enumerate(rows):
+            at = self._at[row]
+            starts[number, : row.length] = self._starts[at : at + row.length]
+            ends[number, : row.length] = self._ends[at : at + row.length]
+        return starts.to(like.device), ends.to(like.device)
+
+
+def follow(table: Table, targets: SoftTargets) -> Objective:
+    """Return the loss of a student: its distance to the teachers beside the marginal loss."""
+
+    def objective(rows: list[Row], filled: Filled, starts: Tensor, ends: Tensor, allowed: Tensor) -> Tensor:
+        wanted = table.of(rows, starts)
+        gaps = [distance(*pair, allowed, targets.temperature) for pair in zip((starts, ends), wanted, strict=True)]
+        own = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
+        return targets.part * (gaps[0] + gaps[1]) + (1 - targets.part) * own
+
+    return objective
+
+
+def consult(
+    targets: SoftTargets,
+    model: TrainableModel,
+    dataset: Dataset,
+    epochs: int,
+    folder: Path,
+    models_dir: Path,
+    say: Say,
+    stopped: Callable[[], bool],
+) -> Table | None:
+    """Have every teacher read all rows, those excepted whose logits the folder has; None if ``stopped`` says so.
+
+    Raises ModelRefused for a teacher that reads other tokens than the student.
+    """
+    distinct = {row for epoch in range(epochs) for rows in dataset.epoch(epoch) for row in rows}
+    rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
+    size = sum(row.length for row in rows)
+    means = torch.zeros(2, size)
+    for number, (name, weight) in enumerate(zip(targets.teachers, targets.weights, strict=True)):
+        source = find_source(name, models_dir)
+        path = folder / f"teacher-{number}.safetensors"
+        logits = _kept(path, source, size)
+        if logits is None:
+            say(f"teacher {number + 1} of {len(targets.teachers)}, {source.label}, reads {size:,} tokens")
+            logits = _ask(source, model, dataset, rows, stopped)
+            if logits is None:
+                return None
+            write_tensors(path, {"logits": logits}, {"digest": source.digest})
+        means += logits.float() * (weight / sum(targets.weights))
+    return Table(rows, means[0], means[1])
+
+
+def _kept(path: Path, source: Source, size: int) -> Tensor | None:
+    """Return a teacher's logits from an earlier start of the run."""
+    try:
+        tensors, record = read_tensors(path)
+    except (OSError, SafetensorError):
+        return None
+    logits = tensors["logits"]
+    return logits if record == {"digest": source.digest} and logits.shape == (2, size) else None
+
+
+def _ask(
+    source: Source, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
+) -> Tensor | None:
+    """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
+    with quiet_transformers():
+        teacher = load_model(source)
+    if teacher.tokenizer.to_str() != model.source.tokenizer.to_str() or teacher.spec != model.source.spec:
+        raise ModelRefused(f"{source.label} reads other tokens than the student: a teacher needs the same tokenizer")
+    module = wrap(teacher).to(model.device, next(model.module.parameters()).dtype).eval()
+    run = runner_of(module, model.device)
+    found: list[Tensor] = []
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        if stopped():
+            return None
+        for batch in split_sorted(rows[at : at + ROWS_AT_ONCE], PASS_TOKENS):
+            logits = run(dataset.fill(batch).batch)
+            for number, row in enumerate(batch):
+                pair = torch.from_numpy(logits.start[number]), torch.from_numpy(logits.end[number])
+                found.append(torch.stack(pair)[:, : row.length].half())
+    return torch.cat(found, dim=1)

@@ -1,1 +1,0 @@
-"""Quality of answers: question files with known answers, scores, and two versions compared. Pure."""

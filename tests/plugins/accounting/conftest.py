@@ -1,0 +1,5 @@
+"""Fixtures of the store's tests."""
+
+from tests.corelane.conftest import bench
+
+__all__ = ["bench"]

@@ -1,0 +1,153 @@
+"""Two versions compared: figures against obvious ones, limits, and answers kept in files."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.domain.jobs import Answer, JobStatus, Result
+from corelane.domain.squad import Question
+from corelane.domain.unanswered import failed_result
+from corelane.errors import InvalidInput
+from corelane.plugins.tune.comparison import (
+    GateLimits,
+    changed,
+    check,
+    compare,
+    difference,
+    largest_gap,
+)
+from corelane.plugins.tune.evaluation import Scored, score
+from corelane.plugins.tune.saved import read_answers, save_answers
+
+CONTEXT = "Ada wrote the first program."
+
+
+def question(number: int, *gold: str, context: str = CONTEXT) -> Question:
+    return Question(str(number), f"question {number}?", context, gold)
+
+
+def result(text: str | None, score: float, no_answer: float, *, given: bool = True) -> Result:
+    answers = []
+    if text is not None:
+        start = CONTEXT.find(text)
+        answers = [Answer(text=text, start=start, end=start + len(text), score=score)]
+    return Result(
+        index=0,
+        status=JobStatus.SUCCEEDED,
+        answer=answers[0] if answers and given else None,
+        answers=answers,
+        no_answer_score=no_answer,
+        windows=1,
+    )
+
+
+def readings(*found: tuple[Question, Result]) -> list[Scored]:
+    return [score(*each) for each in found]
+
+
+def test_a_version_against_itself_differs_in_nothing() -> None:
+    side = readings((question(1, "Ada"), result("Ada", 0.8, 0.1)), (question(2), result("Ada", 0.2, 0.7, given=False)))
+    found = compare(side, side)
+    assert (found.exact.by, found.f1.by, found.agreement, found.score_drift, found.mean_score_shift) == (0, 0, 1, 0, 0)
+    assert found.new == found.old
+    assert all(each.holds for each in check(found, GateLimits(0, 0, 0, 0, 1, 0)))
+    assert changed(side, side) == []
+
+
+def test_what_is_lost_and_won_is_counted_and_named() -> None:
+    asked = [question(1, "Ada"), question(2, "first program"), question(3, "Ada")]
+    old = readings(*zip(asked, [result(text, 0.9, 0.1) for text in ("Ada", "first program", "program")], strict=True))
+    new = readings(*zip(asked, [result(text, 0.9, 0.1) for text in ("Ada", "program", "Ada")], strict=True))
+    found = compare(new, old)
+    assert found.exact.by == 0
+    assert found.f1.by == pytest.approx(100 * (1 - 1 + 2 / 3) / 3)
+    assert found.agreement == pytest.approx(1 / 3)
+    assert [(each["change"], each["id"]) for each in changed(new, old)] == [("worse", "2"), ("better", "3")]
+
+
+def test_f1_is_compared_where_both_refuse_as_many_unanswerable_questions() -> None:
+    """A version that only moved its threshold is no better: by default it looks so, at the operating points not."""
+    asked = [*(question(n, "Ada") for n in range(4)), *(question(n) for n in range(4, 9))]
+    margins = [0.9, 0.6, 0.3, 0.0, -0.9, -0.5, -0.1, 0.2, 0.4]
+
+    def side(threshold: float) -> list[Scored]:
+        found = [result("Ada", 0.5 + m / 2, 0.5 - m / 2, given=m > threshold) for m in margins]
+        return readings(*zip(asked, found, strict=True))
+
+    strict, lenient = side(0.5), side(-1)
+    found = compare(strict, lenient)
+    assert found.exact.by == pytest.approx(100 * (2 + 5 - 4) / 9)
+    assert [point.f1 for point in found.new.operating_points] == [100, 75]
+    assert found.new.operating_points == found.old.operating_points
+    assert (found.new.no_answer_accuracy, found.old.no_answer_accuracy) == (100, 0)
+
+
+def test_a_failed_question_is_wrong_and_fails_the_gate() -> None:
+    asked = question(1, "Ada")
+    old, new = (
+        readings((asked, result("Ada", 0.9, 0.1))),
+        readings((asked, Result.model_validate(failed_result(0, None, "run_failed", "it broke")))),
+    )
+    found = compare(new, old)
+    broken = {each.name for each in check(found, GateLimits()) if not each.holds}
+    assert {"EM lost", "F1 lost", "more failed"} <= broken
+    assert found.new.failed == 1
+
+
+def test_limits_hold_up_to_their_value() -> None:
+    asked = [question(n, "Ada") for n in range(100)]
+    right, wrong = result("Ada", 0.9, 0.1), result("first", 0.9, 0.1)
+    old = readings(*((each, right) for each in asked))
+    new = readings(*((each, wrong if n == 0 else right) for n, each in enumerate(asked)))
+    found = compare(new, old)
+    assert {each.name: each.holds for each in check(found, GateLimits(max_em_drop=1, max_f1_drop=0.9))} == {
+        "EM lost": True,
+        "F1 lost": False,
+        "ECE risen": True,
+        "agreement": True,
+        "score drift": True,
+        "more failed": True,
+    }
+    assert not next(each for each in check(found, GateLimits(min_agreement=0.995)) if each.name == "agreement").holds
+
+
+def test_questions_of_one_context_count_as_one_for_the_interval() -> None:
+    values = [1.0, 0.0] * 50
+    apart = difference([str(n) for n in range(100)], values)
+    together = difference([str(n // 10) for n in range(100)], [1.0] * 50 + [0.0] * 50)
+    assert apart.by == together.by == 0.5
+    assert apart.high - apart.low < (together.high - together.low) / 2
+    assert difference(["one"] * 3, [1, 2, 3]).high == math.inf
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_the_gap_is_that_of_the_distributions(first: list[float], second: list[float]) -> None:
+    def share(values: list[float], at: float) -> float:
+        return sum(value <= at for value in values) / len(values)
+
+    obvious = max(abs(share(first, at) - share(second, at)) for at in [*first, *second])
+    assert largest_gap(first, second) == pytest.approx(obvious)
+    assert largest_gap(second, first) == pytest.approx(obvious)
+    assert largest_gap([], first) == 0
+
+
+def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
+    asked, answers = [question(1, "Ada"), question(2)], [result("Ada", 0.9, 0.1), result(None, 0, 0.9)]
+    path = tmp_path / "answers.jsonl"
+    save_answers(path, asked, answers, "words@1", {"no_answer": True})
+    assert read_answers(path, asked, {"no_answer": True}) == ("words@1", answers)
+    with pytest.raises(InvalidInput, match="other questions"):
+        read_answers(path, asked[:1], {"no_answer": True})
+    with pytest.raises(InvalidInput, match="other options"):
+        read_answers(path, asked, {"no_answer": False})
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]\n", '{"schema": "corelane.answers/1"}\n{"index": -1}\n', "\xff"])
+def test_a_file_that_is_no_saved_answers_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(content)
+    with pytest.raises(InvalidInput, match="corelane eval --save"):
+        read_answers(path, [question(1)], {})

@@ -79,12 +79,12 @@ class ItemFiles:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._near = Storage(DiskFiles(settings.files_root), str(settings.files_root))
+        self.near = Storage(DiskFiles(settings.files_root), str(settings.files_root))
         self._far = open_storage(settings.files_url, settings.files_root)
 
     def place(self, file: str) -> Storage:
         """Return the storage that has a file."""
-        return self._far if is_elsewhere(file) else self._near
+        return self._far if is_elsewhere(file) else self.near
 
     def read(self, file: str, parts: Sequence[int], start: int, most: int) -> bytes:
         """Read bytes from an offset on, nothing at the end; ``parts`` are the sizes of its parts, if it has any."""

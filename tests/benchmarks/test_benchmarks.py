@@ -73,7 +73,7 @@ def test_preset_runs_on_a_service(service: Serving, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("corelane.plugins.lab.split.FLUSHED_S", 0.01)
     report = bench("preset", "latency-100", "--quick", "--url", service.url)
     [point] = report["points"]
-    assert point["runs"][0]["ok"] == 5
+    assert point["runs"][0]["ok"] == 6
     assert point["runs"][0]["server"] is not None
     assert "| published: " in report["extra"]["table"]
 

@@ -76,20 +76,17 @@ class AnswerJudge:
 
 
 def add_up(parts: Sequence[AnswerCheck]) -> AnswerCheck:
-    """Return the check of several processes as one."""
-    checked = sum(part.checked for part in parts)
-    differ = [part.differ_from_idle for part in parts if part.differ_from_idle is not None]
-
-    def mean(values: Sequence[tuple[float | None, int]]) -> float | None:
-        known = [(value, weight) for value, weight in values if value is not None]
-        weights = sum(weight for _, weight in known)
-        return sum(value * weight for value, weight in known) / weights if weights else None
-
-    return AnswerCheck(
-        checked=checked,
-        lost=sum(part.lost for part in parts),
-        twice=sum(part.twice for part in parts),
-        differ_from_idle=sum(differ) if differ else None,
-        exact=mean([(part.exact, part.checked) for part in parts]),
-        f1=mean([(part.f1, part.checked) for part in parts]),
-    )
+    """Return the check of several processes as one; means are weighted by the answers that were checked."""
+    total = AnswerCheck(checked=0)
+    for part in parts:
+        known = total.checked + part.checked
+        for name in ("exact", "f1"):
+            ours, theirs = getattr(total, name), getattr(part, name)
+            if theirs is not None:
+                ours = (total.checked * (ours or 0.0) + part.checked * theirs) / known if known else theirs
+                setattr(total, name, ours)
+        for name in ("checked", "lost", "twice"):
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        if part.differ_from_idle is not None:
+            total.differ_from_idle = (total.differ_from_idle or 0) + part.differ_from_idle
+    return total

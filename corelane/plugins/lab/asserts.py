@@ -141,24 +141,23 @@ def value_at(point: LoadPoint, figure: str) -> float | None:
 
 def value_of(run: Run, figure: str) -> float | None:
     """Return a figure of a run; None if it was not measured."""
-    match figure:
-        case "lost" | "twice" | "differ_from_idle" | "exact" | "f1":
-            return getattr(run.answers, figure, None)
-        case "errors":
-            return float(run.failed)
-        case "goodput":
-            return getattr(run.goodput, "share", None)
-        case "achieved":
-            requested = run.generator.requested_per_s
-            return run.generator.achieved_per_s / requested if requested else None
-        case "padding":
-            return getattr(run.server, "padding_share", None)
-        case "core_busy":
-            busy = run.server.core_busy if run.server is not None else {}
-            return statistics.fmean(busy.values()) if busy else None
-    if hasattr(run, figure):
-        return float(getattr(run, figure))
+    server, generator = run.server, run.generator
+    if figure == "achieved":
+        return generator.achieved_per_s / generator.requested_per_s if generator.requested_per_s else None
+    if figure == "core_busy":
+        return statistics.fmean(server.core_busy.values()) if server is not None and server.core_busy else None
+    if figure == "errors":
+        return float(run.failed)
+    if hasattr(run.answers, figure):
+        return getattr(run.answers, figure)  # type: ignore[no-any-return]
+    if isinstance(found := getattr(run, figure, None), int | float):
+        return float(found)
     name, _, rest = figure.partition("_")
-    if name in ("first", "lateness"):
-        return getattr(run.first if name == "first" else run.generator.lateness, rest, None)
-    return getattr(run.latency_sent if rest == "sent" else run.latency, name, None)
+    owners: dict[str, tuple[object, str]] = {
+        "goodput": (run.goodput, "share"),
+        "padding": (server, "padding_share"),
+        "first": (run.first, rest),
+        "lateness": (generator.lateness, rest),
+    }
+    owner, part = owners.get(name, (run.latency_sent if rest == "sent" else run.latency, name))
+    return getattr(owner, part, None)

@@ -62,42 +62,41 @@ def places_of(questions: Questions, items: int) -> list[int]:
     return [questions.pick(number)[0] for number in range(items)]
 
 
-class LinesJob:
-    """One job sent as lines."""
+class SubmittedItems:
+    """Questions of a file that were handed in together under one id."""
 
     def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
         self._client, self._target, self._questions = client, target, questions
         self.items, self.places, self.wrong = items, places_of(questions, items), 0
-        self._job = ""
+        self._id, self._output = "", ""
+
+
+class LinesJob(SubmittedItems):
+    """One job sent as lines."""
 
     def submit(self) -> None:
         """Send the lines."""
         head: dict[str, Any] = {"model": self._target.model, "options": self._target.options}
-        self._job = self._client.submit_lines(items_of(self._questions, self.places), head).id
+        self._id = self._client.submit_lines(items_of(self._questions, self.places), head).id
 
     def poll(self) -> Standing:
         """Ask for the job."""
-        job = self._client.get(self._job)
+        job = self._client.get(self._id)
         return Standing(job.counts.done, job.status.is_final)
 
     def cancel(self) -> None:
         """Cancel the job."""
-        self._client.cancel(self._job)
+        self._client.cancel(self._id)
 
     def results(self) -> Iterator[Given]:
         """Yield what the job answered."""
-        for result in self._client.iter_results(self._job):
+        for result in self._client.iter_results(self._id):
             if result.status == "succeeded" and result.id is not None:
                 yield given_of(int(result.id), result)
 
 
-class FileBatch:
+class FileBatch(SubmittedItems):
     """One file, answered as a batch of OpenAI's API."""
-
-    def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
-        self._client, self._target, self._questions = client, target, questions
-        self.items, self.places, self.wrong = items, places_of(questions, items), 0
-        self._batch, self._output = "", ""
 
     def submit(self) -> None:
         """Upload the file and create the batch."""
@@ -107,7 +106,7 @@ class FileBatch:
                 for item in items_of(self._questions, self.places):
                     file.write(orjson.dumps(self._line(item)) + b"\n")
             uploaded = self._client.upload_file(path)
-        self._batch = self._client.create_batch(uploaded.id).id
+        self._id = self._client.create_batch(uploaded.id).id
 
     def _line(self, item: Item) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._target.model, "question": item.question, "context": item.context}
@@ -117,14 +116,14 @@ class FileBatch:
 
     def poll(self) -> Standing:
         """Ask for the batch."""
-        batch = self._client.get_batch(self._batch)
+        batch = self._client.get_batch(self._id)
         self._output = batch.output_file_id or ""
         counts = batch.request_counts
         return Standing(counts.completed + counts.failed, batch.status in FINAL)
 
     def cancel(self) -> None:
         """Cancel the batch."""
-        self._client.cancel_batch(self._batch)
+        self._client.cancel_batch(self._id)
 
     def results(self) -> Iterator[Given]:
         """Yield what the output file holds."""

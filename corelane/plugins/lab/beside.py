@@ -91,9 +91,9 @@ def run_beside(
         _pass(background, plan.warmup_s + plan.before_s, work, tell, "before", 0)
         times = _run_batch(background, work, plan, tell)
         _pass(background, plan.after_s, work, tell, "after", times.progress[-1][1] if times.progress else 0)
-        background.stop()
+        requests, answers = background.stop()
     batch_answers = None if times.canceled and work.places else check_batch(questions, work)
-    return describe(background.requests, times, work.items, plan, background.answers, batch_answers)
+    return describe(requests, times, work.items, plan, answers, batch_answers)
 
 
 def _pass(

@@ -17,6 +17,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -169,14 +170,18 @@ def wrong_answers(a: Report, b: Report) -> list[str]:
     return found
 
 
+@dataclass(slots=True)
 class FigureSample:
     """One figure of two points: its values by run, or its differences by block."""
 
-    def __init__(self, point: str, figure: str, a: list[float], b: list[float], *, is_share: bool) -> None:
-        self.point, self.figure, self.is_share = point, figure, is_share
-        self.a, self.b = a, b
-        self.blocks: list[float] = []
-        self.guess: tuple[float, float] | None = None
+    point: str
+    figure: str
+    is_share: bool
+    a: list[float]
+    b: list[float]
+    blocks: list[float] = field(default_factory=list)
+    #: The standard errors of both sides where they have one run.
+    guess: tuple[float, float] | None = None
 
     @property
     def pairs(self) -> int | None:
@@ -230,20 +235,17 @@ class FigureSample:
 
 
 def _samples(left: LoadPoint, right: LoadPoint, *, paired: bool) -> Iterable[FigureSample]:
-    """Return the figures that both points have in valid runs."""
+    """Return the figures that both points have in all their valid runs."""
     a = [run for run in left.runs if not run.invalid]
     b = [run for run in right.runs if not run.invalid]
-    for figure in (*SHARES, *POINTS):
-        is_share = figure in SHARES
-        ours, theirs = _values(a, figure, is_share), _values(b, figure, is_share)
-        if None in ours or None in theirs or not (ours and theirs):
+    for figure in (*SHARES, *POINTS) if a and b else ():
+        ours, theirs = ([value for run in runs if (value := _value(run, figure)) is not None] for runs in (a, b))
+        if len(ours) < len(a) or len(theirs) < len(b) or (figure == "failed_percent" and not any(ours + theirs)):
             continue
-        sample = FigureSample(left.name, figure, _known(ours), _known(theirs), is_share=is_share)
-        if figure == "failed_percent" and not (any(sample.a) or any(sample.b)):
-            continue
+        sample = FigureSample(left.name, figure, figure in SHARES, ours, theirs)
         if paired:
-            sample.blocks = block_differences(a, sample.a, b, sample.b)
-        if is_share:
+            sample.blocks = block_differences(a, ours, b, theirs)
+        if sample.is_share:
             sample.guess = (_sampling_error(a), _sampling_error(b))
         yield sample
 
@@ -260,23 +262,14 @@ def block_differences(
     return [statistics.fmean(y) - statistics.fmean(x) for x, y in blocks.values() if len(x) == len(y) == 2]
 
 
-def _values(runs: Sequence[Run], figure: str, is_share: bool) -> list[float | None]:
-    return [_logarithm(run_figures(run).get(figure)) if is_share else _points_of(run, figure) for run in runs]
-
-
-def _logarithm(value: float | None) -> float | None:
-    return math.log(value) if value else None
-
-
-def _points_of(run: Run, figure: str) -> float | None:
+def _value(run: Run, figure: str) -> float | None:
+    """Return what is compared of a run: a time's or rate's logarithm, or points; None if it was not measured."""
+    if figure in SHARES:
+        value = run_figures(run).get(figure)
+        return math.log(value) if value else None
     if figure == "failed_percent":
         return 100 * (run.failed + run.refused + run.unfinished) / run.requests if run.requests else None
-    value: float | None = getattr(run.answers, figure, None)
-    return value
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+    return getattr(run.answers, figure, None)
 
 
 def _sampling_error(runs: Sequence[Run]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.schema import LoadPoint
-from corelane.plugins.lab.sweep import Measure, mean_of, poisson, worst
+from corelane.plugins.lab.sweep import Measure, mean_of, poisson, why_over
 
 BOUND = re.compile(r"(p50|p95|p99|mean)\s*(?:=|<=?)\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
 
@@ -72,11 +72,10 @@ def judge(point: LoadPoint, rate_per_s: float, bound: Bound, *, confirms: bool =
     """Return whether a point holds the objective."""
     figure_s = mean_of(point, f"{bound.figure}_s")
     invalid = next((reason for run in point.runs for reason in run.invalid), "")
-    over = worst(point, rate_per_s)
     failed = max(((run.requests - run.ok) / max(run.requests, 1) for run in point.runs), default=1.0)
     is_generator = False
-    if over.is_over:
-        reason = f"over-saturated: {over.reason}"
+    if over := why_over(point, rate_per_s):
+        reason = f"over-saturated: {over}"
     elif failed > FAILED_SHARE:
         reason = f"{failed:.1%} of requests failed or were refused"
     elif invalid:

@@ -8,7 +8,7 @@ the monotonic clock. ``on_phase`` and ``on_tick`` are called in this process, wh
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -208,23 +208,11 @@ class _Run:
             return
         self._told_s = at_s
         ticks = list(self._ticks.values())
-        sent, ended = sum(tick.sent for tick in ticks), sum(tick.ended for tick in ticks)
-        self._on_tick(
-            Progress(
-                phase=self._phases.phase(at_s),
-                at_s=at_s,
-                measured_from_s=self._phases.measured_s,
-                measured_to_s=self._phases.tail_s if math.isfinite(self._phases.tail_s) else None,
-                sent=sent,
-                ended=ended,
-                ok=sum(tick.ok for tick in ticks),
-                refused=sum(tick.refused for tick in ticks),
-                failed=sum(tick.failed for tick in ticks),
-                in_flight=sent - ended,
-                late_s=max(tick.late_s for tick in ticks),
-                latencies=self._latencies,
-            )
-        )
+        total = Tick(late_s=max(tick.late_s for tick in ticks), latencies=self._latencies)
+        for name in ("sent", "ended", "ok", "refused", "failed"):
+            setattr(total, name, sum(getattr(tick, name) for tick in ticks))
+        end_s = self._phases.tail_s
+        self._on_tick(Progress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
         self._latencies = []
 
     def measured(self) -> Measurement:
@@ -282,9 +270,6 @@ class Background(AbstractContextManager["Background"]):
             [ProcessTask(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)]
         )
         self.start_s = 0.0
-        self.requests: list[Request] = []
-        self.answers: AnswerCheck | None = None
-        self.cpu_share = 0.0
 
     def __exit__(self, *_: object) -> None:
         self._fleet.__exit__()
@@ -298,22 +283,17 @@ class Background(AbstractContextManager["Background"]):
         """The time since the start."""
         return time.monotonic() - self.start_s
 
-    def watch(self) -> Sequence[float]:
-        """Return the latencies of the questions that were answered since the last call."""
-        found: list[float] = []
+    def watch(self) -> None:
+        """Take what the process told meanwhile; raise what it failed with."""
         for link in self._fleet.links:
             while link.poll(0):
-                found += _receive(link, 0).latencies
-        return found
+                _receive(link, 0)
 
-    def stop(self) -> None:
-        """Ask no more, wait for the answers under way, and take what was measured."""
-        seconds, until_s = self.at_s, time.monotonic() + self._plan.timeout_s + GRACE_S
-        for link in self._fleet.links:
-            link.send(None)
-            told = None
-            while not isinstance(told, Done):
-                told = _receive(link, max(0.0, until_s - time.monotonic()))
-            self.requests = _requests_of(told.rows)
-            self.answers = told.answers
-            self.cpu_share = told.cpu_s / max(seconds, 1e-9)
+    def stop(self) -> tuple[list[Request], AnswerCheck]:
+        """Ask no more, wait for the answers under way, and return what was measured."""
+        [link] = self._fleet.links
+        until_s = time.monotonic() + self._plan.timeout_s + GRACE_S
+        link.send(None)
+        while not isinstance(told := _receive(link, max(0.0, until_s - time.monotonic())), Done):
+            pass
+        return _requests_of(told.rows), told.answers

@@ -182,22 +182,36 @@ class RunPlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is. ``latencies`` are those of the requests that ended since the time before."""
+@dataclass(slots=True)
+class Tick:
+    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended.
 
-    phase: Phase
-    at_s: float
-    measured_from_s: float
-    measured_to_s: float | None
+    ``latencies`` are those of the requests that ended since the tick before, ``late_s`` is the most since then.
+    """
+
     sent: int = 0
     ended: int = 0
     ok: int = 0
     refused: int = 0
     failed: int = 0
-    in_flight: int = 0
     late_s: float = 0.0
+    is_over: bool = False
     latencies: list[float] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were sent and have not ended."""
+        return self.sent - self.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: its part and time, when its measured part ends if that is known, and its processes' ticks."""
+
+    phase: Phase
+    at_s: float
+    measured_to_s: float | None
+    total: Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,20 +235,6 @@ class ProcessTask:
     def share(self, total: int) -> int:
         """Return this process' part of a number."""
         return total // self.processes + (self.place < total % self.processes)
-
-
-@dataclass(slots=True)
-class Tick:
-    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
-
-    sent: int = 0
-    ended: int = 0
-    ok: int = 0
-    refused: int = 0
-    failed: int = 0
-    late_s: float = 0.0
-    is_over: bool = False
-    latencies: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

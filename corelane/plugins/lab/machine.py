@@ -3,7 +3,6 @@
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
@@ -14,6 +13,9 @@ from corelane.plugins.lab.schema import Machine, ServiceInfo
 from corelane.plugins.lab.senders import Target
 
 CPU_INFO = Path("/proc/cpuinfo")
+
+#: What a report has of a model beside its name.
+DETAILS = ("target", "buckets", "max_length", "calibrated", "bytes")
 
 #: The service's description is made at its first request.
 TIMEOUT_S = 30.0
@@ -49,7 +51,8 @@ def read_service(target: Target) -> ServiceInfo:
         digest=next((each["manifest_sha256"] for each in held if each.get("manifest_sha256")), None),
         dtype=model.get("dtype"),
         cores=[str(core["core"]) for core in cores if core["state"] in ("idle", "busy")],
-        detail=_detail(model, cores),
+        detail={name: model[name] for name in DETAILS if name in model}
+        | {"cpus": {str(core["core"]): core.get("cpus", []) for core in cores}},
     )
 
 
@@ -57,13 +60,6 @@ def serving_cores(target: Target) -> int:
     """Count the cores that answer now."""
     with Client(target.url, target.api_key, patience_s=1) as client:
         return sum(core["state"] in ("idle", "busy") for core in client.cores())
-
-
-def _detail(model: dict[str, Any], cores: list[dict[str, Any]]) -> dict[str, Any]:
-    kept = ("target", "buckets", "max_length", "calibrated", "bytes")
-    return {name: model[name] for name in kept if name in model} | {
-        "cpus": {str(core["core"]): core.get("cpus", []) for core in cores}
-    }
 
 
 def _version(target: Target) -> str:

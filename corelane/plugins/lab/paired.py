@@ -10,12 +10,12 @@ One process sends, so that there is one order of requests.
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 from uuid import uuid4
 
 from corelane.domain.squad import Question
-from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, answer_check, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
 from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request, Run
@@ -127,15 +127,8 @@ def slot_for(plan: RunPlan) -> int:
 
 def both(targets: Mapping[Side, Target], slot: int) -> Target:
     """Return the target of the sender that sends to both."""
-    a, b = targets["A"], targets["B"]
-    other: dict[str, Any] = {
-        "url": b.url,
-        "api_key": b.api_key,
-        "model": b.model,
-        "options": b.options,
-        "webhook_secret": b.webhook_secret,
-    }
-    return replace(a, options=a.options | {OTHER: other, SLOT: slot, INNER: CORELANE_SENDER})
+    options = {OTHER: asdict(targets["B"]), SLOT: slot, INNER: CORELANE_SENDER}
+    return replace(targets["A"], options=targets["A"].options | options)
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
@@ -160,14 +153,9 @@ def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side
 
 def run_of(measured: Measurement, requests: list[Request], block: int, objective: str | None) -> Run:
     """Return the figures of one slot."""
-    is_checked = measured.answers is not None and measured.answers.differ_from_idle is not None
-    ok = [each for each in requests if each.outcome == "ok"]
-    answers = AnswerCheck(
-        checked=sum(each.items for each in ok),
-        lost=sum(each.lost for each in ok),
-        twice=sum(each.twice for each in ok),
-        differ_from_idle=sum(each.wrong for each in ok) if is_checked else None,
-    )
+    answers = answer_check(requests) or AnswerCheck(checked=0)
+    if measured.answers is not None and measured.answers.differ_from_idle is not None:
+        answers.differ_from_idle = sum(each.wrong for each in requests if each.outcome == "ok")
     sent = [each.sent_s for each in requests if each.sent_s is not None]
     ended = [each.ended_s for each in requests if each.ended_s is not None]
     # From the first request that was sent to the last that ended; whether the generator kept up is of the session.

@@ -1,10 +1,9 @@
-"""The plots of a report: PNG files, and SVG whose colours are the variables of a page.
+"""The plots of a report, as PNG files and as SVG.
 
 matplotlib draws them. It is imported where the first plot is drawn, and is in the extra ``corelane[lab]``.
 """
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from corelane.plugins.lab.stats import thinned
 from corelane.plugins.lab.texts import three
 from corelane.plugins.lab.view import PARTS, mean, part
 
-#: The colours of plots on a light page, by the name of the page's variable. Those of the stages are the console's.
+#: The colours of plots; those of the stages are the console's.
 COLOURS = {
     "text": "#1b2024",
     "quiet": "#5c666e",
@@ -40,9 +39,6 @@ COLOURS = {
     "stage-commit": "#a35c00",
     "stage-deliver": "#be185d",
 }
-
-#: Colours that stand for the variables until the SVG is in a page.
-MARKS = {name: f"#{n:02x}{n:02x}{n:02x}" for n, name in enumerate(COLOURS, 1)}
 
 #: Width and height of a plot in inches. It is small, so that its text can be read on a phone.
 SIZE_IN = (4.8, 3.0)
@@ -66,19 +62,33 @@ STYLE = {
     "grid.linewidth": 0.8,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
+    "text.color": COLOURS["text"],
+    "axes.edgecolor": COLOURS["line"],
+    "axes.facecolor": "none",
+    "axes.labelcolor": COLOURS["quiet"],
+    **{f"{name}.color": COLOURS["line"] for name in ("xtick", "grid")},
+    **{f"{name}.labelcolor": COLOURS["quiet"] for name in ("xtick", "ytick")},
+    "figure.facecolor": COLOURS["surface"],
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.labelcolor": COLOURS["quiet"],
+    "legend.handlelength": 1.0,
+    "legend.handleheight": 0.7,
+    "legend.handletextpad": 0.4,
+    "legend.columnspacing": 1.0,
+    "legend.borderaxespad": 0.2,
 }
 
-#: Attributes of an SVG that name another element, and what in a style does.
-IDS = re.compile(r'((?:\bid|xlink:href|href)="#?|url\(#)([A-Za-z][\w.:-]*)')
+#: Where the legend of axes lies: above them.
+ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot: its name as a file, its title, what it says to those who do not see it, and how it is drawn."""
+    """A plot: its name as a file, its title, and how it is drawn."""
 
     name: str
     title: str
-    words: str
     draw: Callable[..., None]
     #: Of the height that a plot has.
     height: float = 1.0
@@ -99,8 +109,6 @@ WIDEST = 3.0
 #: Steps of a distribution at most.
 MOST_STEPS = 240
 
-Colours = Mapping[str, str]
-
 
 def require_matplotlib() -> None:
     """Raise SetupError naming the extra to install if plots cannot be drawn."""
@@ -120,52 +128,25 @@ def write_pictures(report: Report, folder: Path) -> list[Path]:
 
 
 def png(plot: Plot) -> bytes:
-    """Return a plot as PNG in the colours of a light page."""
-    return _saved(plot, COLOURS, format="png", dpi=DPI, metadata={"Software": None})
+    """Return a plot as PNG."""
+    return _saved(plot, format="png", dpi=DPI, metadata={"Software": None})
 
 
-def svg(plot: Plot) -> str:
-    """Return a plot as an SVG element: ids of its own, no outside names, colours as ``var(--…)``."""
-    saved = _saved(plot, MARKS, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_a_page(saved.decode(), plot.name)
+def svg(plot: Plot) -> bytes:
+    """Return a plot as SVG, the same each time."""
+    return _saved(plot, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def _saved(plot: Plot, colours: Mapping[str, str], **options: Any) -> bytes:
+def _saved(plot: Plot, **options: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    inks = {
-        "text.color": colours["text"],
-        "axes.edgecolor": colours["line"],
-        "axes.facecolor": "none",
-        "axes.labelcolor": colours["quiet"],
-        "xtick.color": colours["line"],
-        "xtick.labelcolor": colours["quiet"],
-        "ytick.labelcolor": colours["quiet"],
-        "grid.color": colours["line"],
-        "figure.facecolor": colours["surface"],
-    }
     out = io.BytesIO()
-    with mpl.rc_context(STYLE | inks):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SIZE_IN[0], SIZE_IN[1] * plot.height), layout="constrained")
-        plot.draw(figure, colours)
+        plot.draw(figure)
         figure.savefig(out, **options)
     return out.getvalue()
-
-
-def _for_a_page(text: str, name: str) -> str:
-    """Return the SVG element of a file, as it may stand in a page beside others."""
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    # Its style would hold for the whole page, which has the same for its plots.
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
-    text = IDS.sub(lambda found: f"{found[1]}{name}-{found[2]}", text)
-    for variable, mark in MARKS.items():
-        text = text.replace(mark, f"var(--{variable})")
-    # The page's font, in the size that was drawn.
-    text = re.sub(r"(font: [\d.]+px) [^;\"]+", r"\1 var(--sans)", text)
-    return re.sub(r"<svg [^>]*?viewBox=\"([^\"]+)\"[^>]*>", r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
 
 
 def plots_of(report: Report) -> list[Plot]:
@@ -177,25 +158,21 @@ def plots_of(report: Report) -> list[Plot]:
     lasting = comparable([each for each in report.points if len(each.runs[0].timeline) > 2])
     plots = []
     if len(timed) > 1:
-        words = f"Percentiles of latency at {len(timed)} loads, from when requests were due"
-        plots.append(Plot("latency", "Latency by load", words, partial(_latency, points=timed, knee=report.knee)))
-        words = "Items answered a second at each load, and those within the objective"
         most = closed_peak(report.points)
-        plots.append(Plot("throughput", "Throughput and goodput", words, partial(_throughput, points=timed, most=most)))
+        plots += [
+            Plot("latency", "Latency by load", partial(_latency, points=timed, knee=report.knee)),
+            Plot("throughput", "Throughput and goodput", partial(_throughput, points=timed, most=most)),
+        ]
     if drawn:
-        words = "The share of requests that took at most so long"
-        plots.append(Plot("distribution", "Distribution of latency", words, partial(_distribution, points=drawn)))
+        plots.append(Plot("distribution", "Distribution of latency", partial(_distribution, points=drawn)))
     if split:
         height = min(2.0, 0.4 + 0.1 * len(split))
-        title = "Where the time went inside the service"
-        plots.append(Plot("inside", title, "Mean time of each part", partial(_inside, points=split), height))
+        plots.append(Plot("inside", "Where the time went inside the service", partial(_inside, points=split), height))
     if lasting:
-        words = "Requests sent and ended, and percentiles of latency, over the first run"
         title = f"Second by second at {plain(lasting[-1].name)}"
-        plots.append(Plot("timeline", title, words, partial(_timeline, point=lasting[-1]), 1.25))
+        plots.append(Plot("timeline", title, partial(_timeline, point=lasting[-1]), 1.25))
     if report.beside is not None and report.beside.progress:
-        words = "Items of the batch that were done, and p95 of the questions meanwhile"
-        plots.append(Plot("beside", "A batch beside questions", words, partial(_beside, beside=report.beside), 1.25))
+        plots.append(Plot("beside", "A batch beside questions", partial(_beside, beside=report.beside), 1.25))
     return plots
 
 
@@ -218,63 +195,61 @@ def closed_peak(points: Sequence[LoadPoint]) -> float | None:
     return max((each.figures["items_per_s"].mean for each in closed), default=None)
 
 
-def _latency(figure: Any, colours: Colours, points: Sequence[LoadPoint], knee: Mapping[str, float] | None) -> None:
+def _latency(figure: Any, points: Sequence[LoadPoint], knee: Mapping[str, float] | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
     for name, (label, colour) in PERCENTILES.items():
-        _line(axes, rates, [each.figures[name] for each in points], colours[colour], 1000, label)
+        _line(axes, rates, [each.figures[name] for each in points], COLOURS[colour], 1000, label)
     bad = [(offered(each), 1000 * each.figures["p95_s"].mean) for each in points if not each.is_valid]
     if bad:
-        axes.scatter(*zip(*bad, strict=True), marker="x", s=46, color=colours["bad"], zorder=5, label="invalid")
+        axes.scatter(*zip(*bad, strict=True), marker="x", s=46, color=COLOURS["bad"], zorder=5, label="invalid")
     if knee is not None and "rate_per_s" in knee:
         label = f"knee {three(knee['rate_per_s'])}/s"
-        axes.axvline(knee["rate_per_s"], color=colours["warn"], label=label, **BOUND)
+        axes.axvline(knee["rate_per_s"], color=COLOURS["warn"], label=label, **BOUND)
     axes.set_yscale("log")
     _ms_axis(axes.yaxis)
     axes.set_ylabel("latency from when due, ms")
     _load_axis(axes, points)
-    _legend(axes, colours, loc="lower left", ncols=4, bbox_to_anchor=(0, 1))
+    axes.legend(ncols=4, **ABOVE)
 
 
-def _throughput(figure: Any, colours: Colours, points: Sequence[LoadPoint], most: float | None) -> None:
+def _throughput(figure: Any, points: Sequence[LoadPoint], most: float | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
     if all(each.load.rate_per_s for each in points):
-        due = [
-            rate * each.runs[0].items / max(1, each.runs[0].requests) for rate, each in zip(rates, points, strict=True)
-        ]
-        axes.plot(rates, due, color=colours["quiet"], linewidth=1, linestyle=(0, (2, 3)), label="offered")
-    _line(axes, rates, [each.figures["items_per_s"] for each in points], colours["accent"], 1, "answered")
+        due = [offered(each) * each.runs[0].items / max(1, each.runs[0].requests) for each in points]
+        axes.plot(rates, due, color=COLOURS["quiet"], linewidth=1, linestyle=(0, (2, 3)), label="offered")
+    _line(axes, rates, [each.figures["items_per_s"] for each in points], COLOURS["accent"], 1, "answered")
     good = [mean(run.goodput.items_per_s for run in each.runs if run.goodput) for each in points]
     if None not in good:
         objective = next(run.goodput.objective for run in points[0].runs if run.goodput)
-        axes.fill_between(rates, good, color=colours["faint"], alpha=0.45, linewidth=0)
-        axes.plot(rates, good, color=colours["soft"], linewidth=1.4, label=plain(objective))
+        axes.fill_between(rates, good, color=COLOURS["faint"], alpha=0.45, linewidth=0)
+        axes.plot(rates, good, color=COLOURS["soft"], linewidth=1.4, label=plain(objective))
     if most is not None:
-        axes.axhline(most, color=colours["warn"], label=f"most in a closed loop {three(most)}/s", **BOUND)
+        axes.axhline(most, color=COLOURS["warn"], label=f"most in a closed loop {three(most)}/s", **BOUND)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("items a second")
     _load_axis(axes, points)
-    _legend(axes, colours, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
+    axes.legend(ncols=2, **ABOVE)
 
 
-def _distribution(figure: Any, colours: Colours, points: Sequence[LoadPoint]) -> None:
+def _distribution(figure: Any, points: Sequence[LoadPoint]) -> None:
     axes = figure.subplots()
     for place, point in enumerate(points):
         values = thinned(sorted(1000 * each for run in point.runs for each in run.latencies), MOST_STEPS)
         shares = [100 * (rank + 1) / len(values) for rank in range(len(values))]
         strength = 0.25 + 0.75 * (place + 1) / len(points)
-        axes.step(values, shares, where="post", color=colours["accent"], alpha=strength, label=plain(point.name))
+        axes.step(values, shares, where="post", color=COLOURS["accent"], alpha=strength, label=plain(point.name))
     axes.set_xscale("log")
     _ms_axis(axes.xaxis)
     axes.set_ylim(0, 101)
     axes.set_yticks([0, 25, 50, 75, 95], ["0", "25", "50", "75", "95"])
     axes.set_ylabel("% of requests")
     axes.set_xlabel("latency from when due, ms")
-    _legend(axes, colours, loc="lower right")
+    axes.legend(loc="lower right")
 
 
-def _inside(figure: Any, colours: Colours, points: Sequence[LoadPoint]) -> None:
+def _inside(figure: Any, points: Sequence[LoadPoint]) -> None:
     axes = figure.subplots()
     rows = [_parts(each) for each in points]
     widest = max(sum(row.values()) for row in rows)
@@ -282,68 +257,68 @@ def _inside(figure: Any, colours: Colours, points: Sequence[LoadPoint]) -> None:
         left = 0.0
         for name, value in row.items():
             axes.barh(
-                place, value, 0.62, left, color=colours[f"stage-{name}"], edgecolor=colours["surface"], linewidth=0.6
+                place, value, 0.62, left, color=COLOURS[f"stage-{name}"], edgecolor=COLOURS["surface"], linewidth=0.6
             )
             left += value
         axes.annotate(
-            three(left), (left, place), (4, 0), textcoords="offset points", va="center", color=colours["quiet"]
+            three(left), (left, place), (4, 0), textcoords="offset points", va="center", color=COLOURS["quiet"]
         )
     names = [name for name in PARTS if any(name in row for row in rows)]
     for name in names:
-        axes.barh(0, 0, color=colours[f"stage-{name}"], label=name)
+        axes.barh(0, 0, color=COLOURS[f"stage-{name}"], label=name)
     axes.set_yticks(range(len(points)), [plain(each.name) for each in points])
     axes.set_ylim(len(points) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.set_xlim(0, widest * 1.1)
     axes.set_xlabel("mean, ms")
-    figure.legend(loc="outside upper center", ncols=len(names), **_legend_style(colours))
+    figure.legend(loc="outside upper center", ncols=len(names))
 
 
-def _timeline(figure: Any, colours: Colours, point: LoadPoint) -> None:
+def _timeline(figure: Any, point: LoadPoint) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     run = point.runs[0]
     rows = run.timeline
     at = [row["at_s"] for row in rows]
-    above.plot(at, [row["sent"] for row in rows], color=colours["quiet"], linewidth=1.1, label="sent/s")
-    above.plot(at, [row["ended"] for row in rows], color=colours["accent"], label="ended/s")
+    above.plot(at, [row["sent"] for row in rows], color=COLOURS["quiet"], linewidth=1.1, label="sent/s")
+    above.plot(at, [row["ended"] for row in rows], color=COLOURS["accent"], label="ended/s")
     above.fill_between(
-        at, [row["in_flight"] for row in rows], color=colours["faint"], alpha=0.5, linewidth=0, label="in flight"
+        at, [row["in_flight"] for row in rows], color=COLOURS["faint"], alpha=0.5, linewidth=0, label="in flight"
     )
     above.set_ylim(bottom=0)
-    _legend(above, colours, loc="lower left", ncols=3, bbox_to_anchor=(0, 1))
-    _latency_over_time(below, rows, colours)
+    above.legend(ncols=3, **ABOVE)
+    _latency_over_time(below, rows)
     for axes in (above, below):
         for start, end in ((0, run.measured_from_s), (run.measured_from_s + run.measured_s, at[-1])):
             if end > start:
-                axes.axvspan(start, end, color=colours["line"], alpha=0.35, linewidth=0, zorder=0)
+                axes.axvspan(start, end, color=COLOURS["line"], alpha=0.35, linewidth=0, zorder=0)
     below.set_xlabel("s since the start; grey parts are not measured")
 
 
-def _beside(figure: Any, colours: Colours, beside: Beside) -> None:
+def _beside(figure: Any, beside: Beside) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     at, items = zip(*beside.progress, strict=True)
-    above.fill_between(at, items, color=colours["faint"], alpha=0.45, linewidth=0)
-    above.plot(at, items, color=colours["accent"])
+    above.fill_between(at, items, color=COLOURS["faint"], alpha=0.45, linewidth=0)
+    above.plot(at, items, color=COLOURS["accent"])
     above.set_ylabel("items done")
     above.set_ylim(bottom=0)
     above.yaxis.set_major_formatter("{x:,.0f}")
     # The batch's clock starts when it was submitted, that of the questions with the first of them.
     submitted_s = beside.submitted_at_s or 0.0
-    _latency_over_time(below, [row | {"at_s": row["at_s"] - submitted_s} for row in beside.timeline], colours)
+    _latency_over_time(below, [row | {"at_s": row["at_s"] - submitted_s} for row in beside.timeline])
     for axes in (above, below):
-        axes.axvspan(0, beside.makespan_s, color=colours["line"], alpha=0.35, linewidth=0, zorder=0)
+        axes.axvspan(0, beside.makespan_s, color=COLOURS["line"], alpha=0.35, linewidth=0, zorder=0)
     below.set_xlabel("s since the batch was submitted")
 
 
-def _latency_over_time(axes: Any, rows: Sequence[Mapping[str, float]], colours: Colours) -> None:
+def _latency_over_time(axes: Any, rows: Sequence[Mapping[str, float]]) -> None:
     known = [row for row in rows if "p95_s" in row]
     at = [row["at_s"] for row in known]
     for name, label, colour in (("p95_s", "p95", "accent"), ("p50_s", "p50", "soft")):
-        axes.plot(at, [1000 * row[name] for row in known], color=colours[colour], label=label)
+        axes.plot(at, [1000 * row[name] for row in known], color=COLOURS[colour], label=label)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("latency, ms")
-    _legend(axes, colours, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
+    axes.legend(ncols=2, **ABOVE)
 
 
 def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str, scale: float, label: str) -> None:
@@ -364,8 +339,7 @@ def _parts(point: LoadPoint) -> dict[str, float]:
 
 
 def _load_axis(axes: Any, points: Sequence[LoadPoint]) -> None:
-    kinds = {"closed": "callers"}
-    axes.set_xlabel(kinds.get(points[0].load.kind, "requests offered a second"))
+    axes.set_xlabel("callers" if points[0].load.kind == "closed" else "requests offered a second")
     axes.set_xlim(left=0)
     axes.margins(x=0.16)
 
@@ -376,20 +350,3 @@ def _ms_axis(axis: Any) -> None:
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _legend_style(colours: Colours) -> dict[str, Any]:
-    return {
-        "frameon": False,
-        "fontsize": 8.5,
-        "labelcolor": colours["quiet"],
-        "handlelength": 1.0,
-        "handleheight": 0.7,
-        "handletextpad": 0.4,
-        "columnspacing": 1.0,
-        "borderaxespad": 0.2,
-    }
-
-
-def _legend(axes: Any, colours: Colours, **fields: Any) -> None:
-    axes.legend(**(_legend_style(colours) | fields))

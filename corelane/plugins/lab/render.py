@@ -6,6 +6,7 @@ page has no script and nothing from outside; its policy (CSP) forbids both.
 
 import csv
 import io
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -40,12 +41,6 @@ def terminal(report: Report) -> RenderableType:
     for grid in view.grids(report):
         shown += [_table(grid), Text()]
     shown += [_line(line.label, line.text, line.mood) for line in view.lines(report)]
-    for row in view.published(report).rows:
-        label, value, _, instance, date, source = row
-        shown.append(_line("published", f"{label} {value} on {instance}, {date}, {source}"))
-    for text, figure, _, verdict in view.assertions(report).rows:
-        mood = verdict.mood if isinstance(verdict, view.Cell) else ""
-        shown.append(_line(_text(verdict), f"{text} ({figure})", mood))
     shown += [Text(f"invalid: {plain(reason)}", "bold red") for reason in dict.fromkeys(report.invalid)]
     return Group(*shown)
 
@@ -92,26 +87,22 @@ def page(report: Report) -> str:
     if find_spec("jinja2") is None:
         raise SetupError(f"a page needs Jinja2: run `{install_command('lab')}`")
     import jinja2
-    from markupsafe import Markup
 
     from corelane.plugins.lab.plots import plots_of, svg
 
-    grids = [view.measured(report.points), view.sending(report.points), view.inside(report.points), view.cores(report)]
-    grids += [view.beside(report.beside), view.errors(report.points), view.published(report), view.assertions(report)]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("corelane.plugins.lab", "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        finalize=lambda value: plain(value) if type(value) is str else value,
     )
     return environment.get_template("page.html").render(
         report=report,
         facts=view.head_of(report),
-        tiles=view.tiles(report),
-        plots=[(plot, Markup(svg(plot))) for plot in plots_of(report)],  # noqa: S704  # matplotlib's own
+        plots=[(plot.title, b64encode(svg(plot)).decode()) for plot in plots_of(report)],
         first=[view.experiment(report)],
-        grids=grids,
+        grids=[*view.grids(report), view.published(report)],
         lines=view.lines(report),
         setup=_setup(report),
         details={

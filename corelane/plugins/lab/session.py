@@ -15,7 +15,7 @@ from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, Progress, RunPlan
 from corelane.plugins.lab.machine import read_machine, read_service
-from corelane.plugins.lab.schema import Load, LoadPoint, Report, Run, ServiceInfo
+from corelane.plugins.lab.schema import Load, LoadPoint, Report, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
@@ -30,40 +30,6 @@ MODEST = 0.3
 MOST_IDLE = 1000
 
 OnTick = Callable[[Progress], object]
-
-
-def measure_point(
-    target: Target,
-    questions: Questions,
-    plan: RunPlan,
-    *,
-    name: str,
-    repeat: int = 1,
-    objective: str | None = None,
-    on_tick: OnTick | None = None,
-    on_run: Callable[[Measurement], object] | None = None,
-    on_problem: Callable[[str], object] | None = None,
-) -> LoadPoint:
-    """Offer a load ``repeat`` times and return its figures; ``on_run`` is given what each time measured.
-
-    Repeats draw arrivals of seeds of their own, so that the interval covers them too. ``on_problem`` is told why the
-    service's own account is missing.
-    """
-    runs = []
-    # No load follows these, so that what they did must be counted first.
-    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
-    for number in range(repeat):
-        load = plan.load.model_copy(update={"seed": plan.load.seed + number})
-        watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
-        on_phase = None if watch is None else watch.on_phase
-        measured = run_load(target, questions, replace(plan, load=load), on_phase, on_tick)
-        if on_run is not None:
-            on_run(measured)
-        split = None if watch is None else watch.result(is_over=is_over)
-        if watch is not None and watch.problem is not None and on_problem is not None:
-            on_problem(watch.problem)
-        runs.append(summarise(measured, objective, split, measured.answers))
-    return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
 def described(plan: RunPlan) -> Load:
@@ -90,26 +56,29 @@ class Session:
     problems: list[str] = field(default_factory=list)
 
     def measure(self, name: str, load: Load) -> LoadPoint:
-        """Measure a point under this load; it takes the load's own time, where that has one."""
+        """Measure a point under this load; it takes the load's own time, where that has one.
+
+        Repeats draw arrivals of seeds of their own, so that the interval covers them too.
+        """
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
-        plan = replace(self.plan, load=load, duration_s=duration_s)
+        plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
         if self.on_begin is not None:
             self.on_begin(name)
-        return measure_point(
-            self.target,
-            self.questions,
-            plan,
-            name=name,
-            repeat=self.repeat,
-            objective=self.objective,
-            on_tick=self.on_tick,
-            on_run=lambda measured: self.on_run(name, measured) if self.on_run is not None else None,
-            on_problem=self._note,
-        )
-
-    def _note(self, problem: str) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
+        # No load follows these, so that what they did must be counted first.
+        is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
+        runs = []
+        for number in range(self.repeat):
+            own = replace(plan, load=load.model_copy(update={"seed": load.seed + number}))
+            watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
+            on_phase = None if watch is None else watch.on_phase
+            measured = run_load(target, self.questions, own, on_phase, self.on_tick)
+            if self.on_run is not None:
+                self.on_run(name, measured)
+            split = None if watch is None else watch.result(is_over=is_over)
+            if watch is not None and watch.problem is not None and watch.problem not in self.problems:
+                self.problems.append(watch.problem)
+            runs.append(summarise(measured, self.objective, split, measured.answers))
+        return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
 def ask_idle(
@@ -186,7 +155,7 @@ def make_report(
     """Return the report of points that were measured in a session."""
     plan, target = session.plan, session.target
     service = session.service or describe_service(target, plan)
-    invalid = [f"{point.name}: {reason}" for point in points for reason in reasons(point.runs)]
+    invalid = [f"{point.name}: {reason}" for point in points for reason in invalid_reasons(point)]
     return Report(
         name=name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -210,9 +179,9 @@ def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
     return ServiceInfo(url=target.url, version="", model=target.model)
 
 
-def reasons(runs: Sequence[Run]) -> list[str]:
-    """Return why runs prove nothing, each reason once."""
-    return list(dict.fromkeys(reason for run in runs for reason in run.invalid))
+def invalid_reasons(point: LoadPoint) -> list[str]:
+    """Return why a point proves nothing, each reason once."""
+    return list(dict.fromkeys(reason for run in point.runs for reason in run.invalid))
 
 
 def load_name(load: Load) -> str:

@@ -13,9 +13,9 @@ as at over-saturation it has no value of its own: it grows with the length of th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from corelane.errors import SetupError
 from corelane.plugins.lab.schema import Load, LoadPoint, Run
@@ -76,26 +76,12 @@ def mean_of(point: LoadPoint, figure: str) -> float | None:
     return None if found is None else found.mean
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(NamedTuple):
     """A straight line through values over time: its slope by the second, with the interval of CONFIDENCE."""
 
     slope: float
     low: float
     high: float
-
-    @property
-    def rises(self) -> bool:
-        """Whether it is above 0 with confidence."""
-        return self.low > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Saturation:
-    """Whether a run was beyond what the service can do, and why."""
-
-    is_over: bool
-    reason: str = ""
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
@@ -112,22 +98,21 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     return Trend(slope, slope - reach, slope + reach)
 
 
-def saturation(run: Run, rate_per_s: float) -> Saturation:
-    """Return whether a run at an offered rate was over-saturated."""
+def saturation(run: Run, rate_per_s: float) -> str:
+    """Return why a run at an offered rate was over-saturated; nothing if it was not."""
     lost = (run.refused + run.unfinished) / max(run.requests, 1)
     if lost > LOST_SHARE:
-        return Saturation(True, f"{lost:.0%} of requests were refused or not answered in time")
+        return f"{lost:.0%} of requests were refused or not answered in time"
     if run.requests_per_s < ENDED_SHARE * rate_per_s and run.unfinished + run.refused:
-        return Saturation(True, f"{run.requests_per_s:,.1f} of {rate_per_s:,.1f} requests/s ended")
+        return f"{run.requests_per_s:,.1f} of {rate_per_s:,.1f} requests/s ended"
     in_flight, wait = run_trends(run)
-    if in_flight is None or wait is None or not (in_flight.rises and wait.rises):
-        return Saturation(False)
+    if in_flight is None or wait is None or min(in_flight.low, wait.low) <= 0:
+        return ""
     if in_flight.slope <= STAYS_SHARE * rate_per_s:
-        return Saturation(False)
-    return Saturation(
-        True,
+        return ""
+    return (
         f"the queue grew by {in_flight.slope:,.1f} requests/s ({in_flight.low:,.1f} to {in_flight.high:,.1f}) and "
-        f"latency by {1000 * wait.slope:,.0f} ms/s ({1000 * wait.low:,.0f} to {1000 * wait.high:,.0f})",
+        f"latency by {1000 * wait.slope:,.0f} ms/s ({1000 * wait.low:,.0f} to {1000 * wait.high:,.0f})"
     )
 
 
@@ -142,17 +127,16 @@ def run_trends(run: Run) -> tuple[Trend | None, Trend | None]:
     return trend(in_flight), trend(waits)
 
 
-def worst(point: LoadPoint, rate_per_s: float) -> Saturation:
-    """Return the first over-saturated run of a point, else the last run."""
-    runs = [saturation(run, rate_per_s) for run in point.runs]
-    return next((each for each in runs if each.is_over), runs[-1] if runs else Saturation(False))
+def why_over(point: LoadPoint, rate_per_s: float) -> str:
+    """Return why the first over-saturated run of a point was that; nothing if none was."""
+    return next(filter(None, (saturation(run, rate_per_s) for run in point.runs)), "")
 
 
-def find_knee(points: Sequence[LoadPoint], is_over: Mapping[str, bool]) -> dict[str, float] | None:
+def find_knee(points: Sequence[LoadPoint], over: Container[str]) -> dict[str, float] | None:
     """Return the knee of a sweep's points; None if no open-loop point was within what the service can do.
 
-    ``is_over`` says by their names which points were over-saturated. ``fitted`` is 1 if two lines found the knee, and 0
-    if it is the last rate before over-saturation.
+    ``over`` are the names of those that were over-saturated. ``fitted`` is 1 if two lines found the knee, and 0 if it
+    is the last rate before over-saturation.
     """
     import numpy as np
 
@@ -161,7 +145,7 @@ def find_knee(points: Sequence[LoadPoint], is_over: Mapping[str, bool]) -> dict[
         for point in points
         if point.load.rate_per_s and "p95_s" in point.figures
     )
-    within = [each for each in rated if not is_over.get(each[3])]
+    within = [each for each in rated if each[3] not in over]
     if not within:
         return None
     rate, p95_s, items, _ = within[-1]
@@ -224,28 +208,22 @@ class SweepPlan:
 
 @dataclass(slots=True)
 class Sweep:
-    """What a sweep found. ``stopped`` says at which point it ended early, and why."""
+    """What a sweep found. ``over`` says why points were over-saturated, ``stopped`` why it ended early."""
 
     points: list[LoadPoint] = field(default_factory=list)
-    saturations: dict[str, Saturation] = field(default_factory=dict)
+    over: dict[str, str] = field(default_factory=dict)
     knee: dict[str, float] | None = None
     stopped: str = ""
 
     @property
-    def is_over(self) -> dict[str, bool]:
-        """Whether points were over-saturated, by their names."""
-        return {name: found.is_over for name, found in self.saturations.items()}
-
-    @property
     def invalid(self) -> list[str]:
         """Why the sweep proves nothing. A generator that is late where the service is over-saturated is no reason."""
-        points = [point for point in self.points if not self.is_over.get(point.name)]
+        points = [point for point in self.points if point.name not in self.over]
         return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
 
     def describe(self) -> dict[str, object]:
         """Return what the report says in addition to points and knee."""
-        reasons = {name: found.reason for name, found in self.saturations.items() if found.is_over}
-        return {"over_saturated": reasons, "stopped": self.stopped}
+        return {"over_saturated": self.over, "stopped": self.stopped}
 
 
 def sweep(measure: Measure, plan: SweepPlan) -> Sweep:
@@ -261,13 +239,11 @@ def sweep(measure: Measure, plan: SweepPlan) -> Sweep:
         name = f"{rate_per_s:.4g}/s"
         point = measure(name, poisson(rate_per_s, plan.duration_s, plan.seed))
         found.points.append(point)
-        found.saturations[name] = worst(point, rate_per_s)
-        if found.saturations[name].is_over:
-            found.stopped = f"{name} is over-saturated: {found.saturations[name].reason}"
+        if reason := why_over(point, rate_per_s):
+            found.over[name], found.stopped = reason, f"{name} is over-saturated: {reason}"
             break
         if not point.is_valid:
-            found.stopped = f"{name} proves nothing: {point.runs[-1].invalid[0] if point.runs else 'no run'}"
+            found.stopped = f"{name} proves nothing: {next(run.invalid[0] for run in point.runs if run.invalid)}"
             break
-    valid = [point for point in found.points if point.is_valid or found.is_over.get(point.name)]
-    found.knee = find_knee(valid, found.is_over)
+    found.knee = find_knee([each for each in found.points if each.is_valid or each.name in found.over], found.over)
     return found

@@ -78,9 +78,7 @@ def interval_text(name: str, figure: Interval | None) -> str:
 
 def ms_interval(figure: Interval | None) -> str:
     """Return the mean of a time in ms without its unit, and how far its interval reaches, if it was repeated."""
-    if figure is None:
-        return "-"
-    return " ".join(filter(None, (ms_text(figure.mean), reach_text(figure, 1000))))
+    return "-" if figure is None else " ".join(filter(None, (ms_text(figure.mean), reach_text(figure, 1000))))
 
 
 def reach_text(figure: Interval, scale: float = 1.0) -> str:

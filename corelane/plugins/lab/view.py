@@ -54,15 +54,6 @@ class Line(NamedTuple):
     mood: str = ""
 
 
-class Tile(NamedTuple):
-    """A figure at the top of the page."""
-
-    name: str
-    value: str
-    note: str = ""
-    mood: str = ""
-
-
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are known."""
     known = [value for value in values if value is not None]
@@ -96,8 +87,15 @@ def head_of(report: Report) -> list[str]:
 def grids(report: Report) -> list[Grid]:
     """Return the tables that a report has rows for."""
     points = report.points
-    found = (measured(points), sending(points), inside(points), beside(report.beside), errors(points))
-    return [grid for grid in found if grid.rows]
+    found = (
+        measured(points),
+        sending(points),
+        inside(points),
+        beside(report.beside),
+        errors(points),
+        assertions(report),
+    )
+    return [grid for grid in (*found, assertions(report)) if grid.rows]
 
 
 def measured(points: Sequence[LoadPoint]) -> Grid:
@@ -175,20 +173,6 @@ def errors(points: Sequence[LoadPoint]) -> Grid:
         for error in point_errors(point)[:MOST_ERRORS]
     ]
     return Grid("Failures", ("failed at", "error", "count", "sample"), rows, ("error", "sample"))
-
-
-def cores(report: Report) -> Grid:
-    """Return each core at the point of most throughput."""
-    runs = [run for point in report.points for run in point.runs if run.server is not None and run.server.core_busy]
-    if not runs:
-        return Grid("Cores", (), ())
-    busiest = max(runs, key=lambda run: run.items_per_s)
-    split = busiest.server or ServiceSplit()
-    rows = [
-        [core, share_text(share), f"{split.core_items.get(core, 0):,}"]
-        for core, share in sorted(split.core_busy.items())
-    ]
-    return Grid(f"Cores at {three(busiest.items_per_s)} items/s", ("core", "at work", "items"), rows)
 
 
 def published(report: Report) -> Grid:
@@ -281,49 +265,6 @@ def found_text(found: Mapping[str, Any]) -> str:
     if found.get("limited_by_generator"):
         text += ". The generator was the limit, not the service"
     return text
-
-
-def tiles(report: Report) -> list[Tile]:
-    """Return the figures that a reader looks for first."""
-    found = _sweep_tiles(report) if len(report.points) > 1 else _point_tiles(report)
-    if batch := report.beside:
-        note = f"{time_text(batch.before.p95)} before" + (f", ×{batch.ratio_p95:.2f}" if batch.before.p95 else "")
-        found.append(Tile("questions' p95 beside a batch", time_text(batch.during.p95), note))
-        found.append(Tile("batch, items/s", three(batch.items_per_s), f"{time_text(batch.makespan_s)} in all"))
-    if checks := checks_of(report):
-        bad, checked = wrong(checks), sum(each.checked for each in checks)
-        value = f"{bad:,} wrong" if bad else "all right"
-        found.append(Tile("answers under load", value, f"of {checked:,}", "bad" if bad else "good"))
-    return found
-
-
-def _point_tiles(report: Report) -> list[Tile]:
-    found = []
-    for point in report.points:
-        for name in ("p50_s", "p95_s", "p99_s", "items_per_s", "goodput"):
-            if (figure := point.figures.get(name)) is not None:
-                reach = interval_text(name, figure).partition(" ±")[2]
-                note = f"±{reach}, {len(figure.values)} runs" if reach else ""
-                found.append(Tile(NAMES[name], figure_text(name, figure.mean), note))
-    return found
-
-
-def _sweep_tiles(report: Report) -> list[Tile]:
-    found = []
-    timed = sorted(
-        (point for point in report.points if "p50_s" in point.figures),
-        key=lambda each: each.figures["items_per_s"].mean,
-    )
-    if timed:
-        found.append(Tile("p50 at the least load", time_text(timed[0].figures["p50_s"].mean), timed[0].name))
-    if (knee := report.knee) is not None and "rate_per_s" in knee:
-        note = f"p95 {time_text(knee['p95_s'])} there" if "p95_s" in knee else ""
-        found.append(Tile("knee", f"{three(knee['rate_per_s'])}/s", note))
-    if report.found_rate and isinstance(rate := report.found_rate.get("rate_per_s"), int | float):
-        found.append(Tile("can be offered", f"{three(rate)}/s", str(report.found_rate.get("objective", ""))))
-    if timed:
-        found.append(Tile("most items/s", three(timed[-1].figures["items_per_s"].mean), timed[-1].name))
-    return found
 
 
 def comparison(found: ReportComparison) -> Grid:

@@ -126,7 +126,7 @@ def read_file(path: Path, limit: int | None = None, seed: int = 0) -> Questions:
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError:
-        return Questions(_read_lines(path, content)[:limit], name, seed)
+        document = {}
     if isinstance(document, dict) and "data" not in document:
         return Questions(_read_lines(path, content)[:limit], name, seed)
     found = read_questions(document)

@@ -283,7 +283,7 @@ def test_batch_that_an_earlier_release_planned_on_the_disk_goes_on(bench: BatchB
     bench.in_context(read_only)
     [group], plan = bench.record(batch).groups, f"{batch}.x.plan"
     (root / "kept" / (bench.record(batch).plan or "")).rename(root / plan)
-    (root / f"kept/items/{group.job}.jsonl").rename(root / f"{batch}.{group.job}.items")
+    (root / f"{group.job}.jsonl").rename(root / f"{batch}.{group.job}.items")
     bench.raw.hset(f"cl:batch:{{{batch}}}", "plan", plan)
     bench.steps()
     bench.answer(core)
@@ -381,7 +381,7 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     assert bench.in_context(unanswered) == [1]
     assert not bench.raw.exists(f"cl:out:{{{job}}}")
     assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.raw.ttl(f"cl:job:{{{job}}}")
-    assert (bench.settings.files_root / f"kept/items/{job}.jsonl").exists()
+    assert (bench.settings.files_root / f"{job}.jsonl").exists()
 
 
 def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) -> None:

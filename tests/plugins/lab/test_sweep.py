@@ -34,7 +34,7 @@ def test_sweep_goes_from_idle_over_the_knee_and_stops_where_the_service_cannot_k
     rates = [point.load.rate_per_s or 0.0 for point in found.points[2:]]
     assert rates == sorted(rates)
     assert rates[-1] > CAPACITY_PER_S * 0.95
-    assert [name for name, over in found.is_over.items() if over] == [found.points[-1].name]
+    assert list(found.over) == [found.points[-1].name]
     assert "the queue grew by" in found.stopped
     assert found.invalid == []
     assert found.knee is not None
@@ -47,7 +47,7 @@ def test_sweep_stops_at_the_first_over_saturated_rate() -> None:
     queue = Queue(service_s=0.02)
     queue_plan = SweepPlan(points=12, duration_s=40)
     found = sweep(queue.measure, queue_plan)
-    over = [point.load.rate_per_s or 0 for point in found.points if found.is_over.get(point.name)]
+    over = [point.load.rate_per_s or 0 for point in found.points if point.name in found.over]
     assert len(over) == 1
     assert CAPACITY_PER_S * 0.97 < over[0] < CAPACITY_PER_S * 1.12
 
@@ -62,7 +62,7 @@ def test_service_that_does_more_than_its_callers_showed_is_offered_more() -> Non
 
     found = sweep(Shy().measure, SweepPlan(points=4, duration_s=30))
     assert len(found.points) > 2 + 4
-    assert found.is_over[found.points[-1].name]
+    assert found.points[-1].name in found.over
     endless = sweep(Shy(cores=500).measure, SweepPlan(points=2, callers=8, duration_s=2))
     assert len(endless.points) == 2 + 2 + MOST_MORE
     assert endless.stopped == ""
@@ -87,24 +87,21 @@ def test_sweep_of_a_service_that_answers_nothing_says_so() -> None:
 
 def test_stable_load_near_the_limit_is_seldom_taken_for_over_saturation() -> None:
     verdicts = [
-        saturation(Queue().measure("x", poisson(0.9 * CAPACITY_PER_S, 60, seed)).runs[0], 90.0).is_over
-        for seed in range(12)
+        saturation(Queue().measure("x", poisson(0.9 * CAPACITY_PER_S, 60, seed)).runs[0], 90.0) for seed in range(12)
     ]
-    assert sum(verdicts) <= 1
+    assert sum(map(bool, verdicts)) <= 1
 
 
 def test_slight_over_saturation_is_found() -> None:
     verdicts = [
-        saturation(Queue().measure("x", poisson(1.1 * CAPACITY_PER_S, 60, seed)).runs[0], 110.0).is_over
-        for seed in range(6)
+        saturation(Queue().measure("x", poisson(1.1 * CAPACITY_PER_S, 60, seed)).runs[0], 110.0) for seed in range(6)
     ]
-    assert sum(verdicts) == 6
+    assert all(verdicts)
 
 
 def test_refusals_are_over_saturation() -> None:
     found = saturation(Queue(refuses_beyond=10).measure("x", poisson(200, 30, 1)).runs[0], 200.0)
-    assert found.is_over
-    assert "refused" in found.reason
+    assert "refused" in found
 
 
 def test_trend_has_its_interval_and_needs_some_points() -> None:
@@ -112,10 +109,10 @@ def test_trend_has_its_interval_and_needs_some_points() -> None:
     found = trend([(float(at), 3.0 * at + (at % 7)) for at in range(64)])
     assert found is not None
     assert found.low < 3.0 < found.high
-    assert found.rises
+    assert found.low > 0
     flat = trend([(float(at), float(at % 3)) for at in range(60)])
     assert flat is not None
-    assert not flat.rises
+    assert flat.low <= 0
 
 
 def test_bend_of_two_lines_is_where_they_join() -> None:
@@ -133,10 +130,10 @@ def test_one_line_has_no_bend() -> None:
 
 def test_knee_without_a_bend_is_the_last_rate_that_could_be_served() -> None:
     points = [Queue(cores=50).measure(f"{rate}", poisson(rate, 30)) for rate in (10, 20, 30, 40, 50)]
-    knee = find_knee(points, {"50": True})
+    knee = find_knee(points, {"50"})
     assert knee is not None
     assert (knee["rate_per_s"], knee["fitted"]) == (40, 0)
-    assert find_knee(points, dict.fromkeys(("10", "20", "30", "40", "50"), True)) is None
+    assert find_knee(points, {"10", "20", "30", "40", "50"}) is None
 
 
 def test_rates_reach_over_the_peak() -> None:

@@ -1,8 +1,9 @@
 """The batch context: the stores, the lease, and the working files.
 
-``plans/BATCH.….plan`` says line by line what becomes of the input; ``items/JOB.jsonl`` holds the items of a job. Both
-are in the storage of files, so that keepers need no common folder. A keeper of an earlier release left those of a batch
-without ``files_url`` in the folder of large jobs' items: ``BATCH.….plan`` and ``BATCH.JOB.items``.
+``plans/BATCH.….plan`` says line by line what becomes of the input, and ``items/JOB.jsonl`` holds the items of a job.
+Both are in the storage of files, so that keepers need no common folder. Without ``files_url`` items are ``JOB.jsonl``
+in the folder of large jobs' items, where a keeper of an earlier release looks for them; a batch that it has read has
+``BATCH.….plan`` and ``BATCH.JOB.items`` there.
 """
 
 import time
@@ -62,7 +63,7 @@ class BatchContext:
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
         """Yield a new working file; there is none after an error."""
-        writer = self.storage.create(name)
+        writer = self.item_files.place(name).create(name)
         try:
             yield writer
         except BaseException:
@@ -70,11 +71,13 @@ class BatchContext:
             raise
         writer.close()
 
+    def items_name(self, job: str) -> str:
+        """Return the name of the file where a job finds its items."""
+        return f"{job}.jsonl" if self.settings.files_url is None else f"{ELSEWHERE}{job}.jsonl"
+
     def items_of(self, record: BatchRecord, group: Group) -> str:
-        """Return the name of the file where the job of a group finds its items."""
-        name = f"{group.job}.jsonl"
-        if record.plan is None or record.plan.startswith(PLANS):
-            return f"{ELSEWHERE}{name}"
+        """Return the name of the file with the items of a group, which an earlier release may have named otherwise."""
+        name = self.items_name(group.job)
         with suppress(FileNotFoundError):
             (self.settings.files_root / f"{record.id}.{group.job}.items").rename(self.settings.files_root / name)
         return name

@@ -20,7 +20,7 @@ from corelane.plugins.files.batches.context import PLANS, BatchContext
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
-from corelane.store.item_files import ELSEWHERE, encode_line
+from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.contexts import Named
@@ -87,7 +87,7 @@ class GroupFiles:
         """Write one more item of a group, or the first of a new one."""
         if place == len(self.groups):
             group = Group(new_job_id(cell=self._context.settings.cell), line.model, line.options, 0, 0)
-            name = f"{ELSEWHERE}{group.job}.jsonl"
+            name = self._context.items_name(group.job)
             self._files.append(self._stack.enter_context(self._context.writing(name)))
             self.groups.append(group)
         group = self.groups[place]

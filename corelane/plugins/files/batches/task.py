@@ -21,7 +21,7 @@ from corelane.plugins.files.batches.output import conclude
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
 from corelane.plugins.files.store.files import FileStore
 from corelane.settings import Settings
-from corelane.store.file_storage import open_storage
+from corelane.store.file_storage import Storage, open_storage
 from corelane.store.fleet import Fleet
 from corelane.store.item_files import ELSEWHERE
 from corelane.store.jobs.store import JobStore
@@ -228,31 +228,35 @@ async def log_end(context: BatchContext, batch: str) -> None:
 
 
 async def tidy(context: BatchContext) -> None:
-    """Delete old unknown files, items and plans, which died uploads and keepers left behind in the storage of files."""
+    """Delete old unknown files, items and plans, which died uploads and keepers left behind."""
     records = await context.batches.open_batches()
     kept = {group.job for record in records for group in record.groups}
     plans = {record.plan for record in records}
     before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
-    files = [file for file, _ in old_names(context, "", "file", before_ms)]
+    far, near = context.storage, context.item_files.near
+    files = [file for file, _ in old_names(context, far, "", "file", before_ms)]
     are_known = await context.files.known(files)
-    strays = [file for file, is_known in zip(files, are_known, strict=True) if not is_known]
-    for name, job in old_names(context, ELSEWHERE, "job", before_ms):
-        if job not in kept and await context.jobs.get(job) is None:
-            strays.append(name)
-        await context.renew_lease()
-    strays += [name for name, _ in old_names(context, PLANS, "batch", before_ms) if name not in plans]
-    for name in strays:
+    strays = [(far, file) for file, is_known in zip(files, are_known, strict=True) if not is_known]
+    for storage, folder in ((far, ELSEWHERE), (near, "")):
+        for name, job in old_names(context, storage, folder, "job", before_ms):
+            if job not in kept and await context.jobs.get(job) is None:
+                strays.append((storage, name))
+            await context.renew_lease()
+    strays += [(far, name) for name, _ in old_names(context, far, PLANS, "batch", before_ms) if name not in plans]
+    for storage, name in strays:
         log.info("stray_file_deleted", file=name)
-        context.storage.delete(name)
+        storage.delete(name)
         await context.renew_lease()
 
 
-def old_names(context: BatchContext, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
+def old_names(
+    context: BatchContext, storage: Storage, folder: str, kind: str, before_ms: int
+) -> Iterator[tuple[str, str]]:
     """Yield the old files of a folder with the ids that they are named after.
 
     Services may share a storage: each looks after the files that it made, which its ids' cell tells.
     """
-    for name in context.storage.names(folder.rstrip("/")):
+    for name in storage.names(folder.rstrip("/")):
         named = name.partition(".")[0]
         if is_id(kind, named) and cell_of(named) == context.settings.cell and id_time_ms(named) < before_ms:
             yield f"{folder}{name}", named

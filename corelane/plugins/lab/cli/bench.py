@@ -23,7 +23,6 @@ from corelane.plugins.lab.cli.options import (
 from corelane.plugins.lab.cli.output import OutputOptions, finish
 from corelane.plugins.lab.cli.presets import list_presets, preset
 from corelane.plugins.lab.cli.session import (
-    CheckChoice,
     CheckOption,
     ObjectiveOption,
     modest_rate,
@@ -45,7 +44,7 @@ def run(
     offered: LoadOptions,
     sending: SendingOptions,
     outputs: OutputOptions,
-    check: CheckOption = CheckChoice.IDLE,
+    check: CheckOption = "idle",
     objective: ObjectiveOption = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="From the idle service over its knee to more than it can do.")

@@ -1,9 +1,8 @@
 """``corelane bench beside FILE``: a batch beside questions, and what each does to the other."""
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,20 +24,15 @@ of_batch = partial(typer.Option, rich_help_panel="Batch")
 of_questions = partial(typer.Option, rich_help_panel="Questions")
 
 
-class BatchWay(StrEnum):
-    """How the batch is submitted."""
-
-    LINES = "lines"
-    BATCH = "batch"
-
-
 def beside(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's questions: SQuAD's layout, or JSON lines.")],
     where: WhereOptions,
     what: WhatOptions,
     outputs: OutputOptions,
-    way: Annotated[BatchWay, of_batch(help="One job sent as lines, or a file for /v1/batches.")] = BatchWay.LINES,
+    way: Annotated[
+        Literal["lines", "batch"], of_batch(help="One job sent as lines, or a file for /v1/batches.")
+    ] = "lines",
     items: Annotated[
         int | None,
         of_batch(min=1, help="Items of the batch: FILE's, again and again."),
@@ -62,7 +56,7 @@ def beside(
     from corelane.plugins.lab.workload import read_file
 
     asked = read_file(file, seed=seed)
-    questions = what.read(seed) if what.file is not None or what.synthetic is not None else asked
+    questions = what.read_given(seed) or asked
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
         session = Session(target, questions, RunPlan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
@@ -73,7 +67,7 @@ def beside(
             after_s=after,
             cut_s=cut,
             seed=seed,
-            way=way.value,
+            way=way,
             owner="own" if batch_api_key in (None, key) else "foreign",
         )
         report = measure(session, file, asked, items or len(asked.asked), plan, batch_api_key or key, context)

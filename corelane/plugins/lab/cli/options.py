@@ -6,10 +6,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -34,39 +33,14 @@ of_load = partial(typer.Option, rich_help_panel="Load")
 of_sending = partial(typer.Option, rich_help_panel="Sending")
 
 
-class WayChoice(StrEnum):
-    """How requests are submitted."""
-
-    QUESTION = "question"
-    JOB = "job"
-    LINES = "lines"
-    BATCH = "batch"
-
-
-class HearingChoice(StrEnum):
-    """How the end of a request is heard."""
-
-    WAIT = "wait"
-    POLL = "poll"
-    SSE = "sse"
-    WEBHOOK = "webhook"
-
-
-class OnRefusal(StrEnum):
-    """What follows where the service has too much to do."""
-
-    COUNT = "count"
-    RETRY = "retry"
-
-
 @dataclass(frozen=True, slots=True)
 class Where:
     """The service that is measured; with ``serve`` one is started for the run."""
 
-    url: str | None
-    api_key: str | None
-    model: str
-    serve: bool
+    url: UrlOption = None
+    api_key: KeyOption = None
+    model: Annotated[str, typer.Option(help="A model version, name or alias.")] = "default"
+    serve: Annotated[bool, typer.Option("--serve", help="Start a service for the run, on all cores.")] = False
 
     @contextmanager
     def service(self, **changes: object) -> Iterator[tuple[str, str | None, str | None]]:
@@ -95,65 +69,7 @@ class Where:
 class What:
     """The questions."""
 
-    file: Path | None
-    synthetic: str | None
-    limit: int | None
-
-    def read(self, seed: int) -> "Questions":
-        """Read or make them."""
-        from corelane.plugins.lab.synthetic import COUNT, make_questions
-        from corelane.plugins.lab.workload import read_file
-
-        if self.file is not None and self.synthetic is None:
-            return read_file(self.file, self.limit, seed)
-        passages = [each.context for each in read_file(self.file).asked] if self.file is not None else []
-        return make_questions(self.synthetic or SYNTHETIC, self.limit or COUNT, seed, passages)
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedLoad:
-    """The load. It is None where none was asked for, so that a modest one is chosen."""
-
-    load: "Load | None"
-    burstiness: float
-    warmup_s: float
-    duration_s: float | None
-    requests: int | None
-    tail_s: float
-    repeat: int
-    seed: int
-
-    def steady(self, rate_per_s: float) -> "Load":
-        """Return the load of one rate."""
-        from corelane.plugins.lab.load import steady_load
-
-        return steady_load(rate_per_s, self.burstiness, self.seed)
-
-    def plan(self, sending: "RunPlan", load: "Load") -> "RunPlan":
-        """Return the plan of a run whose requests are sent as ``sending`` says."""
-        return replace(
-            sending,
-            load=load,
-            warmup_s=self.warmup_s,
-            duration_s=self.duration_s,
-            requests=self.requests,
-            tail_s=self.tail_s,
-            seed=self.seed,
-        )
-
-
-def where_options(
-    url: UrlOption = None,
-    api_key: KeyOption = None,
-    model: Annotated[str, typer.Option(help="A model version, name or alias.")] = "default",
-    serve: Annotated[bool, typer.Option("--serve", help="Start a service for the run, on all cores.")] = False,
-) -> Where:
-    """Return which service is measured."""
-    return Where(url, api_key, model, serve)
-
-
-def what_options(
-    questions: Annotated[Path | None, of_questions(metavar="FILE", help="In SQuAD's layout, or lines of JSON.")] = None,
+    questions: Annotated[Path | None, of_questions(metavar="FILE", help="In SQuAD's layout, or lines of JSON.")] = None
     synthetic: Annotated[
         str | None,
         of_questions(
@@ -161,96 +77,145 @@ def what_options(
             help=f"Make questions of these lengths, {SYNTHETIC} if there is no file; of a file's sentences if there is "
             "one. Also uniform(50,400), normal(120,30), words=120, tokens=128.",
         ),
-    ] = None,
-    limit: Annotated[int | None, of_questions(min=1, help="Use, or make, so many questions.")] = None,
-) -> What:
-    """Return which questions are asked."""
-    return What(questions, synthetic, limit)
+    ] = None
+    limit: Annotated[int | None, of_questions(min=1, help="Use, or make, so many questions.")] = None
+
+    def read(self, seed: int) -> "Questions":
+        """Read or make them."""
+        from corelane.plugins.lab.synthetic import COUNT, make_questions
+        from corelane.plugins.lab.workload import read_file
+
+        file = self.questions
+        if file is not None and self.synthetic is None:
+            return read_file(file, self.limit, seed)
+        passages = [each.context for each in read_file(file).asked] if file is not None else []
+        return make_questions(self.synthetic or SYNTHETIC, self.limit or COUNT, seed, passages)
+
+    def read_given(self, seed: int) -> "Questions | None":
+        """Read or make them if the command line says which; else return None."""
+        return self.read(seed) if self.questions is not None or self.synthetic is not None else None
 
 
-def load_options(
-    rate: Annotated[float | None, of_load(help="Requests a second; a modest rate if not given.")] = None,
-    arrivals: Annotated[
-        str, of_load(metavar="KIND", help="constant, poisson, or gamma:CV, which comes in bursts.")
-    ] = "poisson",
-    ramp: Annotated[str | None, of_load(metavar="A..B", help="A rate that grows, as 5..50.")] = None,
-    stages: Annotated[str | None, of_load(metavar="STAGES", help="Rates in turn, as 10@60s,50@60s.")] = None,
-    trace: Annotated[Path | None, of_load(metavar="FILE", help='Lines such as {"at_s": 0.5, "items": 1}.')] = None,
-    speed: Annotated[float, of_load(min=0.001, help="How much faster a trace is replayed.")] = 1.0,
+@dataclass(frozen=True)
+class OfferedLoad:
+    """The load. Raises InvalidInput where options exclude each other or cannot be read."""
+
+    rate: Annotated[float | None, of_load(help="Requests a second; a modest rate if not given.")] = None
+    arrivals: Annotated[str, of_load(metavar="KIND", help="constant, poisson, or gamma:CV, which comes in bursts.")] = (
+        "poisson"
+    )
+    ramp: Annotated[str | None, of_load(metavar="A..B", help="A rate that grows, as 5..50.")] = None
+    stages: Annotated[str | None, of_load(metavar="STAGES", help="Rates in turn, as 10@60s,50@60s.")] = None
+    trace: Annotated[Path | None, of_load(metavar="FILE", help='Lines such as {"at_s": 0.5, "items": 1}.')] = None
+    speed: Annotated[float, of_load(min=0.001, help="How much faster a trace is replayed.")] = 1.0
     concurrency: Annotated[
         int | None, of_load(min=1, help="A closed loop: so many callers; each asks once answered.")
-    ] = None,
+    ] = None
     duration: Annotated[
         float | None, of_load(min=0.1, help="Seconds measured; 30, or as --requests, --stages say.")
-    ] = None,
-    requests: Annotated[int | None, of_load(min=1, help="Requests measured, in place of a time.")] = None,
-    warmup: Annotated[float, of_load(min=0, help="Seconds of load before, not counted.")] = 5.0,
-    tail: Annotated[float, of_load(min=0, help="Most seconds of load after, for what was measured to end.")] = 10.0,
-    repeat: Annotated[int, of_load(min=1, help="Times, for an interval.")] = 1,
-    seed: Annotated[int, of_load(help="Of arrivals and questions.")] = 0,
-) -> OfferedLoad:
-    """Return the load; raise InvalidInput where options exclude each other or cannot be read."""
-    from corelane.plugins.lab import load as loads
-    from corelane.plugins.lab.schema import Load
+    ] = None
+    requests: Annotated[int | None, of_load(min=1, help="Requests measured, in place of a time.")] = None
+    warmup: Annotated[float, of_load(min=0, help="Seconds of load before, not counted.")] = 5.0
+    tail: Annotated[float, of_load(min=0, help="Most seconds of load after, for what was measured to end.")] = 10.0
+    repeat: Annotated[int, of_load(min=1, help="Times, for an interval.")] = 1
+    seed: Annotated[int, of_load(help="Of arrivals and questions.")] = 0
 
-    asked = {"--rate": rate, "--ramp": ramp, "--stages": stages, "--trace": trace, "--concurrency": concurrency}
-    given = [name for name, value in asked.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidInput(f"{' and '.join(given)} exclude each other: each states the whole load")
-    burstiness = loads.read_burstiness(arrivals)
-    load: Load | None = None
-    if rate is not None:
-        load = loads.steady_load(rate, burstiness, seed)
-    elif ramp is not None:
-        load = loads.ramp_load(ramp, duration or DURATION_S, burstiness, seed)
-    elif stages is not None:
-        load = loads.stages_load(stages, burstiness, seed)
-    elif trace is not None:
-        load = loads.trace_load(trace, speed)
-    elif concurrency is not None:
-        load = Load(kind="closed", concurrency=concurrency, seed=seed)
-    has_end = requests is not None or stages is not None or trace is not None
-    duration_s = duration if duration is not None or has_end else DURATION_S
-    return OfferedLoad(load, burstiness, warmup, duration_s, requests, tail, repeat, seed)
+    def __post_init__(self) -> None:
+        stating = ("rate", "ramp", "stages", "trace", "concurrency")
+        given = [f"--{name}" for name in stating if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidInput(f"{' and '.join(given)} exclude each other: each states the whole load")
+        _ = self.burstiness, self.load
+
+    @cached_property
+    def burstiness(self) -> float:
+        """The coefficient of variation of the gaps."""
+        from corelane.plugins.lab.load import read_burstiness
+
+        return read_burstiness(self.arrivals)
+
+    @cached_property
+    def load(self) -> "Load | None":
+        """The load; None where none was asked for, so that a modest one is chosen."""
+        from corelane.plugins.lab import load as loads
+        from corelane.plugins.lab.schema import Load
+
+        if self.rate is not None:
+            return self.steady(self.rate)
+        if self.ramp is not None:
+            return loads.ramp_load(self.ramp, self.duration or DURATION_S, self.burstiness, self.seed)
+        if self.stages is not None:
+            return loads.stages_load(self.stages, self.burstiness, self.seed)
+        if self.trace is not None:
+            return loads.trace_load(self.trace, self.speed)
+        if self.concurrency is not None:
+            return Load(kind="closed", concurrency=self.concurrency, seed=self.seed)
+        return None
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds measured; None where something else says how long."""
+        has_end = self.requests is not None or self.stages is not None or self.trace is not None
+        return self.duration if self.duration is not None or has_end else DURATION_S
+
+    def steady(self, rate_per_s: float) -> "Load":
+        """Return the load of one rate."""
+        from corelane.plugins.lab.load import steady_load
+
+        return steady_load(rate_per_s, self.burstiness, self.seed)
+
+    def plan(self, sending: "Sending", load: "Load") -> "RunPlan":
+        """Return the plan of a run whose requests are sent as ``sending`` says."""
+        return replace(
+            sending.plan(load),
+            warmup_s=self.warmup,
+            duration_s=self.duration_s,
+            requests=self.requests,
+            tail_s=self.tail,
+            seed=self.seed,
+        )
 
 
-def sending_options(
-    way: Annotated[WayChoice, of_sending(help="What a request is.")] = WayChoice.QUESTION,
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How requests are sent."""
+
+    way: Annotated[Literal["question", "job", "lines", "batch"], of_sending(help="What a request is.")] = "question"
     hearing: Annotated[
-        HearingChoice | None, of_sending(help="How its end is heard: wait, and poll for a batch.")
-    ] = None,
-    items_per_job: Annotated[int, of_sending(min=1, help="Questions of a job, of lines or of a batch.")] = 32,
-    poll: Annotated[float, of_sending(min=0.001, help="Seconds between two polls.")] = 0.05,
+        Literal["wait", "poll", "sse", "webhook"] | None,
+        of_sending(help="How its end is heard: wait, and poll for a batch."),
+    ] = None
+    items_per_job: Annotated[int, of_sending(min=1, help="Questions of a job, of lines or of a batch.")] = 32
+    poll: Annotated[float, of_sending(min=0.001, help="Seconds between two polls.")] = 0.05
     on_refusal: Annotated[
-        OnRefusal, of_sending(help="Count a 429, or retry after the time it asks for.")
-    ] = OnRefusal.COUNT,
-    timeout: Annotated[float, of_sending(min=0.1, help="Seconds after which a request is given up.")] = 60.0,
-    processes: Annotated[int, of_sending(min=0, help="Processes that send; chosen by the load if 0.")] = 0,
+        Literal["count", "retry"], of_sending(help="Count a 429, or retry after the time it asks for.")
+    ] = "count"
+    timeout: Annotated[float, of_sending(min=0.1, help="Seconds after which a request is given up.")] = 60.0
+    processes: Annotated[int, of_sending(min=0, help="Processes that send; chosen by the load if 0.")] = 0
     max_in_flight: Annotated[
         int | None, of_sending(min=1, help="A client with a bound: requests beyond wait for a place.")
-    ] = None,
-    sender: Annotated[str | None, of_sending(metavar="MODULE:CLASS", help="Another sender.")] = None,
-) -> "RunPlan":
-    """Return the plan of how requests are sent; its load is still to come."""
-    from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
-    from corelane.plugins.lab.schema import Load
+    ] = None
+    sender: Annotated[str | None, of_sending(metavar="MODULE:CLASS", help="Another sender.")] = None
 
-    usual = HearingChoice.POLL if way is WayChoice.BATCH else HearingChoice.WAIT
-    return RunPlan(
-        load=Load(kind="closed", concurrency=1),
-        way=way.value,
-        hearing=(hearing or usual).value,
-        items_per_job=1 if way is WayChoice.QUESTION else items_per_job,
-        processes=processes,
-        timeout_s=timeout,
-        sender=sender or CORELANE_SENDER,
-        max_in_flight=max_in_flight,
-        poll_s=poll,
-        retries_refusals=on_refusal is OnRefusal.RETRY,
-    )
+    def plan(self, load: "Load") -> "RunPlan":
+        """Return the plan of a run of this load."""
+        from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
+
+        return RunPlan(
+            load=load,
+            way=self.way,
+            hearing=self.hearing or ("poll" if self.way == "batch" else "wait"),
+            items_per_job=1 if self.way == "question" else self.items_per_job,
+            processes=self.processes,
+            timeout_s=self.timeout,
+            sender=self.sender or CORELANE_SENDER,
+            max_in_flight=self.max_in_flight,
+            poll_s=self.poll,
+            retries_refusals=self.on_refusal == "retry",
+        )
 
 
-WhereOptions = Annotated[Where, Made(where_options)]
-WhatOptions = Annotated[What, Made(what_options)]
-LoadOptions = Annotated[OfferedLoad, Made(load_options)]
-SendingOptions = Annotated["RunPlan", Made(sending_options)]
+WhereOptions = Annotated[Where, Made(Where)]
+WhatOptions = Annotated[What, Made(What)]
+LoadOptions = Annotated[OfferedLoad, Made(OfferedLoad)]
+SendingOptions = Annotated[Sending, Made(Sending)]

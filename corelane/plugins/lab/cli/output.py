@@ -34,38 +34,41 @@ of_output = partial(typer.Option, rich_help_panel="Output")
 class Outputs:
     """Where the results of a run go."""
 
-    json: Path | None = None
-    csv: Path | None = None
-    markdown: Path | None = None
-    html: Path | None = None
-    requests: Path | None = None
-    folder: Path | None = None
-    assertions: list[str] = field(default_factory=list)
-    baseline: Path | None = None
+    json: Annotated[Path | None, of_output(metavar="FILE", help="Write the report as JSON; - prints it.")] = None
+    csv: Annotated[Path | None, of_output(metavar="FILE", help="Write a line for each run.")] = None
+    markdown: Annotated[Path | None, of_output(metavar="FILE", help="Write the rows of a table.")] = None
+    html: Annotated[Path | None, of_output(metavar="FILE", help="Write a page with plots, all in one.")] = None
+    requests_out: Annotated[Path | None, of_output(metavar="FILE", help="Write each request as a line of JSON.")] = None
+    out: Annotated[Path | None, of_output(metavar="DIR", help="Write all of it into a folder.")] = None
+    assertion: Annotated[
+        list[str] | None, of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated.")
+    ] = None
+    baseline: Annotated[Path | None, of_output(metavar="FILE", help="Fail if this report was really better.")] = None
+    #: The requests of the runs so far, if they are written.
     lines: list[bytes] = field(default_factory=list)
 
-    @property
-    def keeps_requests(self) -> bool:
-        """Whether single requests are written."""
-        return self.requests is not None or self.folder is not None
-
-    @property
-    def shows_table(self) -> bool:
-        """Whether standard output is free for tables."""
-        return STDOUT not in (self.json, self.csv, self.markdown, self.html, self.requests)
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
         from corelane.plugins.lab.asserts import parse_assertions
         from corelane.plugins.lab.plots import require_matplotlib
 
-        parse_assertions(self.assertions)
+        parse_assertions(self.assertion or [])
         if self.html is not None:
             require_matplotlib()
-        if self.folder is not None:
-            writable_folder(self.folder)
+        if self.out is not None:
+            writable_folder(self.out)
         if self.baseline is not None:
             read_report(self.baseline)
+
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether single requests are written."""
+        return self.requests_out is not None or self.out is not None
+
+    @property
+    def shows_table(self) -> bool:
+        """Whether standard output is free for tables."""
+        return STDOUT not in (self.json, self.csv, self.markdown, self.html, self.requests_out)
 
     @contextmanager
     def showing(self, session: "Session") -> Iterator[None]:
@@ -92,49 +95,25 @@ class Outputs:
         requests = b"".join(line + b"\n" for line in self.lines)
         files = [
             (self.json, "report.json", lambda: report_bytes(report)),
-            (self.requests, "requests.ndjson", lambda: requests),
+            (self.requests_out, "requests.ndjson", lambda: requests),
             (self.csv, "report.csv", lambda: to_csv(report).encode()),
             (self.markdown, "report.md", lambda: markdown(report).encode()),
         ]
         for path, name, make in files:
             if path is not None:
                 write_to(path, make())
-            if self.folder is not None:
-                write_to(self.folder / name, make())
+            if self.out is not None:
+                write_to(self.out / name, make())
         if self.html is not None:
             write_to(self.html, page(report).encode())
-        if self.folder is not None:
+        if self.out is not None:
             try:
-                write_to(self.folder / "report.html", page(report).encode())
-                write_pictures(report, self.folder)
+                write_to(self.out / "report.html", page(report).encode())
+                write_pictures(report, self.out)
             except SetupError as error:
                 error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
         if self.shows_table:
             report_console().print(terminal(report))
-
-
-def output_options(
-    json: Annotated[Path | None, of_output(metavar="FILE", help="Write the report as JSON; - prints it.")] = None,
-    csv: Annotated[Path | None, of_output(metavar="FILE", help="Write a line for each run.")] = None,
-    markdown: Annotated[Path | None, of_output(metavar="FILE", help="Write the rows of a table.")] = None,
-    html: Annotated[Path | None, of_output(metavar="FILE", help="Write a page with plots, all in one.")] = None,
-    requests_out: Annotated[
-        Path | None, of_output(metavar="FILE", help="Write each request as a line of JSON.")
-    ] = None,
-    out: Annotated[Path | None, of_output(metavar="DIR", help="Write all of it into a folder.")] = None,
-    assertion: Annotated[
-        list[str] | None,
-        of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated."),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        of_output(metavar="FILE", help="Fail if this report was really better."),
-    ] = None,
-) -> Outputs:
-    """Return what is written; raise InvalidInput for a mistyped assertion before anything is run."""
-    outputs = Outputs(json, csv, markdown, html, requests_out, out, assertion or [], baseline)
-    outputs.check()
-    return outputs
 
 
 def report_bytes(report: "Report") -> bytes:
@@ -176,7 +155,7 @@ def finish(report: "Report", outputs: Outputs) -> None:
     from corelane.plugins.lab.asserts import check, parse_assertions
     from corelane.plugins.lab.session import are_answers_right
 
-    report.assertions = check(report, parse_assertions(outputs.assertions))
+    report.assertions = check(report, parse_assertions(outputs.assertion or []))
     outputs.write(report)
     is_worse = outputs.baseline is not None and _is_worse(read_report(outputs.baseline), report)
     if not report.valid:
@@ -222,4 +201,4 @@ def hidden_arguments(arguments: list[str]) -> list[str]:
     return [re.sub(r"(-api-key=).*", r"\1…", each, flags=re.DOTALL) for each in shown]
 
 
-OutputOptions = Annotated[Outputs, Made(output_options)]
+OutputOptions = Annotated[Outputs, Made(Outputs)]

@@ -5,7 +5,7 @@ a trace of what a service was asked, ``plan hosts`` says what fits on each type 
 cores meets the objective.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,20 @@ import typer
 from rich.console import Console
 
 from corelane.cli.commands import CommandGroup, with_options
-from corelane.cli.output import error_console, make_table, print_line, print_table
+from corelane.cli.output import error_console, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption
 from corelane.domain.instances import CPU
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.cli.plan_service import PROFILE_S, hosts, instances_table, measure, profile, questions_of
+from corelane.plugins.lab.cli.plan_service import (
+    PROFILE_S,
+    Columns,
+    hosts,
+    instances_table,
+    measure,
+    profile,
+    questions_of,
+    table_of,
+)
 from corelane.plugins.lab.cli.plan_service import record as record_trace
 from corelane.settings import read_settings
 
@@ -29,6 +38,30 @@ if TYPE_CHECKING:
 
 #: A file with this in its name becomes an override for docker compose.
 COMPOSE = "compose"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
+
+
+def _money(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:,.4g}"
+
+
+#: The columns of the table: their fields in the plan as JSON, and how they are written.
+COLUMNS: Columns = {
+    "host": ("instance", str),
+    "cores": ("cores", "{:,}".format),
+    "hosts": ("hosts", "{:,}".format),
+    "p50 ms": ("p50_s", _ms),
+    "p95 ms": ("p95_s", _ms),
+    "busy": ("busy", "{:.0%}".format),
+    "rows": ("batch_rows", "{:.1f}".format),
+    "an hour": ("per_hour", _money),
+    "a million": ("per_million", _money),
+    "bound by": ("bound_by", str),
+    "": ("guess", lambda guess: "guessed" if guess else ""),
+}
 
 plan = CommandGroup(help="How many cores of which host a load needs, and what they cost.", no_args_is_help=True)
 plan.command()(profile)
@@ -88,10 +121,11 @@ def forecast_load(
         error_console().print("--confidence and --requests have no effect: nothing is simulated")
     chosen = choose(found)
     about = describe(chosen, demand)
+    told = plain(found, refused, demand, about)
     if as_json:
-        print_line(plain(found, refused, demand, about))
+        print_line(told)
     else:
-        show(Console(highlight=False), found, refused, about)
+        show(Console(highlight=False), told)
     if write is not None:
         write_down(write, chosen, about)
 
@@ -127,30 +161,13 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
     return [table[name] for name in names]
 
 
-def show(console: Console, found: "Sequence[HostChoice]", refused: dict[str, str], about: Sequence[str]) -> None:
-    """Print the table, then what is to be known of the one that was chosen."""
-    numbers = ("cores", "hosts", "p50 ms", "p95 ms", "busy", "rows")
-    table = make_table("host", *numbers, "an hour", "a million", "bound by", "", whole=("host",))
-    for each in found:
-        seen = each.outlook
-        table.add_row(
-            each.instance.name,
-            f"{seen.cores:,}",
-            f"{each.hosts:,}",
-            _ms(seen.p50_s),
-            _ms(seen.p95_s),
-            f"{seen.busy:.0%}",
-            f"{seen.batch_rows:.1f}",
-            _money(each.per_hour),
-            _money(each.per_million),
-            each.binds,
-            "guessed" if each.profile.guess else "",
-        )
-    print_table(table)
-    for name, reason in refused.items():
+def show(console: Console, plan: "Mapping[str, Any]") -> None:
+    """Print the table, then what is to be known of the host that was chosen."""
+    print_table(table_of(plan["candidates"], COLUMNS))
+    for name, reason in plan["refused"].items():
         console.print(f"{name}: {reason}", style="dim", markup=False)
     console.print()
-    for line in about:
+    for line in plan["about"]:
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -238,14 +255,6 @@ def _compose(*arguments: str) -> None:
     if command is None:
         raise SetupError("there is no `corelane compose` to write it; another name than *compose* writes a patch")
     command.main(list(arguments), standalone_mode=False)
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
-
-
-def _money(amount: float | None) -> str:
-    return "-" if amount is None else f"{amount:,.4g}"
 
 
 def _count(number: int, noun: str) -> str:

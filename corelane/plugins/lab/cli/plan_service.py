@@ -1,12 +1,14 @@
 """What ``corelane plan`` asks a running service: a profile of a core, a trace of its jobs, what its model weighs."""
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
+from rich.table import Table
 
 from corelane.cli.output import error_console, make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
@@ -30,6 +32,28 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 MB = 1_000_000
+
+#: The columns of a table: the field of each row, and how it is written.
+Columns = dict[str, tuple[str, Callable[[Any], str]]]
+
+HOST_COLUMNS: Columns = {
+    "host": ("instance", str),
+    "cores": ("cores", str),
+    "vCPU": ("vcpu", str),
+    "GiB": ("host_gib", "{:g}".format),
+    "device GiB": ("device_gib_per_core", "{:.3g} a core".format),
+    "workers": ("workers", str),
+    "bound by": ("bound_by", str),
+    "models a core": ("models_per_core", "{:,}".format),
+}
+
+
+def table_of(rows: Iterable[Mapping[str, Any]], columns: Columns) -> Table:
+    """Return rows as a table."""
+    table = make_table(*columns, whole=("host",))
+    for row in rows:
+        table.add_row(*(show(row[name]) for name, show in columns.values()))
+    return table
 
 
 def profile(
@@ -197,24 +221,11 @@ def hosts(
         model_bytes, worker_bytes = int(model_mb * MB), None
     weight = ModelWeight.of(model_bytes, int(worker_mb * MB) if worker_mb else worker_bytes)
     found = rooms(instances_table().values(), weight)
+    rows = [_plain(room) for room in found]
     if as_json:
-        print_line([_plain(room) for room in found])
+        print_line(rows)
         return
-    names = ("host", "cores", "vCPU", "GiB", "device GiB", "workers", "bound by", "models a core")
-    table = make_table(*names, whole=("host",))
-    for room in found:
-        of = room.instance
-        table.add_row(
-            of.name,
-            f"{of.cores}",
-            f"{of.vcpu}",
-            f"{of.host_gib:g}",
-            f"{room.device_gib_per_core:.3g} a core",
-            f"{room.workers}",
-            room.binds,
-            f"{room.models_per_core:,}",
-        )
-    print_table(table)
+    print_table(table_of(rows, HOST_COLUMNS))
     typer.echo(f"A worker holds {weight.worker_bytes / MB:,.0f} MB, the model {weight.device_bytes / MB:,.0f} MB.")
 
 

@@ -52,15 +52,16 @@ def preset(
     ] = None,
 ) -> None:
     """Run a published experiment, and print its table with the published rows."""
-    found = choose(name)
-    console = error_console()
-    questions = what.read(seed) if what.file is not None or what.synthetic is not None else None
+    from corelane.plugins.lab.presets import PRESETS, Stage
+
+    if name not in PRESETS:
+        raise InvalidInput(f"there is no preset {name}: the presets are {', '.join(PRESETS)}")
+    found = PRESETS[name]
+    questions = what.read_given(seed)
     if update is not None and not has_block(update, name):
         raise InvalidInput(f"{update} has no block for the table of {name}")
     if found.own_services and where.url is not None:
         raise InvalidInput(f"{name} starts the services that it measures: leave --url out")
-
-    from corelane.plugins.lab.presets import Stage
 
     with OwnServices(where.model, dtype) as services, target_of(found, where) as target:
         stage = Stage(
@@ -74,21 +75,12 @@ def preset(
             host=price_of_host(),
             serve=services.serve,
             show=outputs.showing,
-            say=lambda text: console.print(text, style="dim"),
+            say=lambda text: error_console().print(text, style="dim"),
         )
         outcome = found.run(stage)
         report = report_of_outcome(found, outcome, context)
     show_table(report, outputs, update)
     finish(report, outputs)
-
-
-def choose(name: str) -> "Preset":
-    """Return a preset; raise InvalidInput if there is none of that name."""
-    from corelane.plugins.lab.presets import PRESETS
-
-    if name not in PRESETS:
-        raise InvalidInput(f"there is no preset {name}: the presets are {', '.join(PRESETS)}")
-    return PRESETS[name]
 
 
 @contextmanager

@@ -2,33 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from corelane.cli.output import error_console
-from corelane.plugins.lab.cli.options import OfferedLoad, What, Where
+from corelane.plugins.lab.cli.options import OfferedLoad, Sending, What, Where
 from corelane.plugins.lab.cli.output import command_line, plain_options
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.load import RunPlan
     from corelane.plugins.lab.schema import LoadPoint, Report
     from corelane.plugins.lab.session import Session
 
 
-class CheckChoice(StrEnum):
-    """What answers under load are compared with."""
-
-    IDLE = "idle"
-    REFERENCES = "references"
-    OFF = "off"
-
-
 CheckOption = Annotated[
-    CheckChoice,
+    Literal["idle", "references", "off"],
     typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not."),
 ]
 ObjectiveOption = Annotated[
@@ -41,8 +31,8 @@ def open_session(
     where: Where,
     what: What,
     offered: OfferedLoad,
-    sending: "RunPlan",
-    check: CheckChoice,
+    sending: Sending,
+    check: str,
     objective: str | None,
     **changes: object,
 ) -> "Iterator[Session]":
@@ -56,12 +46,12 @@ def open_session(
     questions = what.read(offered.seed)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
-    questions.is_scored = check is not CheckChoice.OFF and questions.has_answers
+    questions.is_scored = check != "off" and questions.has_answers
     with where.service(**changes) as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
         session = Session(target, questions, plan, repeat=offered.repeat, objective=objective)
         session.service = describe_service(target, plan)
-        if check is CheckChoice.IDLE:
+        if check == "idle":
             ask_alone(session, is_open=offered.load is None)
         yield session
 

@@ -47,8 +47,6 @@ class HostRoom:
     instance: Instance
     workers: int
     binds: str
-    by_vcpu: int
-    by_host_memory: int
     device_gib_per_core: float
     models_per_core: int
 
@@ -64,7 +62,7 @@ def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
         bounds["device memory"] = 0
     workers = min(bounds.values())
     binds = next(name for name, bound in bounds.items() if bound == workers)
-    return HostRoom(instance, workers, binds, by_vcpu, by_memory, per_core_gib, models)
+    return HostRoom(instance, workers, binds, per_core_gib, models)
 
 
 def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:
@@ -136,23 +134,16 @@ def guess(profile: Profile, family: str) -> Profile:
     ratio = PER_CORE_PER_S[own] / PER_CORE_PER_S[family]
     said = f"batches at {1 / ratio:.3g} times the speed of {own}, as BERT-base; not measured"
     changes: dict[str, object] = {"instance": family, "guess": said}
-    if family == CPU:
-        shapes = [_scaled(shape, ratio) for shape in profile.shapes]
-    else:
-        shapes = [_whole(profile, shape, ratio) for shape in profile.shapes]
+    shapes = []
+    for shape in profile.shapes:
+        base_s, row_s = ratio * shape.base_s, ratio * shape.row_s
+        if family != CPU:  # an accelerator runs full batches alone
+            full_s = base_s + row_s * (shape.rows if profile.flexible_rows else 0)
+            base_s, row_s = max(LEAST_BATCH_S, full_s), 0.0
+        shapes.append(ShapeTime(rows=shape.rows, length=shape.length, base_s=base_s, row_s=row_s))
+    if family != CPU:
         changes |= {"flexible_rows": False, "overlaps": True, "cpus": None, "target": "neuron"}
     return profile.model_copy(update={**changes, "shapes": shapes})
-
-
-def _scaled(shape: ShapeTime, ratio: float) -> ShapeTime:
-    return shape.model_copy(update={"base_s": ratio * shape.base_s, "row_s": ratio * shape.row_s, "batches": 0})
-
-
-def _whole(profile: Profile, shape: ShapeTime, ratio: float) -> ShapeTime:
-    """Return the time of a full batch, as an accelerator runs no other."""
-    full_s = shape.base_s + shape.row_s * (shape.rows if profile.flexible_rows else 0)
-    base_s = max(LEAST_BATCH_S, ratio * full_s)
-    return ShapeTime(rows=shape.rows, length=shape.length, base_s=base_s, row_s=0)
 
 
 @dataclass(frozen=True, slots=True)

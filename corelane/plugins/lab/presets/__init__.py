@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 
-from corelane.plugins.lab.presets import all_cores, beside_batch, latency_100, pipeline_vs_data
+from corelane.plugins.lab.presets import beside_batch, points
 from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Stage, Variant
 
 __all__ = ["PRESETS", "Preset", "PresetOutcome", "Stage", "Variant"]
 
 #: All of them, by name.
-PRESETS: Mapping[str, Preset] = {
-    preset.name: preset
-    for preset in (latency_100.PRESET, all_cores.PRESET, pipeline_vs_data.PRESET, *beside_batch.PRESETS)
-}
+PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in (*points.PRESETS, *beside_batch.PRESETS)}

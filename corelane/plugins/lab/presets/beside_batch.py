@@ -4,31 +4,24 @@ Rounds follow each other, each with the questions alone before and after the wor
 work to p95 before it. The median over the rounds counts, so a moment in which other programs took the CPU does not.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
 
 from corelane.client import Client
 from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob
 from corelane.plugins.lab.beside import BesidePlan, run_beside
-from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Row, Stage
 from corelane.plugins.lab.presets.tables import milliseconds
-from corelane.plugins.lab.schema import Beside, Load
-from corelane.plugins.lab.senders import Target
+from corelane.plugins.lab.schema import Beside
 from corelane.plugins.lab.session import Session, probe
 from corelane.plugins.lab.workload import Questions
 
-#: Rounds, and seconds of questions before, with and after the work.
-ROUNDS, BEFORE_S, DURING_S, AFTER_S = 4, 20.0, 30.0, 10.0
+#: Rounds, and seconds of questions before, with and after the work; of small jobs before the work and after it.
+ROUNDS, BEFORE_S, DURING_S, AFTER_S, JOBS_S = 4, 20.0, 30.0, 10.0, 40.0
 
-#: Seconds of small jobs before the work and after it.
-JOBS_S = 40.0
-
-#: The same in a quick run.
-QUICK_ROUNDS, QUICK_S = 1, 1.0
-
-#: Questions a second of a quick run, and those in its small jobs.
-QUICK_RATE, QUICK_ITEMS = 8.0, 2
+#: Of a quick run: seconds of each part, questions a second, and those in its small jobs.
+QUICK_S, QUICK_RATE, QUICK_ITEMS = 1.0, 8.0, 2
 
 #: Lengths of the questions where none are given.
 LENGTHS, QUESTIONS = "words=lognormal(120,0.6)", 400
@@ -40,63 +33,44 @@ JOB_QUESTIONS = 20
 OTHER_KEY = "clk_bench_other"
 
 
-@dataclass(frozen=True, slots=True)
-class BesideWork:
-    """What is beside the questions: how it is made, and whose it is."""
-
-    way: str
-    make: Callable[[Client, Target, Questions, bool], BatchWork]
-    is_foreign: bool = False
-    #: Questions in what is asked beside it: each kind has rounds of its own.
-    asked: tuple[int, ...] = (1,)
+def work_beside(stage: Stage, client: Client, questions: Questions, way: str) -> BatchWork:
+    """Return documents of a hundred pages, the next when one is read; or a job of lines that outlasts any round."""
+    if way == "documents":
+        return Documents(client, stage.target, questions, words=500 if stage.quick else 50_000, count=1000)
+    return LinesJob(client, stage.target, questions, items=200 if stage.quick else 100_000)
 
 
-def documents(client: Client, target: Target, questions: Questions, quick: bool) -> BatchWork:
-    """Return documents of a hundred pages, the next when one is read."""
-    return Documents(client, target, questions, words=500 if quick else 50_000, count=1000)
+def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, ...] = (1,)) -> PresetOutcome:
+    """Run the rounds. ``asked`` are the questions in what is asked beside the work: each kind has rounds of its own."""
+    questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
+    session = stage.session(questions)
+    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores).rate_per_s
+    key = (stage.batch_key or OTHER_KEY) if is_foreign else stage.target.api_key
+    before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
+    plan = BesidePlan(
+        rate_per_s=rate,
+        warmup_s=0.5 if stage.quick else 3.0,
+        before_s=before_s,
+        after_s=after_s,
+        cut_s=during_s,
+        way=way,
+        owner="foreign" if is_foreign else "own",
+    )
+    rounds: list[Beside] = []
+    for items in asked:
+        for number in range(1 if stage.quick else ROUNDS):
+            own = replace(plan, seed=stage.seed + number)
+            if items > 1:
+                own = of_jobs(own, items, quick=stage.quick)
+            stage.say(
+                f"round {len(rounds) + 1}: {own.before_s:g} s alone, {during_s:g} s beside, {own.after_s:g} s alone"
+            )
+            with Client(stage.target.url, key) as client:
+                rounds.append(run_beside(stage.target, questions, work_beside(stage, client, questions, way), own))
+    return outcome_of(session, rounds)
 
 
-def flood(client: Client, target: Target, questions: Questions, quick: bool) -> BatchWork:
-    """Return a job that lasts longer than any round."""
-    return LinesJob(client, target, questions, items=200 if quick else 100_000)
-
-
-def runner(work: BesideWork) -> Callable[[Stage], PresetOutcome]:
-    """Return the function of a preset."""
-
-    def run(stage: Stage) -> PresetOutcome:
-        questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
-        session = stage.session(questions, RunPlan(load=Load(kind="poisson", rate_per_s=QUICK_RATE, seed=stage.seed)))
-        rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores).rate_per_s
-        key = (stage.batch_key or OTHER_KEY) if work.is_foreign else stage.target.api_key
-        before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
-        plan = BesidePlan(
-            rate_per_s=rate,
-            warmup_s=0.5 if stage.quick else 3.0,
-            before_s=before_s,
-            after_s=after_s,
-            cut_s=during_s,
-            way=work.way,
-            owner="foreign" if work.is_foreign else "own",
-        )
-        rounds: list[Beside] = []
-        for items in work.asked:
-            for number in range(QUICK_ROUNDS if stage.quick else ROUNDS):
-                own = replace(plan, seed=stage.seed + number)
-                if items > 1:
-                    own = of_jobs(own, items, stage.quick)
-                stage.say(
-                    f"round {len(rounds) + 1}: {own.before_s:g} s alone, {during_s:g} s beside, {own.after_s:g} s alone"
-                )
-                with Client(stage.target.url, key) as client:
-                    doing = work.make(client, stage.target, questions, stage.quick)
-                    rounds.append(run_beside(stage.target, questions, doing, own))
-        return outcome_of(session, rounds)
-
-    return run
-
-
-def of_jobs(plan: BesidePlan, items: int, quick: bool) -> BesidePlan:
+def of_jobs(plan: BesidePlan, items: int, *, quick: bool) -> BesidePlan:
     """Return a plan of small jobs: as many questions, so fewer requests, which take longer to tell something."""
     if quick:
         return replace(plan, items_per_job=QUICK_ITEMS)
@@ -104,62 +78,53 @@ def of_jobs(plan: BesidePlan, items: int, quick: bool) -> BesidePlan:
 
 
 def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:
-    """Return the rounds as rows; the round of single questions with the median ratio is shown."""
-    by_items = {items: [each for each in rounds if each.items_per_job == items] for items in {1} | _sizes(rounds)}
-    middles = {items: _middle(each) for items, each in by_items.items() if each}
-    shown = middles.get(1) or next(iter(middles.values()))
+    """Return the rounds as rows; the first kind's round with the median ratio, the lower one of two, is shown."""
+    middles = {}
+    for items, found in groupby(rounds, key=lambda each: each.items_per_job):
+        ordered = sorted(found, key=lambda each: each.ratio_p95)
+        middles[items] = ordered[(len(ordered) - 1) // 2]
     extra = {
         "ratios_p95": [round(each.ratio_p95, 3) for each in rounds],
         "median_ratio_p95": {str(items): round(each.ratio_p95, 3) for items, each in middles.items()},
     }
     rows = [row(number, each) for number, each in enumerate(rounds, 1)]
     invalid = list(dict.fromkeys(reason for each in rounds for reason in each.invalid))
-    return PresetOutcome(session, [], rows, beside=shown, extra=extra, invalid=invalid)
-
-
-def _sizes(rounds: list[Beside]) -> set[int]:
-    return {each.items_per_job for each in rounds}
-
-
-def _middle(rounds: list[Beside]) -> Beside:
-    """Return the round with the median ratio, the lower one of two."""
-    return sorted(rounds, key=lambda each: each.ratio_p95)[(len(rounds) - 1) // 2]
+    return PresetOutcome(session, [], rows, beside=next(iter(middles.values())), extra=extra, invalid=invalid)
 
 
 def row(number: int, found: Beside) -> Row:
     """Return the row of a round."""
+    before, during, after = (
+        " / ".join(milliseconds(getattr(spread, name)) for name in ("p50", "p95", "p99"))
+        for spread in (found.before, found.during, found.after)
+    )
     return {
         "round": number,
         "asked": "questions" if found.items_per_job == 1 else f"jobs of {found.items_per_job}",
         "a second": f"{found.rate_per_s or 0:.3g}",
-        "before p50 / p95 / p99 ms": _three(found, "before"),
-        "beside it": _three(found, "during"),
-        "after": _three(found, "after"),
+        "before p50 / p95 / p99 ms": before,
+        "beside it": during,
+        "after": after,
         "p95 ratio": f"{found.ratio_p95:.2f}",
         "p99 ratio": f"{found.during.p99 / found.before.p99:.2f}",
         "done beside": f"{found.items_per_s:,.1f}/s",
     }
 
 
-def _three(found: Beside, part: str) -> str:
-    spread = getattr(found, part)
-    return " / ".join(milliseconds(getattr(spread, name)) for name in ("p50", "p95", "p99"))
-
-
 PRESETS = (
     Preset(
         "document-beside",
         "questions while documents of 50,000 words are read: p95 before, beside and after",
-        runner(BesideWork("documents", documents)),
+        partial(run, way="documents"),
     ),
     Preset(
         "own-batch",
         "questions while the same API key has 100,000 items waiting: p95 before, beside and after",
-        runner(BesideWork("lines", flood)),
+        partial(run, way="lines"),
     ),
     Preset(
         "foreign-batch",
         "questions while another API key has 100,000 items waiting: p95 before, beside and after",
-        runner(BesideWork("lines", flood, is_foreign=True, asked=(1, JOB_QUESTIONS))),
+        partial(run, way="lines", is_foreign=True, asked=(1, JOB_QUESTIONS)),
     ),
 )

@@ -57,8 +57,11 @@ class Stage:
         """Return the questions that were given, else some that are made to these lengths."""
         return self.questions or make_questions(lengths, count, self.seed)
 
-    def session(self, questions: Questions, plan: RunPlan, target: Target | None = None) -> Session:
-        """Return a session with these questions, and warm the service up."""
+    def session(self, questions: Questions, *, requests: int = 1, target: Target | None = None) -> Session:
+        """Return a session with these questions, measured from the first request on, and warm the service up."""
+        plan = RunPlan(
+            load=closed(1, self.seed), warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=self.seed
+        )
         session = Session(target or self.target, questions, plan, repeat=self.repeat)
         places = questions.distinct(2 if self.quick else WARM_UP, 1)
         ask_idle(session.target, replace(questions, idle={}), plan, places)
@@ -101,10 +104,9 @@ class Preset:
     own_services: bool = False
 
 
-def closed_plan(concurrency: int, requests: int, seed: int) -> RunPlan:
-    """Return a closed loop of so many callers and requests, measured from the first one on."""
-    load = Load(kind="closed", concurrency=concurrency, seed=seed)
-    return RunPlan(load=load, warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=seed)
+def closed(callers: int, seed: int) -> Load:
+    """Return a closed loop of so many callers."""
+    return Load(kind="closed", concurrency=callers, seed=seed)
 
 
 def settle() -> None:

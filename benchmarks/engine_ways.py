@@ -23,14 +23,14 @@ from compile.torch.packing import packs
 from corelane.domain.jobs import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
 
-Run = Callable[[Batch], Logits]
+Run = Callable[[WindowBatch], Logits]
 Row = tuple[int, TokenizedQuery, Window]
 
 #: Tokens of a window at most, and rows of OpenVINO's batches of any shape, which are sorted by length.
@@ -42,7 +42,7 @@ MATMUL, QUICK_MATMUL = (1024, 768, 3072), (64, 64, 256)
 
 def make_ways(
     questions: Sequence[Question], root: Path, *, others: bool
-) -> tuple[dict[str, tuple[Run, list[Batch]]], Callable[[], object], dict[str, Any]]:
+) -> tuple[dict[str, tuple[Run, list[WindowBatch]]], Callable[[], object], dict[str, Any]]:
     """Return each way with its batches, a packed matmul, and notes of the work; quickly of one layer alone."""
     with quiet_transformers():
         model = load_model(find_source(MODEL, root / "models"))
@@ -82,14 +82,14 @@ def matmul_of(tokens: int, inputs: int, outputs: int) -> Callable[[], object]:
     return partial(torch.ops.mkldnn._linear_pointwise, x, packed, bias, "none", [], None)
 
 
-def ours(reference: QuestionAnswering, example: Batch) -> Run:
+def ours(reference: QuestionAnswering, example: WindowBatch) -> Run:
     """Return the run of an artifact in bf16."""
     with torchscript_warnings_silenced():
         written = serialise(compile_trace(trace(cast(reference, "bf16"), example), "bf16"))
         return runner_of(settle(torch.jit.load(io.BytesIO(written)).eval()))
 
 
-def openvino(reference: QuestionAnswering, example: Batch) -> Run | None:
+def openvino(reference: QuestionAnswering, example: WindowBatch) -> Run | None:
     """Return OpenVINO's run with its hint for bf16, one stream, one thread; None where it is not installed."""
     try:
         import openvino as ov
@@ -100,7 +100,7 @@ def openvino(reference: QuestionAnswering, example: Batch) -> Run | None:
     options = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "bf16"}
     request = ov.Core().compile_model(converted, "CPU", options).create_infer_request()
 
-    def run(batch: Batch) -> Logits:
+    def run(batch: WindowBatch) -> Logits:
         found = request.infer([batch.input_ids, batch.attention_mask, batch.token_type_ids], share_inputs=True)
         start, end = (np.array(part) for part in found.values())
         return Logits(start, end)
@@ -108,7 +108,7 @@ def openvino(reference: QuestionAnswering, example: Batch) -> Run | None:
     return run
 
 
-def run_all(run: Run, batches: Sequence[Batch]) -> None:
+def run_all(run: Run, batches: Sequence[WindowBatch]) -> None:
     """Run some batches."""
     for batch in batches:
         run(batch)
@@ -121,20 +121,20 @@ def read_rows(model: SourceModel, questions: Sequence[Question]) -> list[Row]:
     return sorted(probes.read_rows(task, queries), key=lambda row: row[2].length)
 
 
-def fill(model: SourceModel, rows: Sequence[Row], length: int) -> Batch:
+def fill(model: SourceModel, rows: Sequence[Row], length: int) -> WindowBatch:
     """Return a batch of these rows at a length."""
     task = QuestionAnsweringTask(model.tokenizer, model.spec, LENGTH)
     bucket = Bucket(length=length, rows=len(rows))
     return task.fill(bucket, [(read, window) for _, read, window in rows], len(rows))
 
 
-def free_batches(model: SourceModel, rows: list[Row]) -> list[Batch]:
+def free_batches(model: SourceModel, rows: list[Row]) -> list[WindowBatch]:
     """Return batches as long as their longest row."""
     parts = [rows[at : at + FREE_ROWS] for at in range(0, len(rows), FREE_ROWS)]
     return [fill(model, part, part[-1][2].length) for part in parts]
 
 
-def ladder_batches(model: SourceModel, rows: list[Row]) -> list[Batch]:
+def ladder_batches(model: SourceModel, rows: list[Row]) -> list[WindowBatch]:
     """Return batches of the default ladder, cut to their longest row as a worker does."""
     ladder = parse_buckets(DEFAULT_BUCKETS)
     by_bucket: dict[Bucket, list[Row]] = {}

@@ -30,7 +30,7 @@ from compile.model.reference import QuestionAnswering, tensors
 from compile.model.timing import one_thread
 from compile.torch.cpu import cast, compile_trace, compiler_args, trace
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 
 #: A batch's shape: full rows of a common length.
@@ -153,15 +153,15 @@ def make_network(shape: Shape) -> tuple[Any, int]:
     return network, sum(each.numel() for each in network.parameters()) + (words - VOCABULARY) * width
 
 
-def make_batch(rows: int, length: int) -> Batch:
+def make_batch(rows: int, length: int) -> WindowBatch:
     """Return full rows of random tokens, with a separator after each eighth."""
     ids = np.random.default_rng(7).integers(10, VOCABULARY, (rows, length))
     ids[:, length // 8] = 2
     ones = np.ones_like(ids)
-    return Batch(Bucket(length=length, rows=rows), ids, ones, np.zeros_like(ids))
+    return WindowBatch(Bucket(length=length, rows=rows), ids, ones, np.zeros_like(ids))
 
 
-def compiled(shape: Shape, batch: Batch) -> tuple[Any, int, list[str]]:
+def compiled(shape: Shape, batch: WindowBatch) -> tuple[Any, int, list[str]]:
     """Return a network as a worker runs it, its weights and how it was compiled."""
     network, weights = make_network(shape)
     module = cast(QuestionAnswering(adapt(network), passes_token_types=False).eval(), "bf16")
@@ -169,7 +169,7 @@ def compiled(shape: Shape, batch: Batch) -> tuple[Any, int, list[str]]:
     return settle(compile_trace(trace(module, batch), "bf16")), weights, arguments
 
 
-def seconds_of(run: Any, batch: Batch, count: int) -> list[float]:
+def seconds_of(run: Any, batch: WindowBatch, count: int) -> list[float]:
     """Return the CPU time of each batch."""
     found = []
     for _ in range(count):

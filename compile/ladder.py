@@ -23,7 +23,7 @@ from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.verify import BucketComparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
@@ -47,7 +47,7 @@ class Method:
     toolchain: Toolchain
     bytes_per_weight: int
     least_equal: float
-    make: Callable[[Batch], Any]
+    make: Callable[[WindowBatch], Any]
     holds: Callable[[Probe, Any], bool]
     write: Callable[[Any, Path], int]
     file: Callable[[Bucket], str] = bucket_name

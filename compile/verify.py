@@ -16,7 +16,7 @@ from compile.model.families import FAMILIES
 from compile.model.probes import Probe, find_answers, run_unpadded
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import LENGTH_STEP, cut_to
 from corelane.errors import CompileFailed, RunFailed
 
@@ -90,7 +90,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
     flexible_rows = fewer_rows and _takes_fewer_rows(probe, run, tolerance)
     flexible_lengths = fewer_rows and _takes_shorter_rows(probe, run, tolerance)
 
-    def run_cut(batch: Batch, rows: int) -> Logits:
+    def run_cut(batch: WindowBatch, rows: int) -> Logits:
         cut = batch.first(rows) if flexible_rows else batch
         return run_unpadded(run, cut, step=LENGTH_STEP) if flexible_rows and flexible_lengths else run(cut)
 
@@ -189,7 +189,7 @@ def _advice(dtype: NumberFormat) -> str:
     return f"; {FAMILIES}" if dtype == "fp32" else "; use --dtype fp32"
 
 
-def _largest_difference(one: Logits, other: Logits, batch: Batch, rows: int) -> float:
+def _largest_difference(one: Logits, other: Logits, batch: WindowBatch, rows: int) -> float:
     """Return the largest |Δlogit| over the visible tokens of the first rows, or NaN (``max`` would lose a NaN)."""
     visible = batch.attention_mask[:rows] == 1
     with np.errstate(invalid="ignore"):
@@ -209,7 +209,7 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
         types = (types == 0).astype(types.dtype)
     real = mask[0] == 1
     ids[0, real], types[0, real] = batch.input_ids[0, real], batch.token_type_ids[0, real]
-    after = run(Batch(batch.bucket, ids, mask, types))
+    after = run(WindowBatch(batch.bucket, ids, mask, types))
     return _largest_difference(after, before, batch, 1)
 
 

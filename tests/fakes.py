@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from corelane.artifacts.manifest import Artifact, check_files
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.errors import ArtifactRefused, RunFailed
 
 #: Rows holding this token fail; for tests of isolation.
@@ -33,7 +33,7 @@ class FixedBackend:
         check_files(artifact)
         return FixedModel(artifact)
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         if not isinstance(model, FixedModel) or not model.loaded:
             raise RunFailed("the model is not loaded")
         if batch.bucket.length not in {bucket.length for bucket in model.artifact.manifest.buckets}:

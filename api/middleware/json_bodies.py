@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from api.context import CALLER
 from corelane.settings import Settings
-from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies, Room, load
+from corelane.submitting.large_bodies import LARGE_BYTES, BodyRoom, LargeBodies, load
 from corelane.submitting.submitter import require_few_items
 
 #: Lists of items, which are counted before they are validated.
@@ -24,7 +24,7 @@ class JsonRequest(Request):
     #: What its body is validated as, if it is large.
     model: type[BaseModel] | None = None
     #: What its body takes up.
-    room: Room | None = None
+    room: BodyRoom | None = None
 
     async def json(self) -> Any:
         """Return the body's value, or if it is large the model of it.
@@ -42,7 +42,7 @@ class JsonRequest(Request):
             self.room.leave()
 
 
-async def enter(request: Request) -> Room:
+async def enter(request: Request) -> BodyRoom:
     """Take up room for a request's body before it is read; raise Overloaded."""
     declared, most = request.headers.get("content-length", ""), request.app.state.app_state.settings.max_body_bytes
     size = min(int(declared), most) if declared.isdecimal() and len(declared) < 20 else most

@@ -24,7 +24,7 @@ from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
 from corelane.domain.jobs import Job
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
-from corelane.store.jobs.events import BEGINNING, EventId, JobEvent
+from corelane.store.jobs.events import BEGINNING, EventId, StoredEvent
 from corelane.store.jobs.records import JobRecord
 
 log = get_logger(__name__)
@@ -147,7 +147,7 @@ async def follow(state: AppState, record: JobRecord, after: EventId) -> AsyncIte
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 
-async def encode(state: AppState, record: JobRecord, event: JobEvent) -> bytes:
+async def encode(state: AppState, record: JobRecord, event: StoredEvent) -> bytes:
     """Return an event as it is sent; raise NotFound if it must carry the job, and the job is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:

@@ -8,7 +8,7 @@ import numpy as np
 
 from compile.model.beside import Child, places
 from compile.model.reference import Run
-from corelane.engine.backends.protocol import Batch, Ints, Logits
+from corelane.engine.backends.protocol import Ints, Logits, WindowBatch
 
 #: Tokens of a pass of rows that are computed together: as many as a batch has.
 PASS_TOKENS = 1024
@@ -27,7 +27,7 @@ class LogitCache:
         self._known: dict[bytes, Logits] = {}
         self._ahead: Child[dict[bytes, Logits]] | None = None
 
-    def __call__(self, batch: Batch) -> Logits:
+    def __call__(self, batch: WindowBatch) -> Logits:
         """Return a batch's logits; rows in which no token is visible are not computed."""
         rows = _rows_of(batch)
         if self._ahead is not None and any(key not in self._known for key, _ in rows):
@@ -41,7 +41,7 @@ class LogitCache:
             start[number, : found.start.shape[1]], end[number, : found.end.shape[1]] = found.start[0], found.end[0]
         return Logits(start, end)
 
-    def begin(self, batches: Iterable[Batch]) -> None:
+    def begin(self, batches: Iterable[WindowBatch]) -> None:
         """Begin to compute these batches in a child, if there is a CPU for it."""
         rows = {key: row for batch in batches for key, row in _rows_of(batch)}
         if places() > 1:
@@ -55,18 +55,18 @@ class LogitCache:
             self._ahead = None
 
 
-def _rows_of(batch: Batch) -> list[tuple[bytes, Batch]]:
+def _rows_of(batch: WindowBatch) -> list[tuple[bytes, WindowBatch]]:
     """Return each row up to its last visible token, with what tells it from others."""
     rows = []
     for number, mask in enumerate(batch.attention_mask):
         length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else 0
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        row = Batch(batch.bucket, *(array[number : number + 1, :length] for array in arrays))
+        row = WindowBatch(batch.bucket, *(array[number : number + 1, :length] for array in arrays))
         rows.append((b"".join(array[number, :length].tobytes() for array in arrays), row))
     return rows
 
 
-def _compute(run: Run, rows: Mapping[bytes, Batch], pad_id: int) -> dict[bytes, Logits]:
+def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[bytes, Logits]:
     """Return the logits of rows, computed together with others that are about as long."""
     found: dict[bytes, Logits] = {}
     ordered = sorted(rows.items(), key=lambda item: item[1].input_ids.shape[1])
@@ -82,7 +82,7 @@ def _compute(run: Run, rows: Mapping[bytes, Batch], pad_id: int) -> dict[bytes, 
             np.concatenate([_widened(array, width, filler) for array in arrays])
             for arrays, filler in zip(columns, (pad_id, 0, 0), strict=True)
         )
-        logits = run(Batch(part[0][1].bucket, *together))
+        logits = run(WindowBatch(part[0][1].bucket, *together))
         for number, (key, row) in enumerate(part):
             length = row.input_ids.shape[1]
             found[key] = Logits(logits.start[number : number + 1, :length], logits.end[number : number + 1, :length])

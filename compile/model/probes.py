@@ -11,7 +11,7 @@ from compile.model.loading import SourceModel
 from compile.model.reference import Run
 from compile.model.samples import sample_queries
 from corelane.artifacts.manifest import TokenizerSpec
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
@@ -35,7 +35,7 @@ class Probe:
     """
 
     rows: Sequence[Sequence[Row]]
-    batches: Sequence[Batch]
+    batches: Sequence[WindowBatch]
     expected: Sequence[Logits]
 
 
@@ -45,7 +45,7 @@ def make_probe(model: SourceModel, bucket: Bucket, run_eager: Run) -> Probe:
     return Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
 
 
-def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[Batch]]:
+def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[WindowBatch]]:
     """Return the samples as rows and batches of a bucket; raises CompileFailed if no question fits."""
     task = QuestionAnsweringTask(tokenizer, spec, bucket.length)
     rows = read_rows(task, sample_queries())
@@ -66,7 +66,7 @@ def read_rows(task: QuestionAnsweringTask, queries: Sequence[Query]) -> list[Row
 
 def fill_batches(
     task: QuestionAnsweringTask, bucket: Bucket, rows: Sequence[Row]
-) -> tuple[list[list[Row]], list[Batch]]:
+) -> tuple[list[list[Row]], list[WindowBatch]]:
     """Return the rows of each batch of a bucket, and the batches."""
     parts = [list(rows[at : at + bucket.rows]) for at in range(0, len(rows), bucket.rows)]
     return parts, [task.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
@@ -85,7 +85,7 @@ def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
         ) from error
 
 
-def run_unpadded(run: Run, batch: Batch, step: int = 1) -> Logits:
+def run_unpadded(run: Run, batch: WindowBatch, step: int = 1) -> Logits:
     """Run a batch without the columns that are padding in every row; their logits are zeros.
 
     Columns are left out by the ``step``.

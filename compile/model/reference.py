@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from compile.model.adapt import adapt, is_adapted
 from compile.model.loading import SourceModel
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 
-Run = Callable[[Batch], Logits]
+Run = Callable[[WindowBatch], Logits]
 
 
 class QuestionAnswering(nn.Module):
@@ -47,13 +47,13 @@ def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
         return runner_of(reference)
     run = runner_of(_wrapped(model, model.network))
 
-    def run_alone(batch: Batch) -> Logits:
+    def run_alone(batch: WindowBatch) -> Logits:
         shape = batch.input_ids.shape
         start, end = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         for row, visible in enumerate(batch.attention_mask.sum(axis=1).tolist()):
             if visible > 1:
                 arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-                logits = run(Batch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
+                logits = run(WindowBatch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
                 start[row, :visible], end[row, :visible] = logits.start[0], logits.end[0]
         return Logits(start, end)
 
@@ -69,7 +69,7 @@ def _wrapped(model: SourceModel, network: Any) -> QuestionAnswering:
 def runner_of(module: Any, device: str = "cpu") -> Run:
     """Return a function that runs a module, eager or compiled, on its device without a backend."""
 
-    def run(batch: Batch) -> Logits:
+    def run(batch: WindowBatch) -> Logits:
         with torch.inference_mode():
             start, end = module(*tensors(batch, device))
         return Logits(start.float().cpu().numpy(), end.float().cpu().numpy())
@@ -77,7 +77,7 @@ def runner_of(module: Any, device: str = "cpu") -> Run:
     return run
 
 
-def tensors(batch: Batch, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+def tensors(batch: WindowBatch, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
     """Return the batch as the network's arguments, in order."""
     arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
     ids, mask, types = (torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays)

@@ -17,7 +17,7 @@ from compile.neuron.options import NeuronOptions, NeuronRecipe
 from compile.plan import FIRST_STEPS, BuildPlan, Step
 from corelane.artifacts.cache import key_of
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 
@@ -166,10 +166,10 @@ def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slo
     }
 
 
-def padded(batch: Batch) -> Batch:
+def padded(batch: WindowBatch) -> WindowBatch:
     """Return the batch with at least one token of padding: a mask of ones may be traced as no mask."""
     if (batch.attention_mask == 0).any():
         return batch
     mask = batch.attention_mask.copy()
     mask[0, -1] = 0
-    return Batch(batch.bucket, batch.input_ids, mask, batch.token_type_ids)
+    return WindowBatch(batch.bucket, batch.input_ids, mask, batch.token_type_ids)

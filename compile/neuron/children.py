@@ -21,7 +21,7 @@ from compile.neuron import tracer
 from compile.neuron.explain import TracerEnd, count_oom_kills, explain
 from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.engine.backends.neuron.packages import explain_import
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)
@@ -132,7 +132,7 @@ class Children:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def save_inputs(file: Path, batch: Batch) -> None:
+def save_inputs(file: Path, batch: WindowBatch) -> None:
     """Write a batch as the script reads it."""
     ids, mask, types = batch.input_ids, batch.attention_mask, batch.token_type_ids
     np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)

@@ -32,7 +32,7 @@ from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
 from corelane.engine.backends.neuron.devices import show_cores
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.remote import RemoteModules
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.errors import CompileFailed, EngineError, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.settings import Settings
@@ -57,7 +57,7 @@ class DeviceSession:
             failed = TracerEnd(0, {"error": "failed", "text": str(error)})
             raise explain(failed, self._chip, f"{path.name}, when it was loaded", self._log) from None
 
-    def run(self, batch: Batch) -> Logits:
+    def run(self, batch: WindowBatch) -> Logits:
         """Run one forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing."""
         try:
             return self._modules.run(self._loaded["file"], batch)

@@ -20,7 +20,7 @@ from compile.torch.int8 import quantise
 from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
 from compile.torch.reshaping import change_layers, rows_of
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.errors import CompileFailed
 from corelane.errors.reasons import first_line, last_line
 
@@ -59,7 +59,7 @@ def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 
-def trace(module: nn.Module, example: Batch, device: str = "cpu") -> Any:
+def trace(module: nn.Module, example: WindowBatch, device: str = "cpu") -> Any:
     """Return the module as TorchScript for the example's shape; raises CompileFailed if torch cannot record it.
 
     A trace records the device of every constant, so it is made on the device where it will run.

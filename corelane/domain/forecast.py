@@ -96,7 +96,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TimeSpread:
     """Factors on the time that is reckoned for a job: the middle one, and the ends that hold nine in ten."""
 
     middle: float
@@ -109,7 +109,7 @@ class Residuals:
 
     def __init__(self, kept: Mapping[str, Sequence[int]] | None = None) -> None:
         self._kept = dict(kept or {})
-        self._spreads: dict[str, Spread] = {}
+        self._spreads: dict[str, TimeSpread] = {}
 
     @classmethod
     def decode(cls, kept: Iterable[tuple[bytes, bytes]]) -> "Residuals":
@@ -121,13 +121,13 @@ class Residuals:
                 found[kind.decode()] = [int(text[place : place + RESIDUAL_CHARS]) for place in places]
         return cls(found)
 
-    def spread(self, kind: str) -> Spread:
+    def spread(self, kind: str) -> TimeSpread:
         """Return the spread of a kind."""
         if (found := self._spreads.get(kind)) is None:
             found = self._spreads[kind] = self._find(kind)
         return found
 
-    def _find(self, kind: str) -> Spread:
+    def _find(self, kind: str) -> TimeSpread:
         own = self._kept.get(kind, ())
         if len(own) >= ENOUGH:
             ordered = sorted(own)
@@ -257,5 +257,5 @@ def _place(ordered: Sequence[int], part: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * min(1.0, max(0.0, place - low))
 
 
-def _spread(middle: float, low: float, high: float) -> Spread:
-    return Spread(*(math.exp(min(MOST, max(-MOST, each)) / HUNDREDTHS) for each in (middle, low, high)))
+def _spread(middle: float, low: float, high: float) -> TimeSpread:
+    return TimeSpread(*(math.exp(min(MOST, max(-MOST, each)) / HUNDREDTHS) for each in (middle, low, high)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from corelane.domain.dispatch import estimate_tokens
 from corelane.domain.jobs import JobStatus
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import Query, Ready, Result, RunnerWork, Task
@@ -84,10 +84,10 @@ class NullTask(Task[NullItem]):
             for (key, query), length in zip(queries, lengths, strict=True)
         ]
 
-    def fill(self, bucket: Bucket, rows: Sequence[tuple[NullItem, Window]], height: int) -> Batch:  # noqa: ARG002
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[NullItem, Window]], height: int) -> WindowBatch:  # noqa: ARG002
         """Return a batch without padding, at the cost of its shape alone."""
         used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
-        return Batch(bucket, used, used, used)
+        return WindowBatch(bucket, used, used, used)
 
     def decode(self, logits: Logits, rows: Sequence[tuple[NullItem, Window]]) -> list[None]:  # noqa: ARG002
         """Return nothing for each row."""
@@ -106,7 +106,7 @@ class NullRunner(Runner):
     def __init__(self, version: str = version, batch_s: float = 0.0) -> None:
         """``batch_s`` is the time of a batch, as on a device: the CPU is free meanwhile."""
 
-        def run(_: Batch) -> Logits:
+        def run(_: WindowBatch) -> Logits:
             time.sleep(batch_s)
             return NO_LOGITS
 

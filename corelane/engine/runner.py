@@ -24,7 +24,7 @@ import numpy as np
 from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
-from corelane.engine.backends.protocol import Backend, Batch, Logits
+from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTimes, ShapeTimes, choose
@@ -98,7 +98,7 @@ class RunningBatch:
 
     runner: "Runner"
     rows: Sequence[BatchRow] = ()
-    batch: Batch | None = None
+    batch: WindowBatch | None = None
     logits: "Future[Logits] | None" = None
     began: float = 0.0
     #: The queries whose context was read on in before the batch, and the seconds that took.
@@ -124,7 +124,7 @@ class Runner(SharedItems):
         self,
         task: Task[Any],
         served: ServedModel,
-        run: Callable[[Batch], Logits],
+        run: Callable[[WindowBatch], Logits],
         *,
         overlaps: bool = False,
         limits: RunnerLimits = UNLIMITED,
@@ -192,7 +192,7 @@ class Runner(SharedItems):
             ids = np.cumsum(ones, axis=1) % 2
             for _ in range(PASSES):
                 began = self._times.begin()
-                self._run(Batch(each.bucket, ids, ones, np.zeros_like(ones)))
+                self._run(WindowBatch(each.bucket, ids, ones, np.zeros_like(ones)))
                 self._times.end(each.bucket, ids.shape, ids.size)
             self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
         if not self.overlaps:
@@ -379,7 +379,7 @@ class Runner(SharedItems):
             if key in self._progress:
                 self._progress[key].decoded.append(found)
 
-    def _decode(self, running: RunningBatch, batch: Batch) -> list[Any]:
+    def _decode(self, running: RunningBatch, batch: WindowBatch) -> list[Any]:
         rows = [(item, window) for _, item, window in running.rows]
         logits = self._run(batch) if running.logits is None else running.logits.result()
         if not (np.isfinite(logits.start[: len(rows)]).all() and np.isfinite(logits.end[: len(rows)]).all()):

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import JobStatus, Options, Priority
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError
@@ -114,7 +114,7 @@ class Task(Protocol[Item]):
         """Stop reading for these queries, or for all; other keys are ignored."""
         return
 
-    def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> Batch:
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> WindowBatch:
         """Return the arrays of a batch of ``height`` rows; those beyond ``rows`` are padding."""
         ...
 

@@ -32,7 +32,7 @@ MOST_MARKS = 250_000
 Read = TypeVar("Read")
 
 
-class Room:
+class BodyRoom:
     """The room that one body takes up, until the end of its context or earlier."""
 
     def __init__(self, bodies: "LargeBodies", owner: str, size: int) -> None:
@@ -40,7 +40,7 @@ class Room:
         self._owner = owner
         self._size = size
 
-    def __enter__(self) -> "Room":
+    def __enter__(self) -> "BodyRoom":
         """Return itself."""
         return self
 
@@ -65,10 +65,10 @@ class LargeBodies:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._rests_until = 0.0
 
-    async def enter(self, owner: str, size: int) -> Room:
+    async def enter(self, owner: str, size: int) -> BodyRoom:
         """Take up room for a body before it is read; raise Overloaded if there is none for some time."""
         if size <= LARGE_BYTES:
-            return Room(self, owner, 0)
+            return BodyRoom(self, owner, 0)
         try:
             async with asyncio.timeout(ROOM_S):
                 while not self._has_room(owner, size):
@@ -76,7 +76,7 @@ class LargeBodies:
         except TimeoutError:
             raise Overloaded("too many large bodies are in progress; send fewer at a time", 1) from None
         self._held[owner] += size
-        return Room(self, owner, size)
+        return BodyRoom(self, owner, size)
 
     def release(self, owner: str, size: int) -> None:
         """Give room to others."""

@@ -24,7 +24,7 @@ ALL_OWNERS = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class OpenRefusal:
     """One refused job: it fits once no more than ``fits_at`` tokens are outstanding; and what its caller was told."""
 
     at_s: float
@@ -36,7 +36,7 @@ class Refusals:
     """The refusals of one process whose times are not over yet."""
 
     def __init__(self) -> None:
-        self._watched: dict[str, Refusal] = {}
+        self._watched: dict[str, OpenRefusal] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -46,7 +46,7 @@ class Refusals:
     def note(self, bound: str, told_s: int, fits_at: int) -> None:
         """Watch a refusal by a bound: an owner's, or ``ALL_OWNERS``."""
         if len(self._watched) < MOST:
-            self._watched.setdefault(bound, Refusal(time.monotonic(), told_s, fits_at))
+            self._watched.setdefault(bound, OpenRefusal(time.monotonic(), told_s, fits_at))
 
     def settle(self, owed: Mapping[tuple[str, int], int]) -> list[float]:
         """Return the errors of the refusals that are over, as shares of the true times; forget these refusals.

@@ -12,7 +12,7 @@ from compile.model.probes import make_probe
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.model.timing import one_thread
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import RunFailed
 
@@ -65,7 +65,7 @@ def test_rows_are_computed_once_and_as_they_would_be(
         plain = runner_of(wrap(model))
         seen: list[int] = []
 
-        def count(batch: Batch) -> Logits:
+        def count(batch: WindowBatch) -> Logits:
             seen.append(batch.rows)
             return plain(batch)
 
@@ -81,7 +81,7 @@ def test_rows_are_computed_once_and_as_they_would_be(
         remembered.end()
 
 
-def _same(some: Sequence[Logits], others: Sequence[Logits], batches: Sequence[Batch]) -> None:
+def _same(some: Sequence[Logits], others: Sequence[Logits], batches: Sequence[WindowBatch]) -> None:
     for one, other, batch in zip(some, others, batches, strict=True):
         visible = batch.attention_mask == 1
         np.testing.assert_allclose(one.start[visible], other.start[visible], atol=1e-4)

@@ -38,7 +38,7 @@ from corelane.artifacts.manifest import (
     list_artifacts,
     read_artifact,
 )
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.engine.runner import Runner
@@ -338,5 +338,5 @@ def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, tiny_artifa
 def test_artifact_runs_at_its_full_shape(tiny_artifact: Artifact) -> None:
     backend = open_backend("cpu")
     ones = np.ones((4, 32), dtype=np.int64)
-    logits = backend.run(backend.load(tiny_artifact), Batch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
+    logits = backend.run(backend.load(tiny_artifact), WindowBatch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
     assert logits.start.shape == logits.end.shape == (4, 32)

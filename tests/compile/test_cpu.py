@@ -13,21 +13,21 @@ from compile.torch.cpu import cast, trace
 from compile.torch.int8 import Int8Linear
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.cpu import CpuBackend
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
 
-def make_batch(bucket: Bucket, rows: int, highest_id: int, used: int) -> Batch:
+def make_batch(bucket: Bucket, rows: int, highest_id: int, used: int) -> WindowBatch:
     rng = np.random.default_rng(3)
     ids = rng.integers(4, highest_id, size=(rows, bucket.length))
     mask = np.zeros_like(ids)
     mask[:, :used] = 1
     types = mask.copy()
     types[:, :9] = 0
-    return Batch(bucket, ids, mask, types)
+    return WindowBatch(bucket, ids, mask, types)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
@@ -49,7 +49,9 @@ def test_network_without_token_types_takes_and_ignores_them(tmp_path: Path) -> N
     backend = CpuBackend()
     model = backend.load(artifact)
     with_types = backend.run(model, batch)
-    without = backend.run(model, Batch(batch.bucket, batch.input_ids, batch.attention_mask, 0 * batch.token_type_ids))
+    without = backend.run(
+        model, WindowBatch(batch.bucket, batch.input_ids, batch.attention_mask, 0 * batch.token_type_ids)
+    )
     np.testing.assert_array_equal(with_types.start, without.start)
 
 
@@ -75,7 +77,7 @@ def test_lower_dtypes_stay_near_fp32_and_keep_rows_apart(tiny_model: Path, dtype
     np.testing.assert_allclose(logits.start, exact.start, atol=0.03)
     ids = batch.input_ids.copy()
     ids[1:] = ids[1:, ::-1]
-    other = run(Batch(batch.bucket, ids, batch.attention_mask, batch.token_type_ids))
+    other = run(WindowBatch(batch.bucket, ids, batch.attention_mask, batch.token_type_ids))
     np.testing.assert_allclose(other.start[0], logits.start[0], atol=1e-6)
 
 

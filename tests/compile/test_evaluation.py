@@ -15,7 +15,7 @@ from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.cli.compile import read_eval_set
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed, InvalidInput
@@ -50,7 +50,7 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
 
-    def turned(batch: Batch) -> Logits:
+    def turned(batch: WindowBatch) -> Logits:
         right = run(batch)
         return Logits(-right.start, -right.end)
 

@@ -18,7 +18,7 @@ from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import TracerEnd, explain
 from corelane.artifacts.cache import key_of
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, SetupError
 
@@ -161,7 +161,7 @@ def test_key_depends_on_every_fact_and_not_on_their_order() -> None:
 
 def test_example_always_has_padding() -> None:
     ids = np.ones((2, 16), dtype=np.int64)
-    full = Batch(Bucket(16, 2), ids, ids, 0 * ids)
+    full = WindowBatch(Bucket(16, 2), ids, ids, 0 * ids)
     assert (padded(full).attention_mask == 0).sum() == 1
     assert padded(padded(full)) is not full
     assert (full.attention_mask == 1).all()

@@ -30,7 +30,7 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, fi
 from corelane.cli.app import make_cli
 from corelane.engine.backends.neuron import remote
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
@@ -160,12 +160,12 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
         with pytest.raises(CompileFailed, match="when it was loaded"):
             session.load(tmp_path / "none.pt")
         session.load(artifact.file("bs4-len32.pt"))
-        fewer = Batch(batch.bucket, batch.input_ids[:1], batch.attention_mask[:1], batch.token_type_ids[:1])
+        fewer = WindowBatch(batch.bucket, batch.input_ids[:1], batch.attention_mask[:1], batch.token_type_ids[:1])
         with pytest.raises(RunFailed, match="failed"):
             session.run(fewer)
         assert session.run(batch).start.shape == (4, 32)
 
-        def run_doubled(part: Batch) -> Any:
+        def run_doubled(part: WindowBatch) -> Any:
             logits = runner_of(doubled)(part)
             return type(logits)(2 * logits.start, logits.end)
 

@@ -16,7 +16,7 @@ from compile.torch.cpu import CpuDtype, cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from tests.compile.test_cpu import make_batch
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
@@ -66,10 +66,10 @@ def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
     mask = full.attention_mask.copy()
     mask[1, 16:] = 0
     types = np.ones_like(mask)
-    before = runner_of(module)(Batch(full.bucket, full.input_ids, mask, types))
+    before = runner_of(module)(WindowBatch(full.bucket, full.input_ids, mask, types))
     ids = full.input_ids.copy()
     ids[1, 16:] = 7
-    after = runner_of(module)(Batch(full.bucket, ids, mask, types))
+    after = runner_of(module)(WindowBatch(full.bucket, ids, mask, types))
     np.testing.assert_allclose(after.start[0], before.start[0], atol=1e-6)
     np.testing.assert_allclose(after.start[1, :16], before.start[1, :16], atol=1e-6)
 

@@ -13,7 +13,7 @@ from compile.model.source import find_source
 from compile.torch.cpu import CpuDtype, cast, compiler_args, trace
 from compile.torch.ragged import find_places, put_back, spread, take
 from compile.torch.reshaping import PADDED, RAGGED, rows_of
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from tests.compile.test_cpu import make_batch
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
@@ -37,12 +37,12 @@ def reference_of(folder: Path) -> QuestionAnswering:
         return wrap(load_model(find_source(str(folder), folder)))
 
 
-def batch_of(rows: list[range]) -> Batch:
+def batch_of(rows: list[range]) -> WindowBatch:
     full = make_batch(Bucket(length=32, rows=len(rows)), len(rows), 20, used=32)
     mask = np.zeros_like(full.input_ids)
     for number, tokens in enumerate(rows):
         mask[number, list(tokens)] = 1
-    return Batch(full.bucket, full.input_ids, mask, full.token_type_ids)
+    return WindowBatch(full.bucket, full.input_ids, mask, full.token_type_ids)
 
 
 @pytest.mark.parametrize(

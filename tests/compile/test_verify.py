@@ -13,7 +13,7 @@ from compile.model.reference import QuestionAnswering, Run, runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import cast, trace
 from compile.verify import Disagreement, compare, judge, judge_answers, share_equal
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 
@@ -36,7 +36,7 @@ def probe(model: SourceModel, reference: QuestionAnswering) -> Probe:
     return make_probe(model, BUCKET, runner_of(reference))
 
 
-def changed(reference: QuestionAnswering, change: Callable[[Batch], Batch]) -> Run:
+def changed(reference: QuestionAnswering, change: Callable[[WindowBatch], WindowBatch]) -> Run:
     run = runner_of(reference)
     return lambda batch: run(change(batch))
 
@@ -67,7 +67,7 @@ def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: Question
 def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
     frozen = probe.batches[0].attention_mask
 
-    def keep_mask(batch: Batch) -> Batch:
+    def keep_mask(batch: WindowBatch) -> WindowBatch:
         return replace(batch, attention_mask=frozen[: batch.rows])
 
     with pytest.raises(Disagreement):
@@ -77,7 +77,7 @@ def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, referen
 def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
     run = runner_of(reference)
 
-    def mix(batch: Batch) -> Logits:
+    def mix(batch: WindowBatch) -> Logits:
         logits = run(batch)
         blend = np.float32(1e-3) * logits.start.mean(axis=0) * batch.input_ids.mean(dtype=np.float32)
         return Logits(logits.start + blend, logits.end)
@@ -91,7 +91,7 @@ def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: Ques
 def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnswering, poison: float) -> None:
     run = runner_of(reference)
 
-    def spoil(batch: Batch) -> Logits:
+    def spoil(batch: WindowBatch) -> Logits:
         logits = run(batch)
         end = logits.end.copy()
         end[0, 3] = poison
@@ -105,7 +105,7 @@ def test_network_that_takes_no_other_length_is_told(probe: Probe, reference: Que
     run = runner_of(reference)
     whole = probe.batches[0].bucket.length
 
-    def fixed(batch: Batch) -> Logits:
+    def fixed(batch: WindowBatch) -> Logits:
         if batch.input_ids.shape[1] != whole:
             raise RuntimeError("another length was recorded as a constant")
         return run(batch)
@@ -127,7 +127,7 @@ def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(
 ) -> None:
     run = runner_of(reference)
 
-    def full_only(batch: Batch) -> Logits:
+    def full_only(batch: WindowBatch) -> Logits:
         if batch.rows != BUCKET.rows:
             raise RuntimeError("shape mismatch")
         return run(batch)

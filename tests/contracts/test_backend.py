@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
-from corelane.engine.backends.protocol import Backend, Batch, Logits
+from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
@@ -54,13 +54,13 @@ def artifact(case: tuple[Backend, Artifact]) -> Artifact:
     return case[1]
 
 
-def make_batch(bucket: Bucket, rows: int, seed: int = 0, used: int | None = None) -> Batch:
+def make_batch(bucket: Bucket, rows: int, seed: int = 0, used: int | None = None) -> WindowBatch:
     rng = np.random.default_rng(seed)
     used = bucket.length if used is None else used
     ids = rng.integers(5, 60, size=(rows, bucket.length))
     mask = np.zeros_like(ids)
     mask[:, :used] = 1
-    return Batch(bucket, ids, mask, np.zeros_like(ids))
+    return WindowBatch(bucket, ids, mask, np.zeros_like(ids))
 
 
 def close_to(one: Logits, other: Logits, rows: int, used: int) -> bool:
@@ -104,7 +104,7 @@ def test_padding_and_other_rows_change_nothing(backend: Backend, artifact: Artif
     before = backend.run(model, batch)
     changed = other.input_ids.copy()
     changed[0, :20] = batch.input_ids[0, :20]
-    after = backend.run(model, Batch(LADDER[0], changed, batch.attention_mask, batch.token_type_ids))
+    after = backend.run(model, WindowBatch(LADDER[0], changed, batch.attention_mask, batch.token_type_ids))
     assert close_to(after, before, 1, 20)
 
 
@@ -113,7 +113,7 @@ def test_fewer_rows_than_the_bucket_run_where_rows_are_flexible_and_are_refused_
 ) -> None:
     model = backend.load(artifact)
     full = make_batch(LADDER[0], 4)
-    one = Batch(LADDER[0], full.input_ids[:1], full.attention_mask[:1], full.token_type_ids[:1])
+    one = WindowBatch(LADDER[0], full.input_ids[:1], full.attention_mask[:1], full.token_type_ids[:1])
     if artifact.manifest.flexible_rows or artifact.manifest.target == "cuda":
         assert close_to(backend.run(model, one), backend.run(model, full), 1, 32)
     else:

@@ -12,7 +12,7 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
-from corelane.engine.backends.protocol import Backend, Batch
+from corelane.engine.backends.protocol import Backend, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.neuron
 BUCKET = Bucket(32, 4)
 
 
-def batch(token: int = 7) -> Batch:
+def batch(token: int = 7) -> WindowBatch:
     ids = np.full((4, 32), token, dtype=np.int64)
-    return Batch(BUCKET, ids, np.ones_like(ids), np.zeros_like(ids))
+    return WindowBatch(BUCKET, ids, np.ones_like(ids), np.zeros_like(ids))
 
 
 @contextmanager

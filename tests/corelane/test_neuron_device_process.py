@@ -16,7 +16,7 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.neuron import device_process, remote
-from corelane.engine.backends.protocol import Backend, Batch
+from corelane.engine.backends.protocol import Backend, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.neuron
 BUCKET = Bucket(32, 4)
 
 
-def batch(token: int = 7, bucket: Bucket = BUCKET) -> Batch:
+def batch(token: int = 7, bucket: Bucket = BUCKET) -> WindowBatch:
     ids = np.full((bucket.rows, bucket.length), token, dtype=np.int64)
-    return Batch(bucket, ids, np.ones_like(ids), np.zeros_like(ids))
+    return WindowBatch(bucket, ids, np.ones_like(ids), np.zeros_like(ids))
 
 
 @pytest.fixture

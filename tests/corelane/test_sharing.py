@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
@@ -29,7 +29,7 @@ WORDS = ["tower", "river", "ada", "東京", "é", "👩‍🚀", "ﬁ", "berlin"
 class NoisyBackend(FixedBackend):
     """Its logits are noise that a row's tokens decide, [CLS] too; many are equal."""
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         noise = np.stack([self._row(row) for row in batch.input_ids * batch.attention_mask])
         return Logits(np.ascontiguousarray(noise[:, 0]), np.ascontiguousarray(noise[:, 1]))
 
@@ -39,7 +39,7 @@ class NoisyBackend(FixedBackend):
 
 
 class FailingBackend(FixedBackend):
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         raise RunFailed("this core runs nothing")
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.dispatch import PUBLIC, Ref, estimate_tokens
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.runner import Runner, ServedModel
@@ -50,7 +50,7 @@ def runner() -> Runner:
     ladder = parse_buckets(DEFAULT_BUCKETS)
     noise = np.random.default_rng(5)
 
-    def run(batch: Batch) -> Logits:
+    def run(batch: WindowBatch) -> Logits:
         start, end = noise.normal(scale=3.0, size=(2, batch.rows, batch.bucket.length)).astype(np.float32)
         return Logits(start, end)
 

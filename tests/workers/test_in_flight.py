@@ -11,7 +11,7 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import SMALL_TOKENS, Ref
 from corelane.domain.jobs import Options
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.metrics.recorder import Recorder
@@ -211,7 +211,7 @@ class DeviceBackend(FixedBackend):
         self.something_else = threading.Event()
         self.batches = 0
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         self.batches += 1
         assert self.something_else.wait(60)
         return super().run(model, batch)
@@ -387,7 +387,7 @@ class Shared(FixedBackend):
 
     passed_s = cpu_s = 0.0
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         self.passed_s, self.cpu_s = self.passed_s + 3, self.cpu_s + 1
         return super().run(model, batch)
 

@@ -16,7 +16,7 @@ import torch
 from corelane.artifacts.manifest import Artifact, check_files
 from corelane.engine.backends.added import TORCHSCRIPT, format_of
 from corelane.engine.backends.packing import settle
-from corelane.engine.backends.protocol import Batch, Logits, Model, Pass
+from corelane.engine.backends.protocol import Logits, Model, Pass, WindowBatch
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 from corelane.errors.reasons import last_line
@@ -68,7 +68,7 @@ class CpuBackend:
                 raise LoadFailed(f"{bucket.file} of {manifest.version_id} does not load: {last_line(error)}") from error
         return CpuModel(artifact, passes)
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         """Run the module of the batch's length."""
         forward = cast(CpuModel, model).passes.get(batch.bucket.length)
         if forward is None:
@@ -99,7 +99,7 @@ class CpuBackend:
             raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
 
 
-def run_module(module: Any, batch: Batch) -> Logits:
+def run_module(module: Any, batch: WindowBatch) -> Logits:
     """Run one forward pass of a module of TorchScript."""
     with torch.inference_mode():
         start, end = module(
@@ -115,7 +115,7 @@ def open_trace(artifact: Artifact, file: str) -> Pass:
     with torchscript_warnings_silenced():
         module = settle(torch.jit.load(artifact.file(file), map_location="cpu").eval())
 
-    def forward(batch: Batch) -> Logits:
+    def forward(batch: WindowBatch) -> Logits:
         return run_module(module, batch)
 
     return forward

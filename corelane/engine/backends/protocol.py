@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WindowBatch:
     """Windows that run in one forward pass; all arrays are rows × tokens, padding masked with 0.
 
     Rows may be fewer than the bucket's where the artifact has flexible rows, and shorter where it has flexible
@@ -32,14 +32,14 @@ class Batch:
         """Return the rows of this batch."""
         return int(self.input_ids.shape[0])
 
-    def first(self, rows: int) -> "Batch":
+    def first(self, rows: int) -> "WindowBatch":
         """Return the batch of its first rows."""
-        return Batch(self.bucket, self.input_ids[:rows], self.attention_mask[:rows], self.token_type_ids[:rows])
+        return WindowBatch(self.bucket, self.input_ids[:rows], self.attention_mask[:rows], self.token_type_ids[:rows])
 
-    def cut(self, length: int) -> "Batch":
+    def cut(self, length: int) -> "WindowBatch":
         """Return the batch without the tokens beyond a length; none of them may be visible."""
         arrays = (self.input_ids, self.attention_mask, self.token_type_ids)
-        return Batch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
+        return WindowBatch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Logits:
 
 
 #: A forward pass.
-Pass = Callable[[Batch], Logits]
+Pass = Callable[[WindowBatch], Logits]
 
 
 class Model(Protocol):
@@ -83,7 +83,7 @@ class Backend(Protocol):
         """
         ...
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         """Run one forward pass; return one row of logits per row of the batch. Raises RunFailed."""
         ...
 

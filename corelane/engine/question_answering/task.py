@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.jobs import JobStatus
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.offsets import convert_offsets
@@ -252,7 +252,7 @@ class QuestionAnsweringTask:
         """Return where the context starts in a row."""
         return len(self._before) + len(question) + len(self._between)
 
-    def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> Batch:
+    def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> WindowBatch:
         """Return the arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is
         NaN.
         """
@@ -273,7 +273,7 @@ class QuestionAnsweringTask:
             attention_mask[row, : window.length] = 1
             for part, types in self._types:
                 token_type_ids[row, edges[part] : edges[part + 1]] = types
-        return Batch(bucket, input_ids, attention_mask, token_type_ids)
+        return WindowBatch(bucket, input_ids, attention_mask, token_type_ids)
 
     def decode(self, logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
         """Return the best spans of every row."""

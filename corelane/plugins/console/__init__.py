@@ -73,7 +73,7 @@ class ConsolePlugin(Plugin):
 
     def sections(self, state: "AppState") -> "Iterable[Section]":
         """Return the pages' section."""
-        from corelane.plugins.console.auth import ConsoleSection
+        from corelane.plugins.console.section import ConsoleSection
 
         return (ConsoleSection(state),) if self._is_on(state.settings) else ()
 

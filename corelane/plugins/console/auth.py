@@ -1,14 +1,9 @@
-"""Who asks for a page of the console, by the cookie of a session, and which changes come from its own pages."""
+"""Read the session of a request for a page of the console, and refuse changes that other sites' pages ask for."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from starlette.types import Receive, Scope, Send
-
-from api.state import AppState
-from corelane.domain.api_keys import Caller
-from corelane.errors import CorelaneError, Forbidden, Unauthorized
-from corelane.plugins.console.sessions import SessionStore
+from corelane.errors import Forbidden
 
 #: Where the console is, and what of it needs no session.
 CONSOLE, SIGN_IN, STATIC = "/console", "/console/sign-in", "/console/static/"
@@ -25,38 +20,6 @@ def cookie_of(headers: Mapping[str, str], name: str) -> str:
 def session_of(headers: Mapping[str, str]) -> str:
     """Return the id of the session that a request carries; empty without one."""
     return cookie_of(headers, COOKIE)
-
-
-class ConsoleSection:
-    """Knows callers by their sessions, each of which stands for an API key."""
-
-    prefix = CONSOLE
-
-    def __init__(self, state: AppState) -> None:
-        self._sessions = SessionStore(state.link)
-
-    def is_open(self, path: str) -> bool:
-        """Return whether a path needs no caller: files of pages."""
-        return path.startswith(STATIC)
-
-    def session_of(self, headers: Mapping[str, str]) -> str:
-        """Return the session that a request carries; empty without one."""
-        return session_of(headers)
-
-    async def identify(self, session: str, path: str) -> Caller | None:
-        """Return the caller with the active key of a session; the sign-in page needs none. Raise Unauthorized."""
-        if path == SIGN_IN:
-            return None
-        key = await self._sessions.find(session) if session else None
-        if key is None:
-            raise Unauthorized("you are not signed in, or your session has ended: sign in with an API key")
-        return Caller(key.owner, key.scopes, key.name)
-
-    async def refuse(self, scope: Scope, receive: Receive, send: Send, error: CorelaneError) -> None:
-        """Answer with an error, as a page."""
-        from corelane.plugins.console.pages.page_route import refuse_page
-
-        await refuse_page(scope, receive, send, error)
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ class ScalingRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OpenLoad:
     """The open work, and the cores that serve now.
 
     ``tokens`` are all that is not answered; ``core_s`` is the time that one core would need for it, None while no speed
@@ -75,7 +75,7 @@ def core_seconds(
     return sum(found)
 
 
-def asked_cores(load: Load, rule: ScalingRule) -> int:
+def asked_cores(load: OpenLoad, rule: ScalingRule) -> int:
     """Return the cores that the work asks for at this moment."""
     by_backlog = math.ceil(round((load.core_s or 0.0) / rule.backlog_s, 6))
     by_work = min(load.cores, math.ceil(round(load.busy / BUSY, 6)))

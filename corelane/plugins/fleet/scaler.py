@@ -8,7 +8,7 @@ from corelane.domain.ids import iso_time
 from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample
-from corelane.plugins.fleet.rules import Load, ScalingRule, asked_cores, core_seconds
+from corelane.plugins.fleet.rules import OpenLoad, ScalingRule, asked_cores, core_seconds
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Fleet
@@ -78,7 +78,7 @@ class Scaler:
         )
         return max([asked, *(int(each.rpartition(b":")[2]) for each in lately)])
 
-    async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> Load:
+    async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> OpenLoad:
         names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
         # What an operator has paused is no reason for more cores; a core that is paused is one for another.
@@ -87,7 +87,7 @@ class Scaler:
         settled = any(core["state"] in SETTLED for core in cores)
         movable = {version: tokens for version, tokens in waiting.items() if work.holders.get(version) or not settled}
         remembered = {} if speeds else await self._remembered(v for v, tokens in movable.items() if tokens)
-        return Load(
+        return OpenLoad(
             tokens=sum(waiting.values()) + sum(work.claimed.values()),
             core_s=core_seconds(movable, work.claimed, speeds, work.holders, remembered),
             cores=len(cores),

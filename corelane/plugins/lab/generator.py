@@ -20,7 +20,7 @@ from typing import Any, Literal
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.answers import add_up
 from corelane.plugins.lab.figures import Measurement
-from corelane.plugins.lab.load import ROW, TICK_S, Done, Phases, ProcessTask, Progress, RunPlan, Tick
+from corelane.plugins.lab.load import ROW, TICK_S, Done, LoadProgress, Phases, ProcessTask, RunPlan, Tick
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
 from corelane.plugins.lab.senders import Target, make_sender
@@ -43,7 +43,7 @@ GRACE_S = 60.0
 LONGEST_S = 7 * 24 * 3600.0
 
 OnPhase = Callable[[Literal["measured", "tail"]], object]
-OnTick = Callable[[Progress], object]
+OnTick = Callable[[LoadProgress], object]
 
 
 def run_load(
@@ -212,7 +212,7 @@ class _Run:
         for name in ("sent", "ended", "ok", "refused", "failed"):
             setattr(total, name, sum(getattr(tick, name) for tick in ticks))
         end_s = self._phases.tail_s
-        self._on_tick(Progress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
+        self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
         self._latencies = []
 
     def measured(self) -> Measurement:

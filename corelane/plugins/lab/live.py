@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Progressing
+from rich.progress import BarColumn, Progress, TextColumn
 
 from corelane.domain.plain import plain
-from corelane.plugins.lab.load import TICK_S, Progress
+from corelane.plugins.lab.load import TICK_S, LoadProgress
 from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.texts import three, time_text
 
@@ -34,10 +33,10 @@ class LiveView:
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
-        self._ticks: deque[Progress] = deque(maxlen=RECENT)
+        self._ticks: deque[LoadProgress] = deque(maxlen=RECENT)
         self._title = ""
         self._told_s: float | None = None
-        self._bar = Progressing(
+        self._bar = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(BAR_CHARS),
             TextColumn("{task.fields[now]}", markup=False),
@@ -60,7 +59,7 @@ class LiveView:
         self._title, self._told_s = plain(title), None
         self._ticks.clear()
 
-    def on_tick(self, tick: Progress) -> None:
+    def on_tick(self, tick: LoadProgress) -> None:
         """Show how far the run is."""
         if self._ticks and tick.at_s < self._ticks[-1].at_s:  # a repeat has begun
             self._ticks.clear()
@@ -75,7 +74,7 @@ class LiveView:
             self._console.print(f"{self._title}  {now}", soft_wrap=True)
 
 
-def figures(ticks: Sequence[Progress]) -> str:
+def figures(ticks: Sequence[LoadProgress]) -> str:
     """Return what happened during the last ticks."""
     first, last, length_s = ticks[0].total, ticks[-1].total, ticks[-1].at_s - ticks[0].at_s
     sent, ended = ((getattr(last, name) - getattr(first, name)) / (length_s or math.inf) for name in ("sent", "ended"))

@@ -205,7 +205,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """How far a run is: its part and time, when its measured part ends if that is known, and its processes' ticks."""
 
     phase: Phase

@@ -13,7 +13,7 @@ from typing import Any
 from corelane.errors import ServiceError
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
-from corelane.plugins.lab.load import CORELANE_SENDER, Progress, RunPlan
+from corelane.plugins.lab.load import CORELANE_SENDER, LoadProgress, RunPlan
 from corelane.plugins.lab.machine import read_machine, read_service
 from corelane.plugins.lab.schema import Load, LoadPoint, Report, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
@@ -29,7 +29,7 @@ MODEST = 0.3
 #: Questions that are asked of the idle service, at most.
 MOST_IDLE = 1000
 
-OnTick = Callable[[Progress], object]
+OnTick = Callable[[LoadProgress], object]
 
 
 def described(plan: RunPlan) -> Load:

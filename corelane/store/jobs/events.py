@@ -30,7 +30,7 @@ PAGE_EVENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class JobEvent:
+class StoredEvent:
     """One event as it is stored."""
 
     at: EventId
@@ -55,7 +55,7 @@ class JobEvent:
 class EventPage:
     """The next events; whether the job is final, or forgotten, and no event will ever follow them."""
 
-    events: list[JobEvent]
+    events: list[StoredEvent]
     is_over: bool
 
 
@@ -82,15 +82,15 @@ class JobEvents:
         is_over = JobStatus(status.decode()).is_final and len(events) < PAGE_EVENTS
         start = (int(started_ms or 0), 0)
         if after < start and not (events and events[0].at == start):
-            events.insert(0, JobEvent(start, EventType.RUNNING, {}))
+            events.insert(0, StoredEvent(start, EventType.RUNNING, {}))
         if is_over:
             end = parse_event_id(story_end.decode()) if story_end else (max(int(finished_ms), start[0]), 1)
             if (events[-1].at if events else after) < end:
-                events.append(JobEvent(end, EventType.COMPLETED, {}))
+                events.append(StoredEvent(end, EventType.COMPLETED, {}))
         return EventPage(events, is_over)
 
 
-def _parse(entry: tuple[bytes, list[bytes]]) -> JobEvent:
+def _parse(entry: tuple[bytes, list[bytes]]) -> StoredEvent:
     event_id, flat = entry
     fields = {name.decode(): value for name, value in pairs(flat)}
-    return JobEvent(parse_event_id(event_id.decode()), fields.pop("event").decode(), fields)
+    return StoredEvent(parse_event_id(event_id.decode()), fields.pop("event").decode(), fields)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from corelane.artifacts.manifest import Artifact, read_artifact
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.cores import core_slot
@@ -98,7 +98,7 @@ def test_workers_of_gpus_see_one_each(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_rows_that_a_batch_does_not_have_see_one_token() -> None:
     target = np.full((3, 4, 8), 9)
     ids = np.arange(16).reshape(2, 8)
-    fill(target, Batch(Bucket(8, 4), ids, np.ones_like(ids), np.zeros_like(ids)))
+    fill(target, WindowBatch(Bucket(8, 4), ids, np.ones_like(ids), np.zeros_like(ids)))
     assert (target[0, :2] == ids).all()
     assert target[1].sum(axis=1).tolist() == [8, 8, 1, 1]
     assert target[0, 2:].sum() == target[2].sum() == 0

@@ -20,7 +20,7 @@ from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_format
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
@@ -80,10 +80,10 @@ def test_padding_and_other_rows_move_no_logit_at_all(artifact: Artifact) -> None
     rng = np.random.default_rng(0)
     ids, mask = rng.integers(5, 60, (4, 32)), np.ones((4, 32), dtype=np.int64)
     mask[:, 20:] = 0
-    first = backend.run(model, Batch(Bucket(32, 4), ids, mask, np.zeros_like(ids)))
+    first = backend.run(model, WindowBatch(Bucket(32, 4), ids, mask, np.zeros_like(ids)))
     changed = rng.integers(5, 60, (4, 32))
     changed[0, :20] = ids[0, :20]
-    again = backend.run(model, Batch(Bucket(32, 4), changed, mask, np.zeros_like(ids)))
+    again = backend.run(model, WindowBatch(Bucket(32, 4), changed, mask, np.zeros_like(ids)))
     assert np.array_equal(again.start[0, :20], first.start[0, :20])
     assert np.array_equal(again.end[0, :20], first.end[0, :20])
     assert not np.array_equal(again.start[1, :20], first.start[1, :20])
@@ -115,7 +115,7 @@ def test_one_process_runs_models_of_both_formats(artifact: Artifact, tiny_artifa
     backend = open_backend("cpu")
     models = [backend.load(one) for one in (artifact, tiny_artifact)]
     ids = np.random.default_rng(3).integers(5, 60, (4, 32))
-    batch = Batch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids))
+    batch = WindowBatch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids))
     one, other = (backend.run(model, batch) for model in models)
     assert np.abs(one.start - other.start).max() < 0.05
 
@@ -125,7 +125,7 @@ import os, sys, json
 from pathlib import Path
 import numpy as np
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 for choose in (min, max):
@@ -136,7 +136,7 @@ for choose in (min, max):
         model = backend.load(read_artifact(Path(sys.argv[1])))
         ids = np.full((4, 32), 7)
         for _ in range(3):
-            backend.run(model, Batch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids)))
+            backend.run(model, WindowBatch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids)))
         threads = [int(name) for name in os.listdir("/proc/self/task")]
         found = sorted({cpu for thread in threads for cpu in os.sched_getaffinity(thread)})
         print(json.dumps([[core], found]), flush=True)

@@ -22,7 +22,7 @@ from corelane.plugins.files.references.checks import require_allowed
 from corelane.plugins.files.references.lines import MOST_MEMBERS, unpacked
 from corelane.plugins.files.references.reading import InputReader
 from corelane.plugins.files.references.writing import OutputWriter
-from corelane.plugins.files.store.references import Progress, ReferenceStore
+from corelane.plugins.files.store.references import ReadProgress, ReferenceStore
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
 from corelane.store.fleet import Fleet as FleetStore
@@ -191,7 +191,7 @@ class DyingStore(ReferenceStore):
 
     notes = 0
 
-    def note_input(self, job: str, before: str, after: Progress, retry_s: float | None = None) -> bool:
+    def note_input(self, job: str, before: str, after: ReadProgress, retry_s: float | None = None) -> bool:
         noted = super().note_input(job, before, after, retry_s)
         self.notes += 1
         if self.notes == 4:

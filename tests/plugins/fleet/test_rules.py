@@ -8,7 +8,7 @@ from corelane.errors import SetupError
 from corelane.plugins.fleet.rules import (
     HostCore,
     HostStep,
-    Load,
+    OpenLoad,
     ScalingRule,
     asked_cores,
     core_seconds,
@@ -23,20 +23,20 @@ RULE = ScalingRule(min_cores=0, backlog_s=30)
 @pytest.mark.parametrize(
     ("load", "asked"),
     [
-        (Load(), 0),
-        (Load(is_known=False), 1),
-        (Load(tokens=1), 1),
-        (Load(tokens=1, core_s=0.001), 1),
-        (Load(tokens=9, core_s=30, cores=1, busy=0.2), 1),
-        (Load(tokens=9, core_s=31, cores=1, busy=0.2), 2),
-        (Load(tokens=9, core_s=300), 10),
+        (OpenLoad(), 0),
+        (OpenLoad(is_known=False), 1),
+        (OpenLoad(tokens=1), 1),
+        (OpenLoad(tokens=1, core_s=0.001), 1),
+        (OpenLoad(tokens=9, core_s=30, cores=1, busy=0.2), 1),
+        (OpenLoad(tokens=9, core_s=31, cores=1, busy=0.2), 2),
+        (OpenLoad(tokens=9, core_s=300), 10),
         # What keeps two cores at work keeps them; it is no reason for a third.
-        (Load(cores=2, busy=1.7), 2),
-        (Load(cores=2, busy=2.0), 2),
-        (Load(cores=2, busy=0.8), 1),
+        (OpenLoad(cores=2, busy=1.7), 2),
+        (OpenLoad(cores=2, busy=2.0), 2),
+        (OpenLoad(cores=2, busy=0.8), 1),
     ],
 )
-def test_work_asks_for_the_cores_that_do_it_in_time(load: Load, asked: int) -> None:
+def test_work_asks_for_the_cores_that_do_it_in_time(load: OpenLoad, asked: int) -> None:
     assert asked_cores(load, RULE) == asked
     assert asked_cores(load, ScalingRule(min_cores=3, backlog_s=30)) == max(3, asked)
 

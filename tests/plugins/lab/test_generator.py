@@ -13,7 +13,7 @@ from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from corelane.plugins.lab.figures import summarise
 from corelane.plugins.lab.generator import choose_processes, run_load
-from corelane.plugins.lab.load import Progress, RunPlan
+from corelane.plugins.lab.load import LoadProgress, RunPlan
 from corelane.plugins.lab.schema import Load, Request
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.session import Session, ask_idle, idle_places, probe
@@ -52,7 +52,7 @@ def send(service: Answering, manner: Manner | None = None) -> Any:
 
 def test_an_open_loop_sends_each_request_when_it_is_due(service: Answering) -> None:
     phases: list[str] = []
-    ticks: list[Progress] = []
+    ticks: list[LoadProgress] = []
     measured = run_load(Target(service.url), QUESTIONS, plan(constant(50), processes=2), phases.append, ticks.append)
     assert phases == ["measured", "tail"]
     counted = [each for each in measured.requests if each.phase == "measured"]

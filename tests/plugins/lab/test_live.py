@@ -4,14 +4,14 @@ from typing import Any
 from rich.console import Console
 
 from corelane.plugins.lab.live import LINE_S, LiveView, figures
-from corelane.plugins.lab.load import Progress, Tick
+from corelane.plugins.lab.load import LoadProgress, Tick
 
 
-def tick(at_s: float, sent: int, ended: int, **changes: Any) -> Progress:
-    return Progress("measured", at_s, 12.0, Tick(sent=sent, ended=ended, **({"late_s": 0.001} | changes)))
+def tick(at_s: float, sent: int, ended: int, **changes: Any) -> LoadProgress:
+    return LoadProgress("measured", at_s, 12.0, Tick(sent=sent, ended=ended, **({"late_s": 0.001} | changes)))
 
 
-def shown(ticks: list[Progress], *, is_terminal: bool, times: list[float] | None = None) -> str:
+def shown(ticks: list[LoadProgress], *, is_terminal: bool, times: list[float] | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=is_terminal, width=120, highlight=False, markup=False)
     clock = iter(times or [float(LINE_S * at) for at in range(len(ticks))])

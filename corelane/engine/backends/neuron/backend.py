@@ -29,7 +29,7 @@ from corelane.engine.backends.neuron.devices import (
     show_cores,
 )
 from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
     ArtifactRefused,
@@ -66,7 +66,7 @@ class Modules(Protocol):
         """Load a file; on the first ``cores`` of several, where it does not take all."""
         ...
 
-    def run(self, module: Any, batch: Batch) -> Logits:
+    def run(self, module: Any, batch: WindowBatch) -> Logits:
         """Run one forward pass."""
         ...
 
@@ -157,7 +157,7 @@ class NeuronBackend:
         what = f"{path.name} of {manifest.version_id} does not load"
         return self._call(lambda: self._modules.load(path, cores), LoadFailed, what)
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         """Run the module of the batch's bucket; its shape is fixed, so a batch has all its rows."""
         bucket, version = batch.bucket, model.artifact.manifest.version_id
         module = cast(NeuronModel, model).modules.get(bucket)

@@ -9,7 +9,7 @@ import torch
 
 from corelane.engine.backends.cpu import run_module, torchscript_warnings_silenced
 from corelane.engine.backends.neuron.packages import import_package
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 
 
@@ -36,7 +36,7 @@ class LocalModules:
         )
         return cast(AbstractContextManager[Any], context(start_nc=0, nc_count=cores))
 
-    def run(self, module: Any, batch: Batch) -> Logits:
+    def run(self, module: Any, batch: WindowBatch) -> Logits:
         """Run one forward pass."""
         return run_module(module, batch)
 

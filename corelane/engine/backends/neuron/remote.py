@@ -24,7 +24,7 @@ from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.device_process import INPUT_BYTES, TOKEN_BYTES
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.packages import explain_import
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.errors import SetupError
 
 #: Starting and importing, and loading a file, take tens of seconds at most.
@@ -95,7 +95,7 @@ class RemoteModules:
         """Load a file; on the first ``cores`` of several, where it does not take all."""
         return int(self._ask({"do": "load", "file": str(path), "cores": cores}, LOAD_TIMEOUT_S)["module"])
 
-    def run(self, module: int, batch: Batch) -> Logits:
+    def run(self, module: int, batch: WindowBatch) -> Logits:
         """Run one forward pass."""
         (rows, length), tokens = batch.input_ids.shape, batch.input_ids.size
         memory = self._mapped(TOKEN_BYTES * tokens)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.runner import RunningBatch
 from corelane.errors import Unavailable
 from corelane.tracing import Attributes, Tracer, is_sampled
@@ -107,7 +107,7 @@ class CoreTraces(CoreObserver):
         """Send what is left, before the process ends."""
         self._tracer.flush()
 
-    def _facts(self, running: RunningBatch, batch: Batch) -> Attributes:
+    def _facts(self, running: RunningBatch, batch: WindowBatch) -> Attributes:
         used = sum(window.length for _, _, window in running.rows)
         return {
             "messaging.system": SYSTEM,

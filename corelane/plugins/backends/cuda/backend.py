@@ -20,7 +20,7 @@ import torch
 
 from corelane.artifacts.manifest import Artifact, BucketFile, check_files
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, CoreLost, EngineError, LoadFailed, RunFailed, RuntimeLost, SetupError
 
@@ -149,11 +149,11 @@ class CudaBackend:
                 raise lost from error
         return model
 
-    def run(self, model: Model, batch: Batch) -> Logits:
+    def run(self, model: Model, batch: WindowBatch) -> Logits:
         """Run one forward pass of a captured bucket, from submission to logits."""
         return self.collect(self.submit(model, batch))
 
-    def submit(self, model: Model, batch: Batch) -> Ticket:
+    def submit(self, model: Model, batch: WindowBatch) -> Ticket:
         """Start a batch and return at once. A batch that still is in the buffers it needs is waited for first."""
         captured = cast(CudaModel, model).captured.get(batch.bucket)
         if captured is None or batch.rows > captured.rows:
@@ -266,7 +266,7 @@ def forward(module: Callable[..., Any], inputs: Any) -> Any:
     return torch.stack((start.float(), end.float()))
 
 
-def fill(target: Any, batch: Batch) -> None:
+def fill(target: Any, batch: WindowBatch) -> None:
     """Write a batch over an array of 3 × rows × length; rows it does not have get one visible token, so none is NaN."""
     target[:, batch.rows :] = 0
     target[1, batch.rows :, 0] = 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact
-from corelane.engine.backends.protocol import Batch, Logits, Pass
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.errors.extras import install_command
 
@@ -60,7 +60,7 @@ def forward_of(core: Any, model: Any) -> Pass:
     options = options_for(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
     request = core.compile_model(model, "CPU", options).create_infer_request()
 
-    def forward(batch: Batch) -> Logits:
+    def forward(batch: WindowBatch) -> Logits:
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         request.infer([np.ascontiguousarray(array) for array in arrays], share_inputs=True)
         start, end = (np.array(request.get_output_tensor(at).data, dtype=np.float32) for at in (0, 1))

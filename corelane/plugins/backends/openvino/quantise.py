@@ -20,7 +20,7 @@ from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
@@ -46,7 +46,7 @@ LEVELS = 256
 class CalibrationBatches:
     """Batches of one unpadded row, and the eager network's logits of each."""
 
-    batches: Sequence[Batch]
+    batches: Sequence[WindowBatch]
     expected: Sequence[Logits]
 
 
@@ -86,7 +86,7 @@ def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -
     return chosen
 
 
-def convert(reference: QuestionAnswering, example: Batch) -> Any:
+def convert(reference: QuestionAnswering, example: WindowBatch) -> Any:
     """Return the eager network as an OpenVINO graph in fp32 for any shape; raises CompileFailed."""
     ov = require_openvino()
     traced = trace(reference, example)
@@ -106,7 +106,7 @@ def linears(model: Any) -> Iterator[Any]:
                 yield operation
 
 
-def find_inputs(model: Any, batches: Sequence[Batch]) -> list[LayerInputs]:
+def find_inputs(model: Any, batches: Sequence[WindowBatch]) -> list[LayerInputs]:
     """Return the inputs of the linear layers, from one fp32 pass over the batches."""
     watched = model.clone()
     readers: dict[str, list[Any]] = {}

@@ -30,7 +30,7 @@ from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.console.pages.waterfall import lay_out
-from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, JobEvent
+from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
 from corelane.store.jobs.items import AskedItem
 from corelane.store.jobs.records import JobRecord
 
@@ -116,7 +116,7 @@ async def show_events(job_id: JobId, request: Request, state: StateDep, caller: 
     return render(request, "parts/events.html", events=list(zip(found.events, told, strict=True)), is_all=is_all)
 
 
-def tell(event: JobEvent, record: JobRecord) -> str:
+def tell(event: StoredEvent, record: JobRecord) -> str:
     """Return an event in words."""
     if event.type == EventType.COMPLETED:
         return f"ended: {record.status}"

@@ -19,7 +19,7 @@ from corelane.plugins.files.references.lines import bounded, items_of, read_docu
 from corelane.plugins.files.references.objects import Opened, ReferenceFailed, open_object
 from corelane.plugins.files.references.urls import format_of, is_packed
 from corelane.plugins.files.settings import FilesFields
-from corelane.plugins.files.store.references import Progress, ReferenceStore
+from corelane.plugins.files.store.references import ReadProgress, ReferenceStore
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
@@ -149,7 +149,7 @@ class InputReader:
     def _fail(self, record: JobRecord, detail: str) -> None:
         log.info("input_failed", job_id=record.id, detail=detail)
         before = self._store.input_text(record.id)
-        progress = Progress.parse(orjson.loads(before) if before else None)
+        progress = ReadProgress.parse(orjson.loads(before) if before else None)
         self._store.note_input(record.id, before, replace(progress, state="failed", error=detail))
         self._store.fail(record.id, InputFailed.code, detail)
         self._store.let_go(record.id)
@@ -161,7 +161,7 @@ class InputReader:
             self._fail(record, f"{reason}; it was tried for {self._settings.of(FilesFields).input_timeout_s:g} s")
             return
         before = self._store.input_text(record.id)
-        progress = Progress.parse(orjson.loads(before) if before else None)
+        progress = ReadProgress.parse(orjson.loads(before) if before else None)
         pause_s = min(PAUSE_S * 2**progress.attempts, LONGEST_PAUSE_S)
         log.info("input_waits", job_id=record.id, detail=reason, pause_s=pause_s)
         after = replace(progress, attempts=progress.attempts + 1, error=reason)
@@ -178,7 +178,7 @@ class _Parts:
         self._part_bytes = part_bytes
         self._file = f"{ELSEWHERE}{record.id}.jsonl"
         self._noted = store.input_text(record.id)
-        self.done = Progress.parse(orjson.loads(self._noted) if self._noted else None)
+        self.done = ReadProgress.parse(orjson.loads(self._noted) if self._noted else None)
         self._writer: Writer | None = None
         self._size = 0
 
@@ -230,7 +230,7 @@ class _Parts:
         self._writer = None
         self.done, self._size = replace(self.done, parts=(*self.done.parts, self._size)), 0
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: ReadProgress) -> None:
         if not self._store.note_input(self._job, self._noted, progress):
             raise Overtaken
         self._noted, self.done = progress.encode(), progress

@@ -23,7 +23,7 @@ DUE_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReadProgress:
     """The part of an input that was read: up to the end of its last part, or to its end.
 
     ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
@@ -40,7 +40,7 @@ class Progress:
     error: str | None = None
 
     @classmethod
-    def parse(cls, found: dict[str, Any] | None) -> "Progress":
+    def parse(cls, found: dict[str, Any] | None) -> "ReadProgress":
         """Read it as the store has it."""
         found = found or {}
         return cls(**(found | {"parts": tuple(found.get("parts", ()))}))
@@ -131,13 +131,13 @@ class ReferenceStore:
         found = self._link.read(lambda link: ContextStore(link).known(record.owner, [name], held=True))
         return found.get(name)
 
-    def note_input(self, job: str, before: str, after: Progress, retry_s: float | None = None) -> bool:
+    def note_input(self, job: str, before: str, after: ReadProgress, retry_s: float | None = None) -> bool:
         """Note how far an input was read; return False if the job is final, or another keeper has gone on."""
         retry_ms = None if retry_s is None else int(1000 * retry_s)
         found = self._link.run("note_input", job=job, before=before, after=after.encode(), retry_ms=retry_ms)
         return bool(found)
 
-    def begin_items(self, job: str, before: str, done: Progress, file: str) -> bool:
+    def begin_items(self, job: str, before: str, done: ReadProgress, file: str) -> bool:
         """Let the items be fed; return the same as ``note_input``."""
         done = replace(done, state="read", error=None)
         return bool(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TokenizerSpec
-from corelane.engine.backends.protocol import Batch
+from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
@@ -73,7 +73,7 @@ class Row:
 class Filled:
     """A batch for the network, and for each row its spans; a row without any points at [CLS]."""
 
-    batch: Batch
+    batch: WindowBatch
     spans: list[list[Span]]
     context_at: NDArray[np.int64]
     last: NDArray[np.int64]

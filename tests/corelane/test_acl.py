@@ -65,7 +65,7 @@ def sent_by_python() -> set[str]:
 
 
 #: Texts in capitals that are no commands.
-NO_COMMANDS = {"oom", "noperm", "ece", "readonly", "files", "artifacts", "post"}
+NO_COMMANDS = {"oom", "noperm", "ece", "readonly", "files", "artifacts", "post", "cpu"}
 
 
 def capitals(node: ast.expr) -> str | None:

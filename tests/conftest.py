@@ -338,7 +338,7 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
     fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts", CORELANE_MAX_ATTEMPTS="5")
     yield fleet
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
-        # Parts of a service that was killed may still ask for it on the port that this one took: for them `auth` is said.
+        # Parts of a killed service may still ask for it on the port that this one took: `auth` is about those.
         refused = [entry for entry in client.execute_command("ACL", "LOG") if entry["reason"] != "auth"]
     status = stop_fleet(fleet)
     if refused:

@@ -29,7 +29,7 @@ from benchmarks.peers.outcome import CALLERS, OURS, Measure, Service, rotated, t
 from benchmarks.peers.peer import Peer, running
 from benchmarks.peers.servers.given import Given
 from benchmarks.questions import Question, questions_of
-from corelane.artifacts.manifest import find_artifact
+from corelane.artifacts.finding import find_artifact
 from corelane.cli.ports import port_is_free
 from corelane.engine.cores import cpu_slots
 

@@ -20,7 +20,7 @@ from compile.model.reference import QuestionAnswering, runner_of, tensors, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Logits, WindowBatch

@@ -233,7 +233,7 @@ def cpu_us_since(before: Figures, running: Serving, items: int, prefix: str = ""
 
 
 class Connection:
-    """One connection that is kept, and made anew after a pause in which a server may close it."""
+    """A connection that stays open, and is opened again after a pause in which a server may close it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

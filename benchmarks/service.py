@@ -36,9 +36,9 @@ from benchmarks.harness import (
     serving,
 )
 from benchmarks.questions import Question, questions_of, scores
-from corelane.artifacts.manifest import find_artifact
+from corelane.artifacts.finding import find_artifact
 from corelane.client import Client
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.cores import cpu_slots, pin
 
 #: Neighbouring questions that go to the same core: about what a worker claims.

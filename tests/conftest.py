@@ -23,7 +23,8 @@ import pytest
 import redis
 import structlog
 
-from corelane.artifacts.manifest import Artifact, find_artifact
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings

@@ -52,6 +52,9 @@ CIRCLES = 0
 #: Most names of classes that are defined more than once.
 CLASSES = 0
 
+#: Most lines of a module.
+MODULE = 400
+
 #: Most lines of a function.
 FUNCTION = 134
 
@@ -162,6 +165,11 @@ def code_rows() -> Iterator[Row]:
     shared = {name: places for name, places in sorted(classes.items()) if len(places) > 1}
     for name, places in shared.items():
         sys.stdout.write(f"class {name}: {', '.join(places)}\n")
+    size, largest = max(
+        (count_lines(path), str(path.relative_to(ROOT))) for path in sources(*(ROOT / p for p in PACKAGES))
+    )
+    sys.stdout.write(f"longest module: {largest}\n")
+    yield Row("lines of a module", size, MODULE)
     length, longest = max(functions)
     sys.stdout.write(f"longest function: {longest}\n")
     yield Row("class names defined more than once", len(shared), CLASSES)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
-from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text
+from corelane.domain.jobs import JobStatus, Priority, Result, Text
+from corelane.domain.options import Options
 from corelane.domain.wire import Wire, in_pieces
 
 #: Parameters of the pipeline that have no meaning here, and why.

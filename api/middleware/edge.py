@@ -27,7 +27,7 @@ from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
-from api.middleware.sections import Section, is_below, own_cookies
+from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import send_while_unread
 from api.middleware.wrong_keys import WrongKeys
 from corelane.domain import api_keys
@@ -296,6 +296,11 @@ def with_standing(standing: RateStanding, sink: Send) -> Send:
         await sink(message)
 
     return send
+
+
+def is_below(path: str, prefix: str) -> bool:
+    """Return whether a path is a prefix, or below it."""
+    return path.startswith(prefix) and path[len(prefix) :][:1] in ("", "/")
 
 
 def too_large(most: int, setting: str) -> TooLarge:

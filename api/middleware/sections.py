@@ -38,11 +38,6 @@ class Section(Protocol):
         ...
 
 
-def is_below(path: str, prefix: str) -> bool:
-    """Return whether a path is a prefix, or below it."""
-    return path.startswith(prefix) and path[len(prefix) :][:1] in ("", "/")
-
-
 def own_cookies(sent: str) -> str:
     """Return those of a request's cookies that are ours, as they were sent.
 

@@ -12,7 +12,8 @@ from api.deps import AS_READER, AdminCaller, StateDep
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.state import AppState
-from corelane.artifacts.manifest import VERSION_ID, find_artifact
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import VERSION_ID
 from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time

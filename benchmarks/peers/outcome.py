@@ -13,7 +13,7 @@ CALLERS = (1, 16, 64)
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """So many callers in one round; ``is_whole`` if each question of the file was asked once."""
+    """One round with this many callers; ``is_whole`` if each question of the file was asked once."""
 
     callers: int
     per_s: float

@@ -4,7 +4,7 @@ Each has one answer. The passages differ in length, and one is all the others to
 buckets get full rows.
 """
 
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.task import Query
 
 #: Overlap of the windows, in tokens: it holds every answer below, and makes few windows in short buckets.

@@ -19,15 +19,8 @@ from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.explain import TracerEnd, explain
 from compile.plan import FIRST_STEPS, Report, Step
 from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_answers, share_equal
-from corelane.artifacts.manifest import (
-    MANIFEST_NAME,
-    Artifact,
-    BucketFile,
-    NumberFormat,
-    check_files,
-    find_artifact,
-    read_artifact,
-)
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, BucketFile, NumberFormat, check_files, read_artifact
 from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
 from corelane.engine.backends.neuron.devices import show_cores
 from corelane.engine.backends.neuron.errors import DeviceGone

@@ -13,16 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import THIS_CPU, host_kind
-from corelane.artifacts.manifest import (
-    Artifact,
-    BucketFile,
-    Coverage,
-    Manifest,
-    check_files,
-    find_artifact,
-    model_name,
-)
+from corelane.artifacts.manifest import Artifact, BucketFile, Coverage, Manifest, check_files, model_name
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice

@@ -21,8 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from corelane.artifacts.calibration import read_calibration
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import host_kind
-from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name, outgrown
+from corelane.artifacts.manifest import COMPILE_HERE, missing_instructions, model_name, outgrown
 from corelane.cli.checks import PROBE_TIMEOUT_S, DoctorCheck, check_redis, check_replicas, check_storage
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.keys import running_redis

@@ -80,7 +80,7 @@ class BulkState:
         return sum(found.counts.total - found.counts.done for found in map(self._now, list(self.jobs.values())))
 
     def look(self, client: Client, label: str) -> None:
-        """Update the progress of the jobs in flight, by their label; does nothing if the service is away."""
+        """Update the progress of the jobs in flight, by their label; does nothing if the service is unreachable."""
         # RuntimeError: the client was closed meanwhile, as its command has ended.
         with suppress(CorelaneError, RuntimeError):
             for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):

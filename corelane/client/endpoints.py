@@ -20,7 +20,8 @@ from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
+from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, Webhook
+from corelane.domain.options import Options
 from corelane.domain.overview import Overview
 from corelane.domain.scaling import ScalingInfo
 

@@ -1,4 +1,4 @@
-"""Waiting for a service that is away or overloaded: for how long, and when to ask again; the clock is read here.
+"""Wait for a service that is unreachable or overloaded: for how long, and when to ask again. Reads the clock.
 
 Patience is a time: it begins with the first failure and ends with an answer. So a service may be stopped and started
 again within it, whatever the pauses were. The last pause begins before it is over, and ends as late as the service

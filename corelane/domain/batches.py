@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from corelane.domain.contexts import is_context_id
-from corelane.domain.jobs import IN_OPTIONS, CallersId, Item, Metadata, Options, Priority, Text
+from corelane.domain.jobs import CallersId, Item, Metadata, Priority, Text
+from corelane.domain.options import IN_OPTIONS, Options
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
 

@@ -13,7 +13,8 @@ from itertools import pairwise
 import orjson
 
 from corelane.domain.contexts import PREFIX
-from corelane.domain.jobs import Item, Options
+from corelane.domain.jobs import Item
+from corelane.domain.options import Options
 
 #: Jobs of at most this many items take part, and where a cache is on of this many. In larger ones the bookkeeping of
 #: each item would cost more than the few that are equal save.

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from corelane.artifacts.manifest import find_artifact, model_name
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import model_name
 from corelane.engine.backends.added import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores

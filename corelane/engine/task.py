@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.jobs import JobStatus, Options, Priority
+from corelane.domain.jobs import JobStatus, Priority
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window

@@ -16,7 +16,6 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
-from corelane.settings.faults import arm
 from corelane.settings.fields import GroupedFields
 from corelane.settings.names import UnknownName, find_unknown
 
@@ -294,14 +293,6 @@ class Settings(GroupedFields):
     )
     api_key: SecretStr | None = Field(None, description="API key that commands send to a service; none if unset.")
 
-    # Chaos runs
-    fault_points: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="For chaos runs only: where a process kills itself, comma-separated `point:probability`."
-    )
-    null_batch_s: float = Field(
-        0, ge=0, description="For chaos runs only: time one batch of the null engine takes, in seconds."
-    )
-
     # Logs
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
@@ -311,7 +302,7 @@ class Settings(GroupedFields):
     )
 
     @field_validator(
-        *("models", "webhook_allowed_networks", "webhook_retries_s", "fault_points", "allowed_hosts", "cors_origins"),
+        *("models", "webhook_allowed_networks", "webhook_retries_s", "allowed_hosts", "cors_origins"),
         mode="before",
     )
     @classmethod
@@ -319,7 +310,6 @@ class Settings(GroupedFields):
         return rules.split_commas(value)
 
     _check_redis_url = field_validator("redis_url")(rules.check_redis_url)
-    _check_points = field_validator("fault_points")(rules.check_points)
     _check_origins = field_validator("cors_origins")(rules.check_origins)
     _check_hosts = field_validator("allowed_hosts")(rules.check_hosts)
     _check_pauses = field_validator("webhook_retries_s")(rules.check_pauses)
@@ -345,11 +335,6 @@ class Settings(GroupedFields):
     def fetched_root(self) -> Path:
         """The cache of artifacts from ``artifacts_url``, resolved."""
         return (self.data_dir / "fetched").resolve()
-
-    @cached_property
-    def armed_faults(self) -> dict[str, float]:
-        """Fault points by name, with their probabilities; empty but in chaos runs."""
-        return arm(self.fault_points)
 
     @cached_property
     def files_root(self) -> Path:

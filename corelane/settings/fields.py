@@ -1,12 +1,16 @@
-"""The settings of cores, Redis, scaling and kept answers, and the groups of others and of plugins, in one class."""
+"""Settings of cores, Redis, scaling, kept answers and chaos, joined with the other groups and those of plugins."""
 
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import NoDecode
 
 from corelane.plugin import installed
+from corelane.settings import rules
 from corelane.settings.artifacts import ArtifactFields
+from corelane.settings.faults import arm
 from corelane.settings.prices import PriceFields
 
 #: The name of a service: one character of the alphabet of ids.
@@ -111,6 +115,20 @@ class GroupedFields(
     context_text_bytes: int = Field(
         32 * 1024 * 1024, ge=0, description="Bytes of stored contexts' texts a core keeps for later questions on them."
     )
+
+    # Chaos runs
+    fault_points: Annotated[tuple[str, ...], NoDecode, BeforeValidator(rules.split_commas)] = Field(
+        (), description="For chaos runs only: where a process kills itself, comma-separated `point:probability`."
+    )
+    null_batch_s: float = Field(
+        0, ge=0, description="For chaos runs only: time one batch of the null engine takes, in seconds."
+    )
+    _check_points = field_validator("fault_points")(rules.check_points)
+
+    @cached_property
+    def armed_faults(self) -> dict[str, float]:
+        """Fault points by name, with their probabilities; empty but in chaos runs."""
+        return arm(self.fault_points)
 
     @property
     def cache(self) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import Ref, Row, decode_slice
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.log import get_logger
 from corelane.store import keys
 from corelane.store.contexts import ContextTexts

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.domain.prices import NOTHING
 from corelane.domain.request_context import RequestContext
 from corelane.settings import Settings

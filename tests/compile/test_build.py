@@ -28,16 +28,9 @@ from corelane.artifacts.calibration import (
     read_calibration,
     write_calibration,
 )
+from corelane.artifacts.finding import find_artifact, list_artifacts
 from corelane.artifacts.instructions import instruction_sets
-from corelane.artifacts.manifest import (
-    MANIFEST_NAME,
-    TOKENIZER_NAME,
-    Artifact,
-    check_files,
-    find_artifact,
-    list_artifacts,
-    read_artifact,
-)
+from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, check_files, read_artifact
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets

@@ -26,7 +26,8 @@ from compile.neuron.on_device import open_session, verify_buckets, verify_on_dev
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import BuildPlan
 from compile.verify import Disagreement
-from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.cli.app import make_cli
 from corelane.engine.backends.neuron import remote
 from corelane.engine.backends.neuron.chips import CHIPS

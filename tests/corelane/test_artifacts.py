@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
@@ -13,7 +14,6 @@ from corelane.artifacts.manifest import (
     check_files,
     check_manifest,
     digest_file,
-    find_artifact,
     read_artifact,
 )
 from corelane.errors import ArtifactRefused

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.question_answering.spans import SpanSource, choose_candidates
 from corelane.engine.question_answering.task import TokenizedQuery, search_rows

@@ -31,7 +31,8 @@ from corelane.client import (
 )
 from corelane.client.transport import log_wait
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Item, Job, JobStatus, Options, Priority
+from corelane.domain.jobs import Item, Job, JobStatus, Priority
+from corelane.domain.options import Options
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from corelane.artifacts.finding import find_artifact, list_artifacts
 from corelane.artifacts.instructions import INSTRUCTION_SETS, choose_folder, host_kind, kind_of, rank_of, sets_up_to
-from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, list_artifacts, outgrown
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, outgrown
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import compiled
 from corelane.cli.default_model import lacks_its_own

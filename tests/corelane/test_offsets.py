@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Answer, Options
+from corelane.domain.jobs import Answer
+from corelane.domain.options import Options
 from corelane.engine.question_answering.offsets import convert_offsets
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

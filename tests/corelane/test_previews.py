@@ -5,7 +5,7 @@ from collections.abc import Hashable
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.previews import LONG_WINDOWS, MOST_AT_ONCE, Preview, PreviewTimes
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.engine.task import Query

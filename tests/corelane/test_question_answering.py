@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery

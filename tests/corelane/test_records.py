@@ -3,7 +3,8 @@
 import orjson
 import pytest
 
-from corelane.domain.jobs import Job, JobStatus, Options, Priority
+from corelane.domain.jobs import Job, JobStatus, Priority
+from corelane.domain.options import Options
 from corelane.domain.prices import Price
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used

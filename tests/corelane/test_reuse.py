@@ -11,7 +11,8 @@ import redis
 
 from corelane.domain.contexts import context_id
 from corelane.domain.dispatch import Core
-from corelane.domain.jobs import Item, JobHead, JobStatus, Options, Priority, Webhook
+from corelane.domain.jobs import Item, JobHead, JobStatus, Priority, Webhook
+from corelane.domain.options import Options
 from corelane.domain.reuse import cut_out, item_digests, refuses_reuse, repeated
 from corelane.engine.null import NullRunner
 from corelane.settings import Settings

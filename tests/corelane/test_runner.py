@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.engine.task import Query

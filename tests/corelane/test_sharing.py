@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import find_spans

@@ -11,7 +11,7 @@ from compile.build import build
 from compile.model.loading import quiet_transformers
 from compile.model.samples import EVERYTHING, LIGHTHOUSE, TOWER
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.spans import whole_characters

@@ -10,7 +10,7 @@ from compile.model.loading import quiet_transformers
 from compile.model.samples import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query

@@ -13,7 +13,7 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.samples import LIGHTHOUSE
 from compile.model.source import find_source
 from corelane.artifacts.manifest import Artifact, Manifest
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query

@@ -12,7 +12,8 @@ import redis
 
 from corelane.client import Client, dump_lines
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Item, Job, JobStatus, Options, Result
+from corelane.domain.jobs import Item, Job, JobStatus, Result
+from corelane.domain.options import Options
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.dispatch import PUBLIC, Ref, estimate_tokens
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
 from corelane.engine.question_answering.task import QuestionAnsweringTask

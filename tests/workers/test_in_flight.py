@@ -10,7 +10,7 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import SMALL_TOKENS, Ref
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits

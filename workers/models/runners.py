@@ -13,16 +13,8 @@ from typing import Any
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.instructions import AUTO_KIND, host_kind
-from corelane.artifacts.manifest import (
-    COMPILE_HERE,
-    Artifact,
-    artifact_folders,
-    artifact_path,
-    check_manifest,
-    find_artifact,
-    missing_instructions,
-    outgrown,
-)
+from corelane.artifacts.manifest import (COMPILE_HERE, Artifact, artifact_folders, artifact_path, check_manifest, missing_instructions, outgrown)
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.remote import RemoteRoot
 from corelane.engine.backends.added import added_targets
 from corelane.engine.backends.protocol import Backend

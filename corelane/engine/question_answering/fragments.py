@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.question_answering.spans import SpanLogits, WindowSpans
 from corelane.engine.task import Query
 from corelane.engine.windows import Window

@@ -20,7 +20,7 @@ import regex
 from numpy.typing import NDArray
 
 from corelane.artifacts.calibration import Calibration
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Floats, Ints
 from corelane.engine.text.tokenize import Context
 

@@ -213,10 +213,10 @@ def note_of(estimate: Estimate, costs: VersionCosts) -> str:
             "from passes that were measured when the model was made or loaded, which may be off by a half"
         )
     elif estimate.known > 0.99:
-        note = f"from {seen:,.0f} items of this model lately, with enough of every size in this job"
+        note = f"from {seen:,.0f} recent items of this model, with enough of every size in this job"
     else:
         note = (
-            f"from {seen:,.0f} items of this model lately; {1 - estimate.known:.0%} of this job's tokens are of sizes "
+            f"from {seen:,.0f} recent items of this model; {1 - estimate.known:.0%} of this job's tokens are of sizes "
             "that few of them had"
         )
     priced = [price for price in costs.prices if price is not None]

@@ -11,7 +11,8 @@ import orjson
 
 from corelane.client import Client
 from corelane.domain.batches import FINAL
-from corelane.domain.jobs import Item, Options, Result
+from corelane.domain.jobs import Item, Result
+from corelane.domain.options import Options
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Given, Questions
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.jobs import ADDED_OPTIONS, Item, Options
+from corelane.domain.jobs import Item
+from corelane.domain.options import ADDED_OPTIONS, Options
 from corelane.store.jobs.records import PromiseRecord
 from corelane.store.jobs.submission import Submission
 

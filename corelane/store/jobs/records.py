@@ -10,8 +10,9 @@ import orjson
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.job_references import describe_input, describe_output
-from corelane.domain.jobs import Job, JobStatus, Options, Priority
+from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
+from corelane.domain.options import Options
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again

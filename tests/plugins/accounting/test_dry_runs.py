@@ -109,7 +109,7 @@ def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
     alone = forecast(service)
     assert alone["core_s"] == pytest.approx(0.03, rel=0.02)
     assert alone["tokens"] == 20
-    assert alone["note"] == "from 2,000 items of this model lately, with enough of every size in this job"
+    assert alone["note"] == "from 2,000 recent items of this model, with enough of every size in this job"
     many = forecast(service, question=None, context=None, items=[ONE] * 320)
     assert many["core_s"] == pytest.approx(3.2, rel=0.02)
     long = forecast(service, context="the river was wide and red at dusk " * 500)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.domain.squad import Question
 from corelane.engine.question_answering.spans import Candidate, WindowSpans, gives_answer
 from corelane.engine.question_answering.task import ReadWindow, compose_result

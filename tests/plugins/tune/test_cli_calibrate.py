@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
-from corelane.artifacts.manifest import Artifact, find_artifact, read_artifact
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.domain.jobs import Options
+from corelane.domain.options import Options
 from corelane.domain.squad import Question, read_questions
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner

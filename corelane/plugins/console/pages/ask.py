@@ -15,7 +15,8 @@ from api.routes.fleet import list_models
 from api.state import AppState
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Answer, Job, JobHead, Options, Result
+from corelane.domain.jobs import Answer, Job, JobHead, Result
+from corelane.domain.options import Options
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, read_form, service_of

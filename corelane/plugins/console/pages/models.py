@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse
 from api.deps import AS_READER, AdminCaller, StateDep
 from api.routes import fleet, rollout
 from api.state import AppState
-from corelane.artifacts.manifest import list_artifacts
+from corelane.artifacts.finding import list_artifacts
 from corelane.domain.api_keys import Caller
 from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput

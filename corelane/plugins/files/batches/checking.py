@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from corelane.domain.batches import BatchLine
 from corelane.domain.contexts import Known, named_in
 from corelane.domain.dispatch import Estimator
-from corelane.domain.jobs import Item, JobHead, Options, Priority
+from corelane.domain.jobs import Item, JobHead, Priority
+from corelane.domain.options import Options
 from corelane.errors import InvalidInput, TooLarge, UnknownContext
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from corelane.artifacts.calibration import Calibration, write_calibration
-from corelane.artifacts.manifest import Artifact, artifact_folders, digest_file, find_artifact, model_name
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import Artifact, artifact_folders, digest_file, model_name
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line

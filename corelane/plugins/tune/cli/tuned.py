@@ -11,7 +11,8 @@ from typing import Any
 
 from compile.build import build as compile_model
 from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, read_calibration
-from corelane.artifacts.manifest import Artifact, digest_file, find_artifact, model_name
+from corelane.artifacts.finding import find_artifact
+from corelane.artifacts.manifest import Artifact, digest_file, model_name
 from corelane.cli.compile import show_progress
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result

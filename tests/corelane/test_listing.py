@@ -15,6 +15,7 @@ from corelane.domain.ids import id_time, new_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import Item, JobHead, JobStatus
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.jobs import search
 from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.store import JobStore
@@ -153,9 +154,10 @@ def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
     monkeypatch.setattr(search, "MAX_JOBS", 20)
 
     async def look(store: JobStore, link: AsyncLink) -> None:
-        wanted = [await submit(store, "o", labels=("x",) if n in (0, 1, 64) else ()) for n in range(65)]
-        await link("DEL", "cl:indexed")
-        pages = await walk(store, "o", JobFilter(label=("x",)), 2)
+        wanted = [await submit(store, "o") for _ in range(65)]
+        for n in (0, 1, 64):
+            await link("HSET", keys.job(wanted[n]), "version", "rare@1")
+        pages = await walk(store, "o", JobFilter(model="rare"), 2)
         assert [record.id for page in pages for record in page.records] == [wanted[64], wanted[1], wanted[0]]
         assert len(pages[0].records) == 1
         assert len(pages) == 4

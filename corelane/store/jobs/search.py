@@ -4,8 +4,6 @@ Ids sort by time, so a cursor is the last id that was looked at: a job that is t
 found once, whatever is submitted, deleted or expires meanwhile. Of an owner's jobs, and of the terms by which they are
 found (``lua/index.lua``), the fewest entries that hold all that can match are walked. The filter then reads the jobs
 themselves, a bounded number for each page, so a page may be short although more follows.
-
-Processes of an earlier version put no job into the terms; until the keeper has done that, the owner's list is walked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,6 +48,15 @@ STATUS_TERMS = {
 
 #: The term of jobs of which items failed.
 FAILED_TERM = "f"
+
+#: What is counted of an owner's jobs, by the term that such jobs have.
+COUNTED = {
+    "open": STATUS_TERMS[JobStatus.QUEUED],
+    "failed": STATUS_TERMS[JobStatus.FAILED],
+    "canceled": STATUS_TERMS[JobStatus.CANCELED],
+    "expired": STATUS_TERMS[JobStatus.EXPIRED],
+    "with_failed_items": FAILED_TERM,
+}
 
 FIELDS = ("name", "status", "version", "labels", "failed", "created_ms")
 
@@ -117,11 +124,19 @@ async def owners_of_jobs(link: CommonLink) -> list[str]:
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
 
-async def indexed(link: CommonLink, owners: Sequence[str]) -> list[bool]:
-    """Return for each owner whether the terms hold all its jobs."""
-    counts: list[Command] = [("ZCARD", keys.owner_jobs(owner)) for owner in owners]
-    known, *jobs = await link.many([("HMGET", keys.INDEXED, *owners), *counts])
-    return [int(count or 0) == total for count, total in zip(known, jobs, strict=True)]
+async def count_jobs(link: CommonLink, owners: Sequence[str]) -> dict[str, int]:
+    """Return the number of jobs of owners by state, and of all.
+
+    The numbers are read one after the other, so they may differ by jobs that end meanwhile.
+    """
+    commands: list[Command] = []
+    for owner in owners:
+        commands.append(("ZCARD", keys.owner_jobs(owner)))
+        commands += [("ZLEXCOUNT", keys.terms(owner), f"[{term} ", f"({term} {LAST}") for term in COUNTED.values()]
+    found, width = await link.many(commands), 1 + len(COUNTED)
+    counts = dict(zip(("all", *COUNTED), (sum(found[place::width]) for place in range(width)), strict=True))
+    others = sum(counts[name] for name in ("open", "failed", "canceled", "expired"))
+    return counts | {"succeeded": max(0, counts["all"] - others)}
 
 
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
@@ -160,9 +175,9 @@ async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, l
     choices = [
         [
             [_Source(keys.owner_jobs(owner))],
-            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms if is_indexed),
+            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms),
         ]
-        for owner, is_indexed in zip(owners, await indexed(link, owners), strict=True)
+        for owner in owners
     ]
     every = [source for choice in choices for sources in choice for source in sources]
     counts = dict(zip(every, await link.many([source.count(low, high) for source in every]), strict=True))

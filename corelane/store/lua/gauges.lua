@@ -101,18 +101,3 @@ define('outstanding', function(ask)
   end
   return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open, sum_open_items(ask.jobs) }
 end, 'no-writes')
-
--- mend_open_items{jobs}: what the counters of items are off by, so that their difference tells the open items where there
--- are too many jobs to look at. They are off after an upgrade under load: the version before does not count.
-define('mend_open_items', function(ask)
-  local items = sum_open_items(ask.jobs)
-  if items < 0 then return end
-  local all, off = call('HGETALL', keys.METRICS), -items
-  for i = 1, #all, 2 do
-    if string.find(all[i], '^corelane_items_submitted_total|') then off = off + all[i + 1] end
-    if string.find(all[i], '^corelane_items_total|') then off = off - all[i + 1] end
-  end
-  if off ~= tonumber(call('HGET', keys.METRICS, 'open_items_off') or 0) then
-    call('HSET', keys.METRICS, 'open_items_off', off)
-  end
-end, 'allow-oom')

@@ -134,7 +134,7 @@ define('answer_parts', function(ask, args)
       answered[job] = true
     end
     local spent, before = ask.spent[job], call('HGET', hash, start .. ':spent')
-    if answered[job] and is_ours and spent and call('HEXISTS', hash, 'keeps') == 1 then
+    if answered[job] and is_ours and spent then
       call('HSET', hash, start .. ':spent', table.concat({ lease, ask.price, unpack(spent) }, ' '))
       ask.spent[job] = nil
     elseif before and string.match(before, '^%S+') == lease then

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-import redis.exceptions
 
 from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
@@ -22,12 +21,11 @@ from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
-from corelane.store.health_issues import read_redis
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
-from corelane.store.replication import parse_replication
+from corelane.store.redis_info import RedisState, Replication, read_info
 from corelane.store.scaling import read_stopped
 
 #: The names of priorities, as callers know them, by rank.
@@ -233,17 +231,12 @@ async def _read_processes(link: CommonLink) -> list[MetricSample]:
 
 async def _read_redis(link: CommonLink) -> list[MetricSample]:
     """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
-    try:
-        commands, replicas = await link.many([("INFO", "commandstats"), ("INFO", "replication")])
-    except redis.exceptions.ResponseError:
+    info = await read_info(link, "memory", "persistence", "commandstats", "replication")
+    if not info:
         return []
-    stats, state = _info(commands), await read_redis(link)
-    usec = sum(
-        int(stats[name].partition("usec=")[2].partition(",")[0])
-        for name in ("cmdstat_fcall", "cmdstat_fcall_ro")
-        if name in stats
-    )
-    replication = parse_replication(_info(replicas))
+    state, replication = RedisState.parse(info), Replication.parse(info)
+    calls = [info[name] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in info]
+    usec = sum(int(stats.partition("usec=")[2].partition(",")[0]) for stats in calls)
     return [
         MetricSample(m.REDIS_REPLICAS, replication.replicas),
         MetricSample(m.REDIS_LAG, replication.lag_bytes),
@@ -252,8 +245,3 @@ async def _read_redis(link: CommonLink) -> list[MetricSample]:
         MetricSample(m.REDIS_WRITES, float(state.can_write)),
         MetricSample(m.REDIS_SCRIPT_S, usec / 1e6),
     ]
-
-
-def _info(reply: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in reply.decode().splitlines())
-    return {name: value for name, colon, value in lines if colon}

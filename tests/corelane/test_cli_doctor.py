@@ -46,7 +46,7 @@ from corelane.errors.extras import install_command
 from corelane.settings import Settings
 from corelane.settings.address import read_address
 from corelane.settings.names import UnknownName
-from corelane.store.replication import parse_replication
+from corelane.store.redis_info import Replication
 from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
 from tests.neuron_for_tests import Machine, neuron_process
@@ -104,7 +104,7 @@ def test_valkey_is_called_by_its_name() -> None:
     ],
 )
 def test_replicas_are_counted_and_missing_ones_told(info: dict[str, str], wanted: int, state: str, found: str) -> None:
-    check = judge_replicas(parse_replication(info), wanted, read_address("rediss+sentinel://a,b/main"))
+    check = judge_replicas(Replication.parse(info), wanted, read_address("rediss+sentinel://a,b/main"))
     assert (check.state, found in check.found, "2 Sentinels, by TLS" in check.found) == (state, True, True)
 
 

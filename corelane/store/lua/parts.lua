@@ -107,10 +107,7 @@ define('share', function(ask, args)
   call('EXPIRE', list, OFFER_TTL_S)
   local helpers, rung = helpers_for(ask.version, ask.core), 0
   for _, core in ipairs(helpers) do
-    if rung < waiting and call('GET', keys.bell(core)) ~= 'r' then
-      ring(core, ask.envelope)
-      rung = rung + 1
-    end
+    if rung < waiting and ring(core, ask.envelope) then rung = rung + 1 end
   end
   reply[1] = #helpers
   return reply

@@ -1,7 +1,7 @@
 """Dispatch: a core's side of the store. Claim under a lease, fetch payloads, commit under the fence, linger.
 
-One worker process uses it, on a connection of its own. No call is repeated here: after StoreUnavailable the caller goes
-on with its next claim, and claimed work comes back when its lease lapses.
+No call is repeated here: after StoreUnavailable the caller goes on with its next claim, and claimed work comes back
+when its lease lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Rollout: the changes of operators. Where versions are wanted, and what aliases mean.
 
-Only the desired state is written here, each change in one step; the workers act on it between batches and report their
-progress in their heartbeats. It stays in Redis, so it survives restarts of workers and of Redis.
+Only the desired state is written here, each change in one step; the workers act on it between batches.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""Items of a final job, read back for a retry: which were not answered, and what they asked.
-
-If any item of a job did not succeed, its items stay in Redis as long as the job; the items of an NDJSON job are in its
-file.
-"""
+"""Items of a final job that were not answered, found for a retry. Of an NDJSON job they are in its file."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -31,8 +31,8 @@ from corelane.store.scaling import read_stopped
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
 
-#: With more open jobs than this, open items are the difference of two counters instead of a sum over the jobs.
-COUNTED_JOBS = 500
+#: Jobs that are fed from files, of which the tokens that are not fed yet are counted.
+COUNTED_FEEDS = 500
 
 #: Owners, and larger jobs of one owner, among which the longest wait is looked for.
 LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
@@ -56,8 +56,6 @@ class Work:
     oldest_s: Mapping[tuple[str, str], float]
     waited_s: Mapping[tuple[str, str], float]
     open_jobs: Mapping[str, int]
-    #: None where there are too many jobs to count them.
-    open_items: int | None
 
     @property
     def outstanding(self) -> dict[str, int]:
@@ -85,8 +83,8 @@ class Work:
 
 async def read_work(link: CommonLink) -> Work:
     """Read the work that is not done."""
-    versions, claimed, speeds, oldest, open_jobs, open_items = await link.run(
-        "outstanding", jobs=COUNTED_JOBS, owners=LOOKED_AT_OWNERS, larger=LOOKED_AT_JOBS
+    versions, claimed, speeds, oldest, open_jobs = await link.run(
+        "outstanding", fed=COUNTED_FEEDS, owners=LOOKED_AT_OWNERS, larger=LOOKED_AT_JOBS
     )
     found = {version.decode(): rest for version, *rest in versions}
     return Work(
@@ -100,7 +98,6 @@ async def read_work(link: CommonLink) -> Work:
         oldest_s=_ages(each for each in oldest if not each[3]),
         waited_s=_ages(sorted(oldest, key=lambda each: int(each[2]))),
         open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
-        open_items=None if open_items < 0 else int(open_items),
     )
 
 
@@ -131,10 +128,8 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     return series, samples
 
 
-def count_open_items(work: Work, series: Series) -> int:
+def count_open_items(series: Series) -> int:
     """Return the items that are not final."""
-    if work.open_items is not None:
-        return work.open_items
     return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
 
 
@@ -148,7 +143,7 @@ def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:
         yield MetricSample(m.OLDEST_WAIT_S, seconds, lane)
     for priority, count in work.open_jobs.items():
         yield MetricSample(m.OPEN_JOBS, count, (priority,))
-    yield MetricSample(m.OPEN_ITEMS, count_open_items(work, series))
+    yield MetricSample(m.OPEN_ITEMS, count_open_items(series))
 
 
 async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:

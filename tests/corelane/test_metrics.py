@@ -404,18 +404,6 @@ def test_waits_and_ends_of_jobs_are_timed_by_priority(bench: Bench) -> None:
         assert found.sum == pytest.approx((int(times[end]) - int(times["created_ms"])) / 1000)
 
 
-def test_open_items_of_too_many_jobs_are_what_was_submitted_and_is_not_final(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corelane.store.gauges.COUNTED_JOBS", 1)
-    core = bench.core("a/0")
-    for items in (5, 7, 9):
-        bench.submit(items)
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim)[:1])
-    assert show(bench)[1]["corelane_open_items",] == 16
-
-
 def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:
     core = bench.core("a/0")
     bench.submit(1, webhook=Webhook(url="https://a.test/"))

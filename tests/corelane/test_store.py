@@ -171,19 +171,23 @@ def test_keeper_names_the_core_whose_bell_was_lost(bench: Bench) -> None:
     core.commit(claim.lease, answered(claim))
 
 
-def test_cancel_keeps_what_is_done_and_drops_the_rest(bench: Bench) -> None:
+@pytest.mark.parametrize("status", [JobStatus.CANCELED, JobStatus.EXPIRED])
+def test_job_that_ends_early_keeps_what_is_done_and_drops_the_rest(bench: Bench, status: JobStatus) -> None:
     core = bench.core("a/0")
-    job = bench.submit(400)
+    job = bench.submit(400, expires_in_s=60)
     claim = claimed(core)
     core.commit(claim.lease, answered(claim)[:1])
     late = answered(claim)[1:]
-    assert bench.cancel(job) is True
-    assert bench.cancel(job) is False
+    if status is JobStatus.CANCELED:
+        assert [bench.cancel(job) for _ in range(2)] == [True, False]
+    else:
+        bench.age(60)
+        bench.upkeep.tend()
     assert core.commit(claim.lease, late) == 0
     record = bench.get(job)
-    assert (record.status, record.succeeded, record.canceled) == (JobStatus.CANCELED, 32, 368)
+    assert (record.status, record.succeeded, record.canceled + record.expired) == (status, 32, 368)
     results = bench.results(job)
-    assert [r["status"] for r in results] == ["succeeded"] * 32 + ["canceled"] * 368
+    assert [r["status"] for r in results] == ["succeeded"] * 32 + [status.value] * 368
     assert results[399]["id"] == "i399"
     assert core.claim([VERSION], linger=False) is None
     assert bench.waiting() == {}
@@ -277,19 +281,6 @@ def test_job_past_its_time_never_reaches_a_core(bench: Bench) -> None:
     assert [(r["id"], r["status"]) for r in bench.results(job, 39)] == [("i39", "expired")]
     assert bench.waiting() == {}
     assert bench.raw.xlen("cl:events") == 1
-
-
-def test_expiry_keeps_what_is_answered(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(64, expires_in_s=60)
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim)[:1])
-    bench.age(60)
-    bench.upkeep.tend()
-    assert core.commit(claim.lease, answered(claim)[1:]) == 0
-    record = bench.get(job)
-    assert (record.status, record.succeeded, record.expired) == (JobStatus.EXPIRED, 32, 32)
-    assert [r["status"] for r in bench.results(job)] == ["succeeded"] * 32 + ["expired"] * 32
 
 
 def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:

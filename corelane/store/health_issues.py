@@ -100,6 +100,15 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     ]
 
 
+async def find_issues(link: CommonLink) -> list[HealthIssue]:
+    """Return all that is wrong; where no core has ever been, what concerns Redis and the parts of a `serve`."""
+    if cores := await read_cores(link):
+        return await read_issues(link, cores)
+    state = await read_redis(link)
+    of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+    return [*of_redis, *await read_part_issues(link)]
+
+
 def _signs(core: Mapping[str, Any], now_ms: int) -> CoreSigns:
     silent_s = max(0, now_ms - int(core["beat_ms"])) / 1000
     models = orjson.loads(core.get("models", "[]"))

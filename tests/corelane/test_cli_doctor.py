@@ -33,6 +33,7 @@ from corelane.cli.doctor import (
     check_cores,
     check_disk,
     check_flower_port,
+    check_service,
     check_torch,
     doctor,
     judge_disk,
@@ -286,3 +287,7 @@ def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, s
     missing = examine(f"{s3}-missing/files")
     assert (missing.state, "AWS_ENDPOINT_URL_S3" in missing.advice) == ("fail", True)
     assert "missing" in missing.found
+
+
+def test_service_with_nothing_to_do_is_well(settings: Settings) -> None:
+    assert "no health issue" in check_service(settings).found

@@ -130,6 +130,15 @@ def test_slow_reader_holds_the_feeding_back_until_it_drops(bench: Bench) -> None
     assert bench.raw.hlen(f"cl:out:{{{job}}}") == 0
 
 
+def test_only_one_feeds_at_a_time(bench: Bench) -> None:
+    first, second = feeder_of(bench), feeder_of(bench)
+    assert first.take_turn("one")
+    assert not second.take_turn("two")
+    assert first.take_turn("one")
+    first.end_turn("one")
+    assert second.take_turn("two")
+
+
 def test_canceled_job_is_fed_no_more_and_its_file_stays_for_a_retry_until_the_job_goes(bench: Bench) -> None:
     bench.core("a/0")
     job, path = submit_upload(bench, 5000)
@@ -215,6 +224,17 @@ def test_dropped_results_are_gone_and_the_rest_is_read_as_before(bench: Bench) -
     assert bench.raw.hlen(f"cl:out:{{{job}}}") == 4
     assert bench.drop(job, 10_000) == 200
     assert bench.get(job).succeeded == 200
+
+
+def test_what_is_kept_of_dropped_results_goes_with_the_job(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(64)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed")[:1])
+    assert bench.drop(job, 32) == 32
+    assert bench.raw.ttl(f"cl:dropped:{{{job}}}") == -1
+    core.commit(claim.lease, answered(claim)[1:])
+    assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.settings.results_ttl_s
 
 
 def test_results_that_are_not_there_yet_are_not_dropped(bench: Bench) -> None:

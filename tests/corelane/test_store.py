@@ -288,6 +288,7 @@ def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
     job = bench.submit(1, expires_in_s=60)
     claim = claimed(core)
     core.commit(claim.lease, answered(claim))
+    assert not bench.raw.exists("cl:expiring")
     bench.age(60)
     bench.upkeep.tend()
     assert bench.get(job).status is JobStatus.SUCCEEDED

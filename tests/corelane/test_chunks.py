@@ -1,7 +1,6 @@
 from collections.abc import Hashable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,10 +155,3 @@ def test_waiting_tokens_are_bounded_for_each_item(reader: ChunkReader) -> None:
         reader.add(key, Query(key, DOCUMENT))
     assert reader.tokens(10**9) == 2 * len(DOCUMENT) // 4
     assert reader.tokens(7) == 14
-
-
-def test_places_of_a_far_chunk_are_those_of_the_whole_text(tokenizer: Tokenizer) -> None:
-    context = read_chunks(tokenizer, cut_text(DOCUMENT, 7))
-    starts, ends = context.places.T
-    assert "".join(DOCUMENT[start:end] for start, end in zip(starts, ends, strict=True)) == DOCUMENT.replace(" ", "")
-    assert np.all(starts[1:] >= ends[:-1])

@@ -27,7 +27,7 @@ from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import ForwardPass, Pace, PassTimes, ShapeTimes, choose
+from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
@@ -149,8 +149,7 @@ class Runner(SharedItems):
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
         self._most_rows = self._pace.rows if served.flexible_rows else attrgetter("rows")
-        times = partial(PassTimes, ragged=served.ragged_rows) if served.flexible_rows else ShapeTimes
-        self._times: PassTimes | ShapeTimes = times(served.ladder)
+        self._times = PassTimes(served.ladder, flexible_rows=served.flexible_rows, ragged=served.ragged_rows)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, ItemInProgress] = {}
@@ -299,7 +298,7 @@ class Runner(SharedItems):
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._chooses:
             rule = partial(choose, table=self._times.table(), most_rows=self._most_rows)
-            chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS, alike=self._flexible_lengths)
+            chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)
         for grown in self._task.read_so_far() if read_for else ():

@@ -25,23 +25,17 @@ from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
-from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
-from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
+from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.warming import PASSES, WarmUp, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
-
-#: A job with no more tokens than this waiting (three questions) is answered by itself, where few rows take less time.
-LITTLE_TOKENS = 512
-
-#: A job of which so few items come at a time, none of them long, is a question that someone waits for.
-LITTLE_ITEMS = 3
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
@@ -230,17 +224,6 @@ class Runner(SharedItems):
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
 
-    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
-        """Put an item in progress."""
-        self._arrivals += 1
-        query = item.query
-        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
-        is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
-        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
-        self._progress[key] = progress = ItemInProgress(item, waiting)
-        self._by_arrival[self._arrivals] = key
-        return progress
-
     @property
     def long_items(self) -> Collection[Any]:
         """Return the keys of long items in progress whose windows other cores may read."""
@@ -341,12 +324,6 @@ class Runner(SharedItems):
         self.work.items += len(answered) - fragments
         running.merge_s += time.perf_counter() - merge_began
         return answered
-
-    def _take_out(self, key: Hashable) -> None:
-        """Take a query out of progress, with all of it that still waited."""
-        progress = self._progress.pop(key)
-        self._previews.next.pop(key, None)
-        del self._by_arrival[progress.waiting.arrival]
 
     def _compose(self, progress: ItemInProgress) -> Result:
         if progress.is_fragment:

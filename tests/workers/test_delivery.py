@@ -143,18 +143,6 @@ def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench,
     assert [result["id"] for result in told["job.completed"]["results"]] == ["i0", "i1"]
 
 
-def test_job_without_a_webhook_is_never_read_for_one(bench: Bench) -> None:
-    core = bench.core("a/0")
-    bench.submit(2)
-    canceled = bench.submit(1)
-    bench.raw.config_resetstat()
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim)[:1])
-    bench.cancel(canceled)
-    assert "cmdstat_hgetall" not in bench.raw.info("commandstats")
-    assert bench.raw.keys("cl:deliver*") == []
-
-
 def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_results(
     bench: Bench, hooked: Settings
 ) -> None:

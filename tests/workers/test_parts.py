@@ -272,17 +272,6 @@ def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:
     fleet.assert_clean()
 
 
-def test_core_that_stops_hands_its_document_to_another(fleet: Fleet) -> None:
-    fleet.add(), fleet.add()
-    job = fleet.submit()
-    own, _ = fleet.share()
-    own.stop()
-    fleet.lose(own)
-    fleet.run_out(job)
-    fleet.assert_answered(job)
-    fleet.assert_clean()
-
-
 def test_canceled_document_ends_on_both_cores(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     job = fleet.submit()

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from corelane.engine.runner import LITTLE_ITEMS
+from corelane.engine.sharing import LITTLE_ITEMS
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room

@@ -31,6 +31,7 @@ from corelane.engine.backends.neuron.devices import (
 from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
+from corelane.engine.memory import mb
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,
@@ -126,8 +127,8 @@ class NeuronBackend:
         taken = sum(other.bytes for other in self._loaded)
         if taken + model.bytes > self._memory_bytes:
             raise LoadFailed(
-                f"{model.artifact.manifest.version_id} needs {_mb(model.bytes)} of device memory; {_mb(taken)} of "
-                f"{_mb(self._memory_bytes)} are taken: compile fewer or smaller buckets, or serve fewer models"
+                f"{model.artifact.manifest.version_id} needs {mb(model.bytes)} of device memory; {mb(taken)} of "
+                f"{mb(self._memory_bytes)} are taken: compile fewer or smaller buckets, or serve fewer models"
             )
 
     def _load_bucket(self, manifest: Manifest, path: Path) -> Any:
@@ -253,7 +254,3 @@ def _read_count(path: Path) -> int:
         return int(path.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _mb(count: int) -> str:
-    return f"{count / 1000**2:,.0f} MB"

@@ -5,13 +5,12 @@ moved into place whole, so that the cache never holds half an artifact. A calibr
 own and comes and goes: it is taken as it stands there each time. One process of a host fetches, others wait.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 from corelane.artifacts.calibration import CALIBRATION_NAME, parse_calibration
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import AUTO_KIND, choose_folder, host_kind
+from corelane.artifacts.locks import locked
 from corelane.artifacts.manifest import (
     DIGEST_CHUNK_BYTES,
     MANIFEST_NAME,
@@ -85,7 +85,9 @@ class RemoteRoot:
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
         name, _, version = version_id.partition("@")
-        with _alone(self._cache / name / version):
+        folder = self._cache / name / version
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / "fetch.lock"):
             cached = self._cached(version_id, target, manifest, kind)
             renew = renew or cached is None or (manifest or cached.digest) != cached.digest
             if cached is not None and not renew and _suits(cached, kind):
@@ -255,12 +257,3 @@ def _suits(artifact: Artifact, kind: str) -> bool:
     """Return whether an artifact is for this kind of CPU, or for what has no kinds."""
     here = host_kind(kind)
     return artifact.manifest.target != "cpu" or not here or artifact.manifest.cpu_kind == here
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process of this host at a time for one version."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "fetch.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

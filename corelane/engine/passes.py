@@ -89,6 +89,10 @@ class PassTable:
         """Return the shape that this many windows of a bucket run in."""
         return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
+    def rows_within(self, bucket: Bucket, seconds: float) -> int:
+        """Return the most rows of a bucket that take no longer than this; 0 if one takes longer."""
+        return max((rows for rows, took in enumerate(self.seconds[bucket], 1) if took <= seconds), default=0)
+
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
         """Return the seconds of one pass of windows of several buckets, the longest last."""
         longest = waiting[-1][0]
@@ -195,12 +199,11 @@ class PassTimes:
         self._fitted_at = -math.inf
         self._table: PassTable | None = None
 
-    def begin(self) -> float:
-        """Begin a pass; return the time. What was computed since the last one is beside both."""
+    def begin(self) -> None:
+        """Begin a pass. What was computed since the last one is beside both."""
         if self._ended is not None:
             self._beside.append(max(0.0, self._beside_clock() - self._ended))
         self._began = self._clock()
-        return time.perf_counter()
 
     def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
         """Note the end of a pass: its bucket, its shape, rows × length, and its tokens without padding."""
@@ -226,7 +229,7 @@ class PassTimes:
     def _of_flexible_rows(self, beside_s: float) -> PassTable:
         """Return the table by costs that fit all passes; until one was measured each window counts the same."""
         if not self._measured:
-            return PassTable({bucket: range(1, bucket.rows + 1) for bucket in self._ladder})
+            return PassTable({each: [MOMENT_S * (rows + 1) for rows in range(each.rows)] for each in self._ladder})
         costs = fit([_median(line) for line in self._measured.values()])
 
         def seconds(bucket: Bucket, rows: int) -> float:
@@ -284,10 +287,7 @@ def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
 
 
 class Pace:
-    """Seconds a row takes by bucket, and so the rows that are done in time. A bucket never measured is not limited.
-
-    Of the last few batches the fastest counts: one that was held up by other processes says nothing about the core. A
-    core that slows down for good soon gets smaller batches, and larger ones again when it recovers.
+    """How long a batch may take, and so its rows, by who asked recently.
 
     A job that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing
     by company, and are mostly a document's. While questions come it gets no longer ones, as a question waits for the
@@ -302,11 +302,6 @@ class Pace:
         self._last_asker: str | None = None
         #: When another larger job came, any larger job, a question.
         self._turned_at = self._larger_at = self._little_at = -math.inf
-        self._row_s: dict[Bucket, deque[float]] = {}
-
-    def note(self, bucket: Bucket, rows: int, seconds: float) -> None:
-        """Note the time that a batch took."""
-        self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
 
     def heard(self, asker: str, *, is_little: bool = False) -> None:
         """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
@@ -318,15 +313,12 @@ class Pace:
             self._turned_at = now
         self._last_asker, self._larger_at = asker, now
 
-    def rows(self, bucket: Bucket) -> int:
-        """Return the rows that are done in time; one at least, and never more than the bucket's."""
-        row_s = min(self._row_s.get(bucket, ()), default=0.0)
-        if row_s <= 0:
-            return bucket.rows
-        in_time, stretch = self._target_s / row_s, self._stretch()
-        if in_time >= 2 or stretch == AMONG_QUESTIONS:
-            in_time *= stretch
-        return max(1, int(min(bucket.rows, in_time)))
+    def rows(self, bucket: Bucket, table: PassTable) -> int:
+        """Return the rows that are done in time; one at least."""
+        rows, stretch = table.rows_within(bucket, self._target_s), self._stretch()
+        if rows >= 2 or stretch == AMONG_QUESTIONS:
+            rows = table.rows_within(bucket, stretch * self._target_s)
+        return max(1, rows)
 
     def _stretch(self) -> float:
         """Return how many times as long as the target batches may take, by who asks recently."""

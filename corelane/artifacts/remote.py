@@ -145,9 +145,7 @@ class RemoteRoot:
     def _choose(self, version_id: str, target: str, manifest: str, kind: str) -> tuple[str, bytes]:
         """Return the remote folder to take a version's artifact from, and its manifest."""
         parent = version_id.replace("@", "/")
-        found = {
-            folder.rpartition("/")[2]: (folder, content) for folder, content in self._manifests(parent, target).items()
-        }
+        found = self._manifests(parent, target)
         if not found:
             paths = self._reach(lambda: self._files.glob(f"{self._path}/{parent}/*/{MANIFEST_NAME}"))
             others = sorted(str(path).split("/")[-2] for path in paths)

@@ -155,7 +155,7 @@ class RemoteRoot:
             if hashlib.sha256(content).hexdigest() == manifest:
                 return folder, content
         kinds = {folder: _kind_of(content) for folder, content in found.items()}
-        folder = choose_folder(kinds, f"{self._path}/{parent}/{target}", host_kind(kind))
+        folder = choose_folder(kinds, f"{next(iter(found)).rpartition('/')[0]}/{target}", host_kind(kind))
         return folder, found[folder]
 
     def _fetch(self, version_id: str, target: str, there: str, content: bytes) -> Artifact:

@@ -50,7 +50,7 @@ def test_bucket_longer_than_the_positions_is_refused(tiny_model: Path) -> None:
         ({"architectures": None}, "no question-answering head"),
         ({"model_type": "oracle"}, "unknown architecture"),
         ({"model_type": "vit"}, "do not load"),
-        ({"intermediate_size": 48}, ""),
+        ({"intermediate_size": 48}, "edited-qa"),
     ],
 )
 def test_config_of_another_network_is_refused(edited: Edit, config: dict[str, Any], told: str) -> None:

@@ -32,7 +32,8 @@ def results(tiny_artifact: Artifact) -> Iterator[dict[str, dict[str, Any]]]:
 @given(st.text(st.characters() | st.sampled_from("a😀é\u0301𠮷")), st.data())
 def test_any_stretch_of_any_text_is_found_again_in_both_units(text: str, data: st.DataObject) -> None:
     places = st.integers(0, len(text))
-    spans = [Candidate(*sorted((data.draw(places), data.draw(places))), 0, 0, 0) for _ in range(3)]
+    drawn = [sorted((data.draw(places), data.draw(places))) for _ in range(3)]
+    spans = [Candidate(start, end, 0, 0, 0) for start, end in drawn]
     for span, offsets in zip(spans, convert_offsets(text, spans, ("utf16", "bytes")), strict=True):
         expected = text[span.start : span.end]
         start, end = offsets["utf16"]

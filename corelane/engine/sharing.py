@@ -100,12 +100,12 @@ class SharedItems:
         self._previews.next.pop(key, None)
         del self._by_arrival[progress.waiting.arrival]
 
-    def _grow(self, key: Hashable, item: Tokenized, fresh: Sequence[Window]) -> None:
+    def _grow(self, key: Hashable, item: Tokenized) -> None:
         """Take in windows of a document that is being tokenized. With enough of them it is in progress."""
         progress = self._progress.get(key)
         if progress is not None:
+            progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
             progress.item = item
-            progress.waiting.add(fresh, self._ladder)
         elif len(item.windows) >= LONG_WINDOWS:
             self._put(key, item).grows = True
             self._previews.add(key)

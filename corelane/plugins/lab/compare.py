@@ -164,7 +164,7 @@ def wrong_answers(a: Report, b: Report) -> list[str]:
     """Return what is wrong with B's answers, and was not with A's."""
     found = []
     for name, text in (("lost", "lost"), ("twice", "given twice"), ("differ_from_idle", "unlike the idle service's")):
-        left, right = _answers(a, name), _answers(b, name)
+        left, right = (sum(getattr(check, name) or 0 for check in each.checks["answers"]) for each in (a, b))
         if right and not left:
             found.append(f"{right:,} answers {text}")
     return found
@@ -278,11 +278,6 @@ def _sampling_error(runs: Sequence[Run]) -> float:
     if len(values) < 2 or not statistics.fmean(values):
         return 0.0
     return math.sqrt(DESIGN_EFFECT) * standard_error(values) / statistics.fmean(values)
-
-
-def _answers(report: Report, name: str) -> int:
-    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
-    return sum(getattr(check, name) or 0 for check in checks)
 
 
 def unlike(a: Report, b: Report) -> list[str]:

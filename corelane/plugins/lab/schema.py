@@ -146,6 +146,11 @@ class AnswerCheck(ReportPart):
     exact: float | None = Field(None, description="Exact match in percent, where the file has answers.")
     f1: float | None = None
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether an answer was lost, doubled or unlike that of the idle service."""
+        return bool(self.lost or self.twice or self.differ_from_idle)
+
 
 class Run(ReportPart):
     """One repeat at one point. `latency` counts from when requests were due, `latency_sent` from their sending."""
@@ -314,3 +319,18 @@ class Report(ReportPart):
     invalid: list[str] = Field(default_factory=list)
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    @property
+    def checks(self) -> dict[str, list[AnswerCheck]]:
+        """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
+        groups = {
+            "answers": [run.answers for point in self.points for run in point.runs],
+            "questions' answers": [self.beside and self.beside.answers],
+            "batch's answers": [self.beside and self.beside.batch_answers],
+        }
+        return {label: [each for each in checks if each is not None] for label, checks in groups.items()}
+
+    @property
+    def are_answers_right(self) -> bool:
+        """Whether no answer was lost, doubled or unlike that of the idle service."""
+        return not any(check.is_wrong for checks in self.checks.values() for check in checks)

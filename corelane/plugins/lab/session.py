@@ -197,11 +197,3 @@ def load_name(load: Load) -> str:
             return f"trace ×{load.detail.get('speed', 1.0):g}"
         case _:
             return f"{load.rate_per_s:g}/s {load.kind}"
-
-
-def are_answers_right(report: Report) -> bool:
-    """Return whether no answer was lost, doubled or unlike that of the idle service."""
-    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
-    if report.beside is not None:
-        checks += [each for each in (report.beside.answers, report.beside.batch_answers) if each is not None]
-    return not any(check.lost or check.twice or check.differ_from_idle for check in checks)

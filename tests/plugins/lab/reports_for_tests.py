@@ -9,6 +9,7 @@ from typing import Any
 
 from corelane.plugins.lab.asserts import check, parse_assertions
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.find_rate import Bound, FoundRate
 from corelane.plugins.lab.schema import (
     AnswerCheck,
     Beside,
@@ -17,7 +18,6 @@ from corelane.plugins.lab.schema import (
     LoadPoint,
     Machine,
     Pairing,
-    Published,
     Report,
     Request,
     Run,
@@ -183,18 +183,8 @@ def sweep_report(**fields: Any) -> Report:
     points = [point_at(rate, repeats=2) for rate in (5, 20, 35, 45, 52, 60)]
     given: dict[str, Any] = {
         "knee": {"rate_per_s": 52.0, "p95_s": 0.14, "items_per_s": 51.8},
-        "found_rate": {"objective": "p95<=200ms", "rate_per_s": 54.2},
+        "found_rate": FoundRate(Bound("p95", 0.2), 54.2, 54.1, 0.14).describe(),
         "beside": beside_of(),
-        "published": [
-            Published(
-                name="parallel client",
-                instance="inf1.xlarge",
-                date="2021",
-                source="a published sample",
-                figures={"mean_s": 0.0565},
-                note="not stated: SDK",
-            )
-        ],
     }
     report = report_of(points, **(given | fields))
     report.assertions = check(report, parse_assertions(["p95<1s", "lost==0"]))

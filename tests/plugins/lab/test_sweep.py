@@ -5,7 +5,8 @@ import math
 import pytest
 
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.find_rate import PRECISION, find_rate, next_rate, parse_bound
+from corelane.plugins.lab.find_rate import PRECISION, FoundRate, find_rate, next_rate, parse_bound
+from corelane.plugins.lab.render import found_text
 from corelane.plugins.lab.schema import Load, LoadPoint
 from corelane.plugins.lab.sweep import (
     IDLE,
@@ -19,7 +20,6 @@ from corelane.plugins.lab.sweep import (
     sweep,
     trend,
 )
-from corelane.plugins.lab.view import found_text
 from tests.plugins.lab.queues import Queue
 
 #: Two cores of 20 ms a request.
@@ -199,7 +199,8 @@ def test_answer_of_a_search_is_a_sentence() -> None:
     text = found_text(found.describe())
     assert "requests/s hold p95<=60ms" in text
     assert "; at " in text
-    assert "no rate that was tried holds" in found_text({"objective": "p95<=1ms", "rate_per_s": None})
+    nothing = FoundRate(parse_bound("p95=1ms"))
+    assert "no rate that was tried holds p95<=1ms" in found_text(nothing.describe())
 
 
 def test_search_halves_the_gap_until_it_is_narrow() -> None:

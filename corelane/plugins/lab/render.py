@@ -154,7 +154,7 @@ def inside(points: Sequence[LoadPoint]) -> Grid:
             continue
         means = {name: _mean(getattr(getattr(each, name), "mean", None) for each in found) for name in PARTS}
         padding = _mean(each.padding_share for each in found)
-        busy = _mean(share for each in found for share in each.core_busy.values())
+        busy = _mean(each.busy for each in found)
         times = (ms_text(means[name]) for name in parts)
         grid.rows.append([_name(point), *times, three(means["batch_rows"]), share_text(padding), share_text(busy)])
     return grid

@@ -85,6 +85,26 @@ class Load(ReportPart):
     seed: int = 0
     detail: dict[str, Any] = Field(default_factory=dict, description="Stages, the end of a ramp, a trace's hash.")
 
+    @property
+    def name(self) -> str:
+        """A load in a word or two, as the name of its point."""
+        match self.kind:
+            case "closed":
+                return f"{self.concurrency} callers" if self.concurrency != 1 else "1 caller"
+            case "ramp":
+                return f"{self.rate_per_s:g}..{self.detail['end_per_s']:g}/s"
+            case "stages":
+                return str(self.detail["stages"])
+            case "trace":
+                return f"trace ×{self.detail.get('speed', 1.0):g}"
+            case _:
+                return f"{self.rate_per_s:g}/s {self.kind}"
+
+    @property
+    def text(self) -> str:
+        """A load with its length, if it has one."""
+        return self.name if self.duration_s is None else f"{self.name} for {self.duration_s:g} s"
+
 
 class Generator(ReportPart):
     """Whether the generator kept up. Lateness is the time from when a request was due until it was sent."""
@@ -96,6 +116,11 @@ class Generator(ReportPart):
     cpu_s: float = Field(description="CPU time of its processes.")
     cpu_share: float = Field(description="The busiest process' CPU time over the run's time.")
     held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
+
+    @property
+    def achieved_share(self) -> float | None:
+        """What was sent of the rate that was asked for; None in a closed loop."""
+        return self.achieved_per_s / self.requested_per_s if self.requested_per_s else None
 
 
 class ErrorCount(ReportPart):
@@ -134,6 +159,11 @@ class ServiceSplit(ReportPart):
     core_busy: dict[str, float] = Field(default_factory=dict, description="Share of time at work, by core.")
     core_items: dict[str, int] = Field(default_factory=dict, description="Items answered, by core.")
     seconds: float | None = Field(None, description="Time between the two readings.")
+
+    @property
+    def busy(self) -> float | None:
+        """The mean share of time at work of all cores."""
+        return sum(self.core_busy.values()) / len(self.core_busy) if self.core_busy else None
 
 
 class AnswerCheck(ReportPart):
@@ -323,7 +353,7 @@ class Report(ReportPart):
     @property
     def checks(self) -> dict[str, list[AnswerCheck]]:
         """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
-        groups = {
+        groups: dict[str, list[AnswerCheck | None]] = {
             "answers": [run.answers for point in self.points for run in point.runs],
             "questions' answers": [self.beside and self.beside.answers],
             "batch's answers": [self.beside and self.beside.batch_answers],

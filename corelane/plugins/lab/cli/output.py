@@ -17,6 +17,7 @@ from corelane.cli.output import report_console
 from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from corelane.plugins.lab.asserts import Assertion
     from corelane.plugins.lab.figures import Measurement
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
@@ -44,14 +45,15 @@ class Outputs:
         list[str] | None, of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated.")
     ] = None
     baseline: Annotated[Path | None, of_output(metavar="FILE", help="Fail if this report was really better.")] = None
+    assertions: "list[Assertion]" = field(init=False)
     #: The requests of the runs so far, if they are written.
     lines: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
-        from corelane.plugins.lab.asserts import parse_assertions
+        from corelane.plugins.lab.asserts import parse_assertion
 
-        parse_assertions(self.assertion or [])
+        self.assertions = [parse_assertion(text) for text in self.assertion or ()]
         if self.out is not None:
             writable_folder(self.out)
         if self.baseline is not None:
@@ -140,9 +142,9 @@ def read_report(path: Path) -> "Report":
 
 def finish(report: "Report", outputs: Outputs) -> None:
     """Judge a report, write it, and end with the exit code that says how it came out."""
-    from corelane.plugins.lab.asserts import check, parse_assertions
+    from corelane.plugins.lab.asserts import check
 
-    report.assertions = check(report, parse_assertions(outputs.assertion or []))
+    report.assertions = check(report, outputs.assertions)
     outputs.write(report)
     is_worse = outputs.baseline is not None and _is_worse(read_report(outputs.baseline), report)
     if not report.valid:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -44,14 +44,16 @@ LONGEST_FIELD = 2**27
 Results = Iterator[tuple[dict[str, Any] | None, int]]
 
 
-class NumberedLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NumberedLine:
     """One line of the input that is not blank: its position among all lines, and its text."""
 
     index: int
     text: bytes
 
 
-class QuestionLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QuestionLine:
     """A parsed line: an item to ask, or the reason why it cannot be asked."""
 
     index: int

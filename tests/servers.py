@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.cli.supervisor import die_with_parent
+from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import server_binary
 from tests.redis_servers.debian import SERVERS

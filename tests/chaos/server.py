@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corelane.cli.redis_server import server_argv
-from corelane.cli.supervisor import die_with_parent as die_with_parent
+from corelane.engine.cores import die_with_parent as die_with_parent
 from tests.redis_for_tests import admin_url, server_binary, service_url, users_file
 from tests.waiting import eventually
 

@@ -171,6 +171,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Run half as many files again at a time as there are CPUs: a third of their time, tests wait."""
+    cpus = len(os.sched_getaffinity(0))
+    return cpus + cpus // 2
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``-n`` a file stays in one process, as do all files that share a fleet: there is one of it."""
     from xdist.scheduler import LoadScopeScheduling

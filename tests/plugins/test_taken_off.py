@@ -99,7 +99,7 @@ def serve(redis_url: str, data: Path, path: str | None = None) -> Shown:
     env |= {"PYTHONPATH": path} if path else {}
     run = subprocess.run([sys.executable, "-c", SERVE], env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert '"level": "error"' not in run.stdout + run.stderr
+    assert '"level":"error"' not in run.stdout + run.stderr
     return Shown(**{name: frozenset(those) for name, those in json.loads(run.stdout.splitlines()[-1]).items()})
 
 

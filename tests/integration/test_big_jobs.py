@@ -167,7 +167,7 @@ def test_bad_line_is_named_and_nothing_is_kept(fleet: Fleet, is_chunked: bool) -
 def test_bad_line_early_in_an_endless_job_ends_its_sending(fleet: Fleet) -> None:
     def items() -> Iterator[dict[str, str]]:
         yield {"question": "What is the number?"}
-        yield from itertools.cycle(short(1000))
+        yield from itertools.repeat({"question": "What is the number?", "context": TALK * 1000})
 
     with fleet.client() as client, pytest.raises(ServiceError, match="line 2") as caught:
         client.submit_lines(items())

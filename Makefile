@@ -36,9 +36,10 @@ STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,account
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
 # Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
-# requests, upgrades, Neuron's stand-in in real processes, Prometheus beside a service): their short forms.
+# requests, upgrades, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
 LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling compile/test_neuron_targets.py \
-	monitoring/test_recorded.py $(patsubst %,integration/test_%.py,fuzz inf1 monitoring neuron upgrade))
+	deploy/test_pods.py monitoring/test_recorded.py \
+	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron upgrade))
 
 # Failed tests run again, alone, at the end: tests/again.py. How many workers `auto` is: tests/conftest.py.
 WORKERS ?= auto

@@ -94,7 +94,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and compile nothing")
-    parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

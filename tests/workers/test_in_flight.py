@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
 from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
@@ -165,6 +165,14 @@ def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runne
     assert sum(charged.values()) >= windows
 
 
+def test_charge_that_was_far_too_high_is_corrected_too(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    claim, [ada] = make_claim("a", runner.version, [["ada"]])
+    in_flight.add(claim, [replace(ada, ref=replace(ada.ref, tokens=5000))])
+    [(_, ref)] = in_flight.pending.corrections()
+    assert ref.tokens == 64
+
+
 def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(max_windows=10))
     in_flight = InFlight({runner.version: runner})
@@ -262,11 +270,18 @@ def test_job_dropped_while_its_batch_runs_is_committed_empty_and_its_neighbour_a
 
 def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("few", runner.version, [["ada"]] * 3))
+    in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64)))
     assert in_flight.pending.met == []
+    in_flight.add(*make_claim("many", runner.version, [["ada"]] * ((SMALL_TOKENS - BESIDE_TOKENS) // 64)))
+    assert in_flight.pending.met == ["public:1:small"]
+
+
+def test_beside_a_larger_job_fewer_small_stretches_are_a_batchs_worth(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
+    in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64 - 1)))
     assert in_flight.pending.met == ["public:1"]
-    in_flight.add(*make_claim("many", runner.version, [["ada"]] * (SMALL_TOKENS // 64)))
+    in_flight.add(*make_claim("one", runner.version, [["ada"]]))
     assert in_flight.pending.met == ["public:1", "public:1:small"]
 
 

@@ -4,6 +4,7 @@ Cores are numbered as workers number them: over all devices of the host, those o
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from corelane.domain.instances import CPU, INSTANCES, Instance
 from corelane.errors import InvalidInput
@@ -20,16 +21,11 @@ def target_of(instance: Instance) -> str:
     return CHIPS_OF.get(instance.family, instance.family)
 
 
-def _largest() -> dict[str, Instance]:
-    found: dict[str, Instance] = {}
-    for each in INSTANCES.values():
-        if each.cores and each.cores > getattr(found.get(target_of(each)), "cores", 0):
-            found[target_of(each)] = each
-    return found
+#: The types of host that have Neuron chips, by their target.
+HOSTS = sorted((each for each in INSTANCES.values() if each.cores), key=target_of)
 
-
-#: The type of host with the most cores, for each target that has Neuron chips.
-LARGEST = _largest()
+#: The type of host with the most cores, for each of these targets.
+LARGEST = {target: max(hosts, key=lambda host: host.cores) for target, hosts in groupby(HOSTS, target_of)}
 
 TARGETS = (CPU, *LARGEST, CUDA)
 
@@ -67,7 +63,9 @@ def lay_out(
     target: str | None = None, cores: int | None = None, chips: int | None = None, instance: str | None = None
 ) -> Layout:
     """Return the layout of a host: by its type, its chips or its cores; raise InvalidInput where they do not fit."""
-    host = None if instance is None else _named(instance)
+    host = next((each for each in HOSTS if each.name == instance), None)
+    if instance is not None and host is None:
+        raise InvalidInput(f"{instance}: no such type of host; there are {', '.join(each.name for each in HOSTS)}")
     target = target or (CPU if host is None else target_of(host))
     if target not in TARGETS:
         raise InvalidInput(f"{target}: no such target; there are {', '.join(TARGETS)}")
@@ -83,13 +81,6 @@ def lay_out(
             raise InvalidInput(f"give the number of workers: --cores N (target {target})")
         return Layout(target, cores, instance=instance)
     return _on_chips(target, cores, chips, host)
-
-
-def _named(name: str) -> Instance:
-    if name not in INSTANCES or not INSTANCES[name].cores:
-        known = ", ".join(each.name for each in INSTANCES.values() if each.cores)
-        raise InvalidInput(f"{name}: no such type of host; there are {known}")
-    return INSTANCES[name]
 
 
 def _on_chips(target: str, cores: int | None, chips: int | None, host: Instance | None) -> Layout:

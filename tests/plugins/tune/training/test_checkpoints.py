@@ -25,14 +25,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         write_checkpoint(tmp_path, step, state(float(step)), {"step": step})
     last = max(tmp_path.glob("*"))
     last.write_bytes(last.read_bytes()[:100])
-    found = last_checkpoint(tmp_path)
-    assert found is not None
-    assert found[1] == {"step": 1}
-
-
-def test_what_a_kill_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1, state(1.0), {"step": 1})
-    (tmp_path / ".step-00000002.safetensors.new").write_bytes(b"half")
+    (tmp_path / ".step-00000003.safetensors.new").write_bytes(b"half")
     found = last_checkpoint(tmp_path)
     assert found is not None
     assert found[1] == {"step": 1}

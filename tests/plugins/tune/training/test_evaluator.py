@@ -23,17 +23,6 @@ def test_the_threshold_gives_the_answers_that_are_worth_it() -> None:
     assert scores.threshold == -3.5
 
 
-def test_without_unanswerable_questions_every_one_is_answered() -> None:
-    scores = score_spans([seen(5, WHOLE), seen(-4, OTHER)])
-    assert (scores.metrics.f1, scores.metrics.no_answer_accuracy, scores.threshold) == (50.0, None, 4)
-
-
-def test_where_no_answer_is_worth_it_none_is_given() -> None:
-    scores = score_spans([seen(5), seen(4, PARTLY)])
-    assert scores.metrics.f1 == 50.0
-    assert scores.threshold < -5
-
-
 def test_a_question_without_a_span_gets_no_answer() -> None:
     without = (Question("q", "who", "", WHOLE), None)
     assert score_spans([without]).metrics.f1 == 0

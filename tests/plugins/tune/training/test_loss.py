@@ -30,14 +30,6 @@ def test_the_chances_of_all_reference_spans_add_up() -> None:
     assert math.isclose(float(loss), -(math.log(first) + math.log(null)) / 2, rel_tol=1e-5)
 
 
-def test_more_reference_spans_never_cost_more() -> None:
-    allowed = readable(8, CONTEXT_AT, LAST)
-    starts, ends = (log_shares(torch.randn(2, 8), allowed) for _ in range(2))
-    one = marginal_loss(starts, ends, [[(3, 4)], []])
-    both = marginal_loss(starts, ends, [[(3, 4), (5, 5)], []])
-    assert both < one
-
-
 def test_a_student_like_its_teacher_is_at_no_distance() -> None:
     allowed = readable(8, CONTEXT_AT, LAST)
     teacher = torch.randn(2, 8)

@@ -69,15 +69,10 @@ class SessionStore:
             await self._link.many([("DEL", keys.session(named)), ("ZREM", keys.sessions(digest.decode()), named)])
 
 
-def cookie_of(headers: Mapping[str, str], name: str) -> str:
-    """Return one of our own cookies; empty without it."""
-    found = (pair.partition("=") for pair in headers.get("cookie", "").split("; "))
-    return next((value for key, _, value in found if key == name), "")
-
-
 def session_of(headers: Mapping[str, str]) -> str:
     """Return the id of the session that a request carries; empty without one."""
-    return cookie_of(headers, COOKIE)
+    found = (pair.partition("=") for pair in headers.get("cookie", "").split("; "))
+    return next((value for name, _, value in found if name == COOKIE), "")
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:

@@ -93,8 +93,9 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
     rows = fit(counts | {kind: len(those) for kind, (_, those) in tables.items()}, height)
     lines += [issue_line(each, is_whole=not height) for each in found.troubles[: rows["issues"]]]
     lines += left_out(len(found.troubles) - rows["issues"], "more health issues")
-    cores = sorted(found.cores, key=core_order)[: rows["cores"]]
-    lines += [count_stopped(found.cores), narrow(core_table(cores), width)]
+    # Cores that do not serve are first.
+    cores = sorted(found.cores, key=lambda core: (core.state in STATES and not core.reasons, core.name))
+    lines += [count_stopped(found.cores), narrow(core_table(cores[: rows["cores"]]), width)]
     lines += left_out(len(found.cores) - rows["cores"], "more cores")
     for kind, (table, those) in tables.items():
         if rows[kind]:
@@ -156,11 +157,6 @@ def count_stopped(cores: Sequence[CoreOverview]) -> Text:
 def left_out(count: int, what: str) -> list[RenderableType]:
     """Return a line that counts what there was no room for, if anything."""
     return [Text(f"… {count:,} {what}", "dim")] if count > 0 else []
-
-
-def core_order(core: CoreOverview) -> tuple[bool, str]:
-    """Put cores that do not serve first."""
-    return core.state in STATES and not core.reasons, core.name
 
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:

@@ -66,7 +66,7 @@ def _render(template: str, layout: Layout, choices: Choices | None, settings: Se
     choices = choices or Choices()
 
     def chips_of(core: int) -> Sequence[int]:
-        return range(layout.chips) if choices.share_devices else [layout.chip_of(core)]
+        return range(layout.chips) if choices.share_devices else [core // layout.cores_per_chip]
 
     environment = Environment(
         autoescape=False,  # noqa: S701  # YAML, and no text of others
@@ -91,6 +91,6 @@ def _variables(layout: Layout, core: int) -> Iterator[tuple[str, object]]:
     yield "CORELANE_CORE", core
     if layout.chips:
         yield "NEURON_RT_VISIBLE_CORES", core
-    if layout.has_logical_cores:
-        # It is not inherited by containers, and says how cores are counted.
+    if layout.target == "trn2":
+        # A core is made of two physical ones there. Containers do not inherit how cores are counted.
         yield "NEURON_LOGICAL_NC_CONFIG", 2

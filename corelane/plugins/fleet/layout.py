@@ -44,19 +44,10 @@ class Layout:
         """Return how many devices the workers use."""
         return -(-self.cores // self.cores_per_chip) if self.cores_per_chip else 0
 
-    def chip_of(self, core: int) -> int:
-        """Return the number of the device that a core is on."""
-        return core // self.cores_per_chip
-
     @property
     def on_devices(self) -> bool:
         """Whether its cores are not CPUs."""
         return self.target != CPU
-
-    @property
-    def has_logical_cores(self) -> bool:
-        """Whether a core is made of two physical ones, so that workers must agree on that."""
-        return self.target == "trn2"
 
 
 def lay_out(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.arrivals import Arrivals, constant, gamma, poisson, ramp, replay, stages, steady
-from corelane.domain.traces import TraceEntry, read_trace, trace_hash, write_trace
 from corelane.errors import InvalidInput
+from corelane.plugins.lab.arrivals import Arrivals, constant, gamma, poisson, ramp, replay, stages, steady
+from corelane.plugins.lab.traces import TraceEntry, read_trace, trace_hash, write_trace
 
 
 def test_constant_arrivals_are_at_even_distances() -> None:

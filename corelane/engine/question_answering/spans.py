@@ -314,15 +314,8 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
     begin, least = at - 1, max(0, at - LONGEST_CHARACTER)
     while begin > least and (text[begin] >= FIRST_JOINING or text[begin - 1] >= FIRST_JOINING):
         begin -= 1
-    # Flags are made of pairs, from the first letter of their run on.
-    while begin > 0 and is_flag_letter(text[begin]):
-        begin -= 1
+    # The search looks back by itself where that counts: flags are paired from the first letter of their run.
     for character in GRAPHEME.finditer(text, begin):
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
     return at, at
-
-
-def is_flag_letter(character: str) -> bool:
-    """Tell whether a character is a regional indicator; two of them make a flag."""
-    return "\U0001f1e6" <= character <= "\U0001f1ff"

@@ -1,9 +1,7 @@
 """Usage: what work cost, of a job, of a batch, and of all of an owner by day. Pure but for the wire models.
 
 Core seconds are the time that cores spent on reading texts, running the model and making answers, shared among jobs by
-tokens: on CPUs CPU time, on devices the time that passed. A core costs its share of its host's price for that time.
-Idle time, loads of models and trips to Redis are charged to nobody: they are in the host's whole cost, which is told
-beside.
+tokens: on CPUs CPU time, on devices the time that passed. Idle time is charged to nobody.
 """
 
 from collections.abc import Mapping
@@ -151,7 +149,7 @@ class Used:
         return round(sum(self.core_us.values()) / US, 6)
 
     def describe(self) -> Usage:
-        """Return the usage as callers see it. Of several currencies there is no cost: see ``by_currency``."""
+        """Return the usage as callers see it; of several currencies there is no cost."""
         return Usage(**self.shown())
 
     def shown(self) -> dict[str, Any]:

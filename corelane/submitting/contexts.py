@@ -1,15 +1,14 @@
 """Stored contexts in submissions: which ones its items name, whether they are there, and how the job carries them.
 
-A job names a stored context by its digest, and each core fetches the text once.
-
-What a context says never changes, so it is remembered here. That it is still there is checked as the job is taken in.
+A job names a stored context by its digest, and each core fetches the text once. What a context says never changes, so
+it is remembered here.
 """
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from corelane.domain.contexts import Known, digest_in, is_context_id
+from corelane.domain.contexts import Known, is_context_id
 from corelane.domain.jobs import Item
 from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.submission import Submission
@@ -66,8 +65,3 @@ def stored_ids(items: Iterable[Item], contexts: Mapping[str, str] | None) -> lis
     """Return the ids of stored contexts that items name, each once; a job's own context of that id goes first."""
     ids = {item.context_id: None for item in items if item.context_id is not None}
     return [each for each in ids if is_context_id(each) and each not in (contexts or {})]
-
-
-def digests_of(known: Iterable[str]) -> list[str]:
-    """Return the digests in ids."""
-    return [digest_in(each) for each in known]

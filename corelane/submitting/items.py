@@ -1,7 +1,4 @@
-"""The items of a job as they come, however they came: checked one by one, and kept as items or as what is wrong.
-
-Whether a bad item fails alone or has the job refused is decided here, for items in a body, in lines and at a URL alike.
-"""
+"""The items of a job, from a body, lines or a URL: checked one by one, and kept as items or as what is wrong."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """NDJSON jobs: a body is read as it comes in, checked line by line, and written to a file that the keeper feeds from.
 
-Neither the body nor its items are ever held in memory. The file is complete before its job is submitted. If the request
-fails, the file is deleted; if the process dies, the keeper deletes it.
+The file is complete before its job is submitted. If the request fails, it is deleted; if the process dies, the keeper
+deletes it.
 """
 
 import asyncio

@@ -110,18 +110,6 @@ def test_only_long_contexts_are_read_in_chunks(reader: ChunkReader, tiny_artifac
     assert [key for key, _ in task.read_on()] == [101]
 
 
-def test_document_is_done_after_its_last_chunk(reader: ChunkReader, tokenizer: Tokenizer) -> None:
-    query = Query("who", DOCUMENT)
-    reader.add("key", query)
-    assert [reader.read_on() for _ in range(3)] == [None] * 3
-    read = reader.read_on()
-    assert read is not None
-    passage, context, queries = read
-    assert (passage, queries) == (query.passage, [("key", query)])
-    assert context.ids.tolist() == tokenizer.encode(DOCUMENT, add_special_tokens=False).ids
-    assert not reader.documents
-
-
 def test_documents_take_turns(reader: ChunkReader) -> None:
     for text in (DOCUMENT * 10, DOCUMENT):
         reader.add(text, Query("who", text))
@@ -133,12 +121,6 @@ def test_questions_on_one_document_share_its_reading(reader: ChunkReader) -> Non
         reader.add(key, Query(key, DOCUMENT))
     [(_, _, queries)] = finish(reader)
     assert [key for key, _ in queries] == ["a", "b", "c"]
-
-
-def test_owners_with_the_same_document_have_it_read_each(reader: ChunkReader) -> None:
-    for owner in ("ada", "bob"):
-        reader.add(owner, Query("who", DOCUMENT, owner=owner))
-    assert [[key for key, _ in queries] for _, _, queries in finish(reader)] == [["ada"], ["bob"]]
 
 
 def test_dropped_queries_are_not_read_for(reader: ChunkReader) -> None:

@@ -87,7 +87,7 @@ def test_labels_that_a_metric_does_not_have_are_refused() -> None:
 def test_values_fall_into_the_buckets_that_prometheus_counts() -> None:
     recorder = Recorder()
     for value in (1.0, 1.5, 300.0):
-        recorder.observe(m.BATCH_ROWS, value)
+        recorder.add(m.BATCH_ROWS, value)
     delta = recorder.take()
     assert delta is not None
     text = render(parse(delta.amounts), []).decode()
@@ -163,7 +163,7 @@ def test_repeated_flush_counts_once_and_another_process_counts_as_well(bench: Be
             raise StoreUnavailable("the reply was lost")
 
     metrics.recorder.add(m.TOKENS, 5, VERSION)
-    metrics.recorder.observe(m.SUBMIT_S, 0.25)
+    metrics.recorder.add(m.SUBMIT_S, 0.25)
     with pytest.raises(StoreUnavailable):
         metrics.flush_over(LostReply(bench.settings.redis_url))
     metrics.recorder.add(m.TOKENS, 2, VERSION)

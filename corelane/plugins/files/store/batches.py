@@ -135,7 +135,9 @@ class BatchRecord:
 
     def describe(self) -> Batch:
         """Return the batch as callers see it."""
-        at = {name: ms // 1000 for name, ms in self.times.items()}
+        times: dict[str, Any] = {
+            f"{name}_at": ms // 1000 for name, ms in self.times.items() if f"{name}_at" in Batch.model_fields
+        }
         return Batch(
             id=self.id,
             endpoint=self.endpoint,
@@ -145,15 +147,7 @@ class BatchRecord:
             status=self.status,
             output_file_id=self.output_file,
             error_file_id=self.error_file,
-            created_at=at["created"],
-            expires_at=at["expires"],
-            in_progress_at=at.get("in_progress"),
-            finalizing_at=at.get("finalizing"),
-            completed_at=at.get("completed"),
-            failed_at=at.get("failed"),
-            expired_at=at.get("expired"),
-            cancelling_at=at.get("cancelling"),
-            cancelled_at=at.get("cancelled"),
+            **{name: at for name, at in times.items() if name in Batch.model_fields},
             request_counts=self.counts or RequestCounts(),
             metadata=self.metadata,
             jobs=[group.job for group in self.groups if group.refused is None],
@@ -186,8 +180,8 @@ class BatchStore:
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
         }
-        fields |= {"request_id": origin.request_id} if origin.request_id else {}
-        fields |= {"traceparent": origin.traceparent} if origin.traceparent else {}
+        whence = {"request_id": origin.request_id, "traceparent": origin.traceparent}
+        fields |= {name: text for name, text in whence.items() if text}
         holder = await self._link.run(
             "begin_batch",
             batch=batch,

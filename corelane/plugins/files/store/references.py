@@ -39,12 +39,6 @@ class ReadProgress:
     attempts: int = 0
     error: str | None = None
 
-    @classmethod
-    def parse(cls, found: dict[str, Any] | None) -> "ReadProgress":
-        """Read it as the store has it."""
-        found = found or {}
-        return cls(**(found | {"parts": tuple(found.get("parts", ()))}))
-
     def encode(self) -> str:
         """Return it as the store has it."""
         return orjson.dumps(asdict(self)).decode()
@@ -158,10 +152,12 @@ class ReferenceStore:
         """Read a job's input no more."""
         self._link("ZREM", keys.READING, job)
 
-    def input_text(self, job: str) -> str:
-        """Return how far an input was read, as it is stored."""
+    def progress(self, job: str) -> tuple[str, ReadProgress]:
+        """Return how far an input was read, as it is stored, and read."""
         found = self._link("HGET", keys.job(job), "input")
-        return "" if found is None else found.decode()
+        text = "" if found is None else found.decode()
+        stored = orjson.loads(text) if text else {}
+        return text, ReadProgress(**(stored | {"parts": tuple(stored.get("parts", ()))}))
 
     def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
         """Return results of a final job."""

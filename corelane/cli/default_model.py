@@ -11,8 +11,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from compile.once import PLAIN, take_kept
-from corelane.artifacts.compiling import compiling
 from corelane.artifacts.instructions import THIS_CPU, host_kind
+from corelane.artifacts.locks import compiling
 from corelane.artifacts.manifest import model_name
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import compiled

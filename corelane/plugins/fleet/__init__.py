@@ -24,7 +24,7 @@ class FleetPlugin(Plugin):
     def commands(self, cli: "typer.Typer") -> None:
         """Add the commands about containers."""
         from corelane.plugins.fleet.compose_command import compose
-        from corelane.plugins.fleet.container_commands import down, logs
+        from corelane.plugins.fleet.containers import down, logs
 
         for command in (compose, logs, down):
             cli.command(rich_help_panel="Containers")(command)

@@ -119,7 +119,7 @@ class Autoscaler:
 
     async def _note(self, text: str) -> None:
         """Log what is done, and mark it in the history."""
-        from corelane.store.marks import write_mark
+        from corelane.store.rollout import write_mark
 
         self._supervisor.say(text)
         await write_mark(self._link, "scale", text)

@@ -88,7 +88,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[int, s
             found = os.fstat(opened.fileno())
             info.size, info.mtime = found.st_size, found.st_mtime
         summed = Summed(opened)
-        tar.addfile(info, summed)  # type: ignore[arg-type]  # it reads, and does nothing else
+        tar.addfile(info, summed)
     return info.size, summed.sum.hexdigest()
 
 

@@ -81,7 +81,7 @@ def batch(
     dry_run: DryRunOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
-    report = Report(error_console(), quiet, as_json)
+    report = BatchReport(error_console(), quiet, as_json)
     parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
     asked = as_url(questions)
     if asked is not None and (dry_run or as_csv or overwrite):
@@ -154,7 +154,7 @@ def _open_output(path: Path | None) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BatchReport:
     """What the command says on standard error."""
 
     console: Console
@@ -186,7 +186,7 @@ class BulkRun:
     format: LineFormat
     output: Path | None
     overwrite: bool
-    report: Report
+    report: BatchReport
     #: The options by which another command finds the service.
     where: str
 

@@ -154,11 +154,13 @@ def test_wait_returns_the_job_as_it_stands_when_its_time_is_over(client: Client,
     assert len(service.requests) < 12
 
 
-def test_results_follow_a_running_job_to_its_end(client: Client, service: StandIn) -> None:
+@pytest.mark.parametrize("drop", [False, True])
+def test_results_follow_a_running_job_to_its_end(client: Client, service: StandIn, drop: bool) -> None:
     service.polls_until_final = 2
-    results = list(client.iter_results(client.submit(many(1300)).id))
-    assert [result.id for result in results] == [str(index) for index in range(1300)]
-    assert [result.index for result in results] == list(range(1300))
+    job_id = client.submit_lines(many(1300)).id
+    results = list(client.iter_results(job_id, drop=drop))
+    assert [(result.index, result.id) for result in results] == [(index, str(index)) for index in range(1300)]
+    assert client.get(job_id).results_from == (1300 if drop else 0)
 
 
 def test_results_are_dropped_once_the_caller_asks_for_the_one_after_their_page(
@@ -185,13 +187,6 @@ def test_a_caller_that_stops_reads_the_page_it_stopped_in_again(client: Client) 
     results.close()
     assert client.get(job_id).results_from == 500
     assert [result.index for result in client.iter_results(job_id, drop=True)] == list(range(500, 1200))
-
-
-def test_dropping_follows_a_running_job_to_its_end(client: Client, service: StandIn) -> None:
-    service.polls_until_final = 2
-    job_id = client.submit_lines(many(1300)).id
-    assert [result.index for result in client.iter_results(job_id, drop=True)] == list(range(1300))
-    assert client.get(job_id).results_from == 1300
 
 
 def test_results_that_another_reader_dropped_are_gone(client: Client) -> None:

@@ -255,6 +255,15 @@ def test_a_finished_output_is_left_alone_and_nothing_is_asked(service: StandIn, 
     assert (output.read_bytes(), service.requests) == (before, [])
 
 
+def test_overwrite_starts_anew(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 3), tmp_path / "a.jsonl"
+    output.write_text("something else")
+    assert run(questions, "-o", output, "--url", service.url)[0] == 1
+    assert output.read_text() == "something else"
+    assert run(questions, "-o", output, "--url", service.url, "--overwrite")[0] == 0
+    assert [result["id"] for result in read(output)] == ["0", "1", "2"]
+
+
 def test_a_service_that_is_not_there_is_reported_at_once(questions: Path, tmp_path: Path) -> None:
     code, said = run(questions, "-o", tmp_path / "a.jsonl", "--url", "http://127.0.0.1:9")
     assert code == 1

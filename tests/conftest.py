@@ -243,10 +243,11 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
-    """Yield a plain client on an empty Redis; it looks where no product code should."""
+    """Yield a plain client on an empty Redis; it looks where no product code should. Redis is empty after it too."""
     client = redis.Redis.from_url(admin_url(redis_url), decode_responses=True)
     client.flushall()
     yield client
+    client.flushall()
     client.close()
 
 

@@ -251,20 +251,20 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
     client.close()
 
 
-@pytest.fixture
-def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Return settings on an empty Redis: leases that no busy machine outlasts, claims of several slices, and no
-    reuse, as most tests ask the same again and mean it.
+@pytest.fixture(scope="session")
+def read_once(redis_url: str) -> Settings:
+    """Read the settings of all tests, as that takes 10 ms: leases that no busy machine outlasts, claims of several
+    slices, and no reuse, as most tests ask the same again and mean it.
     """
     return Settings(
-        redis_url=redis_url,
-        data_dir=tmp_path,
-        core_host="test",
-        lease_s=60,
-        bell_grace_s=0.2,
-        claim_tokens=16_384,
-        reuse=False,
+        redis_url=redis_url, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384, reuse=False
     )
+
+
+@pytest.fixture
+def settings(raw: redis.Redis, read_once: Settings, tmp_path: Path) -> Settings:
+    """Return settings on an empty Redis, with a data folder of the test's own."""
+    return read_once.model_copy(update={"data_dir": tmp_path})
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from corelane.cli.supervisor import die_with_parent
+from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import client_of, server_binary
 from tests.redis_servers.debian import SERVERS

@@ -10,7 +10,7 @@ import resource
 from typing import Any
 
 from corelane.cli.redis_server import server_argv
-from corelane.cli.supervisor import die_with_parent as die_with_parent
+from corelane.engine.cores import die_with_parent as die_with_parent
 from tests.redis_for_tests import admin_url, client_of, server_binary, service_url, users_file
 from tests.servers import RedisNode
 from tests.waiting import eventually

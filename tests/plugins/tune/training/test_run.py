@@ -126,15 +126,6 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
     assert figures == [[each for each in entry.items() if each[0] != "elapsed_s"] for entry in entries(whole_run)]
 
 
-def test_a_run_that_is_told_to_stop_keeps_a_checkpoint(plan: TrainingPlan, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    asked = iter([False, True])
-    assert tune(plan, folder, folder, lambda _: None, lambda: next(asked)) is None
-    kept = last_checkpoint(folder / CHECKPOINTS)
-    assert kept is not None
-    assert kept[1]["step"] == 2
-
-
 def test_a_finished_run_is_not_trained_again(plan: TrainingPlan, whole_run: Path) -> None:
     before = (whole_run / LOG).read_bytes()
     assert tune(plan, whole_run, whole_run, lambda _: None) is not None

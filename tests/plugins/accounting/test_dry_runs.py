@@ -18,6 +18,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ServiceError
+from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
 from tests.api.conftest import Service
@@ -231,21 +232,21 @@ def test_what_would_be_refused_now_says_so_and_when_to_come(service: Service) ->
     assert (allowed["late"], allowed["refusal"]) == (True, None)
 
 
-@pytest.fixture
-def few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORELANE_MAX_OUTSTANDING_TOKENS", "6400")
+class TestWithFewTokens:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"max_outstanding_tokens": 6400})
 
-
-def test_too_much_waiting_work_is_told_with_its_retry_after(few_tokens: None, service: Service) -> None:
-    service.bench.core("a/0", Speed(64, 64, 64))
-    for _ in range(2):
-        service.http.post("/v1/jobs", json={"items": [ONE] * 40})
-    told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
-    real = service.http.post("/v1/jobs", json={"items": [ONE] * 40})
-    assert code_of(real, 429) == told["code"] == "overloaded"
-    assert int(real.headers["Retry-After"]) == told["retry_after_s"]
-    sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
-    assert sent["refusal"] is None
+    def test_too_much_waiting_work_is_told_with_its_retry_after(self, service: Service) -> None:
+        service.bench.core("a/0", Speed(64, 64, 64))
+        for _ in range(2):
+            service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+        told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
+        real = service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+        assert code_of(real, 429) == told["code"] == "overloaded"
+        assert int(real.headers["Retry-After"]) == told["retry_after_s"]
+        sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
+        assert sent["refusal"] is None
 
 
 # Batches

@@ -30,6 +30,11 @@ SUMMARY = {
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"console": True})
+
+
+@pytest.fixture
 def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
     return Bench(settings, raw, bell)
 

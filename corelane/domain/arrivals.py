@@ -133,21 +133,6 @@ def steady(rate_per_s: float, *, burstiness: float = 0.0, seed: int = 0, seconds
     return Arrivals((Segment(seconds, _rate(rate_per_s), rate_per_s),), _burstiness(burstiness), seed)
 
 
-def constant(rate_per_s: float, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals at even distances."""
-    return steady(rate_per_s, seconds=seconds)
-
-
-def poisson(rate_per_s: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals that know nothing of each other."""
-    return steady(rate_per_s, burstiness=1.0, seed=seed, seconds=seconds)
-
-
-def gamma(rate_per_s: float, burstiness: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals whose gaps have this coefficient of variation: above 1 they come in bursts."""
-    return steady(rate_per_s, burstiness=burstiness, seed=seed, seconds=seconds)
-
-
 def ramp(start_per_s: float, end_per_s: float, seconds: float, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
     """Return arrivals whose rate goes evenly from one value to another."""
     if max(start_per_s, end_per_s) <= 0 or min(start_per_s, end_per_s) < 0 or not 0 < seconds < math.inf:

@@ -16,7 +16,7 @@ from corelane.domain import arrivals
 from corelane.domain.arrivals import Arrivals, Due
 from corelane.domain.traces import read_trace, trace_hash
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Way
+from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Request, Way
 from corelane.plugins.lab.senders import Manner, Target
 from corelane.plugins.lab.workload import Questions
 
@@ -25,12 +25,6 @@ CORELANE_SENDER = "corelane.plugins.lab.ways:CorelaneSender"
 
 #: A process tells how far it is this often, in seconds.
 TICK_S = 0.25
-
-#: The fields of ``Request`` that a row begins with, in order; the time when it was begun follows.
-ROW = (
-    *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
-    *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +227,9 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, the check of answers, and how
-    many requests waited for a place.
-    """
+    """What a process did: its requests, its CPU time in the measured part, the check of answers, requests held."""
 
-    rows: list[tuple[Any, ...]]
+    requests: list[Request]
     cpu_s: float
     answers: AnswerCheck
     held: int

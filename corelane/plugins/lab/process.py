@@ -12,14 +12,14 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 from corelane.errors import CorelaneError, SetupError
-from corelane.plugins.lab.answers import AnswerJudge
+from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
-from corelane.plugins.lab.schema import Phase
+from corelane.plugins.lab.schema import AnswerCheck, Phase, Request
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
 #: Descriptors that are left for other things than requests.
@@ -43,9 +43,9 @@ class Sent:
     number: int
     phase: Phase
     intended_s: float
-    released_s: float
+    begun_s: float
     places: list[int]
-    reply: Reply | None = None
+    reply: Reply = field(default_factory=Reply)
 
 
 def run_process(link: Connection, task: ProcessTask) -> None:
@@ -215,21 +215,38 @@ class _Process:
         return reply.outcome == "ok"
 
     def _report(self) -> Done:
-        check = AnswerJudge(self._task.questions)
-        rows = [self._row(sent, check) for sent in self._sent]
-        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found, self._held)
+        judge = AnswerJudge(self._task.questions)
+        requests, checks = [], []
+        for sent in self._sent:
+            check = judge.judge(sent.places, sent.reply)
+            requests.append(self._request(sent, check))
+            if sent.phase == "measured":
+                checks.append(check)
+        cpu_s = self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0]
+        return Done(requests, cpu_s, add_up(checks), self._held)
 
-    def _row(self, sent: Sent, check: AnswerJudge) -> tuple[Any, ...]:
-        reply = sent.reply or Reply()
-        judged = check.judge(sent.places, reply, is_measured=sent.phase == "measured")
-        return (
-            *(sent.number, self._task.place, sent.phase, reply.outcome, sent.intended_s),
-            *(self._since(at_s) for at_s in (reply.sent_s, reply.accepted_s, reply.first_s, reply.ended_s)),
-            len(sent.places),
-            sum(self._task.questions.tokens[place] for place in sent.places),
-            *(reply.job, reply.retries, reply.error, reply.detail),
-            *(judged.lost, judged.twice, judged.wrong),
-            sent.released_s,
+    def _request(self, sent: Sent, check: AnswerCheck) -> Request:
+        reply = sent.reply
+        return Request.model_construct(
+            number=sent.number,
+            process=self._task.place,
+            phase=sent.phase,
+            outcome=reply.outcome,
+            intended_s=sent.intended_s,
+            begun_s=sent.begun_s,
+            sent_s=self._since(reply.sent_s),
+            accepted_s=self._since(reply.accepted_s),
+            first_s=self._since(reply.first_s),
+            ended_s=self._since(reply.ended_s),
+            items=len(sent.places),
+            tokens=sum(self._task.questions.tokens[place] for place in sent.places),
+            job=reply.job,
+            retries=reply.retries,
+            error=reply.error,
+            detail=reply.detail,
+            lost=check.lost,
+            twice=check.twice,
+            wrong=check.differ_from_idle or 0,
         )
 
     def _since(self, at_s: float | None) -> float | None:

@@ -38,6 +38,7 @@ class Request(ReportPart):
     phase: Phase
     outcome: Outcome
     intended_s: float = Field(description="When it was due.")
+    begun_s: float = Field(0.0, description="When the generator turned to it.")
     sent_s: float | None = Field(None, description="When its first byte was sent; null if it never was.")
     accepted_s: float | None = Field(None, description="When the service had given it a job id.")
     first_s: float | None = Field(None, description="When the first of its answers was there, where that was watched.")
@@ -355,8 +356,8 @@ class Report(ReportPart):
         """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
         groups: dict[str, list[AnswerCheck | None]] = {
             "answers": [run.answers for point in self.points for run in point.runs],
-            "questions' answers": [self.beside and self.beside.answers],
-            "batch's answers": [self.beside and self.beside.batch_answers],
+            "questions' answers": [self.beside.answers] if self.beside else [],
+            "batch's answers": [self.beside.batch_answers] if self.beside else [],
         }
         return {label: [each for each in checks if each is not None] for label, checks in groups.items()}
 

@@ -48,9 +48,9 @@ class Session:
     plan: RunPlan
     repeat: int = 1
     objective: Objective | None = None
-    on_begin: Callable[[str], object] | None = None
-    on_tick: OnTick | None = None
-    on_run: Callable[[str, Measurement], object] | None = None
+    on_begin: Callable[[str], object] = lambda _name: None
+    on_tick: OnTick = lambda _tick: None
+    on_run: Callable[[str, Measurement], object] = lambda _name, _measured: None
     #: What the service said of itself when the session was opened.
     service: ServiceInfo | None = None
     problems: list[str] = field(default_factory=list)
@@ -62,18 +62,16 @@ class Session:
         """
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
         plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
-        if self.on_begin is not None:
-            self.on_begin(name)
+        self.on_begin(name)
         # No load follows these, so that what they did must be counted first.
         is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
         runs = []
         for number in range(self.repeat):
             own = replace(plan, load=load.model_copy(update={"seed": load.seed + number}))
             watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
-            on_phase = None if watch is None else watch.on_phase
+            on_phase = (lambda _: None) if watch is None else watch.on_phase
             measured = run_load(target, self.questions, own, on_phase, self.on_tick)
-            if self.on_run is not None:
-                self.on_run(name, measured)
+            self.on_run(name, measured)
             split = None if watch is None else watch.result(is_over=is_over)
             if watch is not None and watch.problem is not None and watch.problem not in self.problems:
                 self.problems.append(watch.problem)
@@ -86,17 +84,17 @@ def ask_idle(
     questions: Questions,
     plan: RunPlan,
     places: Iterable[int],
-    on_answer: Callable[[int], object] | None = None,
+    on_answer: Callable[[int], object] = lambda _: None,
 ) -> list[float]:
     """Ask questions alone, one after the other; keep their answers in ``questions.idle``, and return the times taken.
 
     Raises ServiceError if one is not answered.
     """
-    return asyncio.run(_ask_idle(target, questions, plan, list(places), on_answer or (lambda _: None)))
+    return asyncio.run(_ask_idle(target, questions, plan, places, on_answer))
 
 
 async def _ask_idle(
-    target: Target, questions: Questions, plan: RunPlan, places: list[int], on_answer: Callable[[int], object]
+    target: Target, questions: Questions, plan: RunPlan, places: Iterable[int], on_answer: Callable[[int], object]
 ) -> list[float]:
     sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
     await sender.open(1)
@@ -155,7 +153,8 @@ def make_report(
     """Return the report of points that were measured in a session."""
     plan, target = session.plan, session.target
     service = session.service or describe_service(target, plan)
-    invalid = [f"{point.name}: {reason}" for point in points for reason in invalid_reasons(point)]
+    reasons = (f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid)
+    invalid = list(dict.fromkeys(reasons))
     return Report(
         name=name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -177,8 +176,3 @@ def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
     if plan.sender == CORELANE_SENDER:
         return read_service(target)
     return ServiceInfo(url=target.url, version="", model=target.model)
-
-
-def invalid_reasons(point: LoadPoint) -> list[str]:
-    """Return why a point proves nothing, each reason once."""
-    return list(dict.fromkeys(reason for run in point.runs for reason in run.invalid))

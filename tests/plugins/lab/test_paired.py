@@ -9,7 +9,6 @@ from corelane.domain.squad import Question
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
 from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
-from tests.plugins.lab.reports_for_tests import run_of as simulated
 from tests.plugins.lab.test_figures import measured, request
 
 
@@ -46,10 +45,6 @@ def test_run_of_a_slot_counts_from_its_first_request_to_its_last_answer() -> Non
     assert run.items_per_s == pytest.approx(40)
     assert run.answers == AnswerCheck(checked=4, lost=1, differ_from_idle=2)
     assert run.timeline == []
-
-
-def test_requests_without_a_mark_belong_to_no_slot() -> None:
-    assert whole_blocks(simulated(20).requests, most=10) == []
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Where:
     serve: Annotated[bool, typer.Option("--serve", help="Start a service for the run, on all cores.")] = False
 
     @contextmanager
-    def service(self, **changes: object) -> Iterator[tuple[str, str | None, str | None]]:
+    def service(self) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the service's address, the key for it, and what its webhooks are signed with."""
         from corelane.client import local_url
         from corelane.settings import read_settings
@@ -61,7 +61,7 @@ class Where:
 
         secret = secret or new_secret()
         own = {"webhook_secret": secret, "webhook_allowed_networks": ("127.0.0.0/8",), "log_level": "warning"}
-        with running_service(settings.data_dir, **own | changes) as url:
+        with running_service(settings.data_dir, **own) as url:
             yield url, None, secret
 
 

@@ -34,34 +34,26 @@ def open_session(
     sending: Sending,
     check: str,
     objective: str | None,
-    **changes: object,
 ) -> "Iterator[Session]":
-    """Yield a session with a service, started for it if asked for; ``changes`` are settings of that service."""
+    """Yield a session with a service, started for it if asked for."""
     from corelane.plugins.lab.figures import parse_objective
     from corelane.plugins.lab.senders import Target
-    from corelane.plugins.lab.session import Session, describe_service
+    from corelane.plugins.lab.session import Session, ask_idle, describe_service, idle_places
 
     good = None if objective is None else parse_objective(objective)
     questions = what.read(offered.seed)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
     questions.is_scored = check != "off" and questions.has_answers
-    with where.service(**changes) as (url, key, secret):
+    with where.service() as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
         session = Session(target, questions, plan, repeat=offered.repeat, objective=good)
         session.service = describe_service(target, plan)
         if check == "idle":
-            ask_alone(session, is_open=offered.load is None)
+            places = idle_places(questions, plan, is_open=offered.load is None)
+            with progress("asking the idle service", len(places)) as advance:
+                ask_idle(target, questions, plan, places, advance)
         yield session
-
-
-def ask_alone(session: "Session", *, is_open: bool = False) -> None:
-    """Ask the idle service each question that a run may ask, and show how far that is."""
-    from corelane.plugins.lab.session import ask_idle, idle_places
-
-    places = idle_places(session.questions, session.plan, is_open=is_open)
-    with progress("asking the idle service", len(places)) as advance:
-        ask_idle(session.target, session.questions, session.plan, places, advance)
 
 
 def modest_rate(session: "Session") -> float:

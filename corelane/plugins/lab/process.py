@@ -19,7 +19,7 @@ from typing import Any
 from corelane.errors import CorelaneError, SetupError
 from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
-from corelane.plugins.lab.schema import AnswerCheck, Phase, Request
+from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
 #: Descriptors that are left for other things than requests.
@@ -40,9 +40,7 @@ MOST_OPENED = 64
 class Sent:
     """One request, as it is kept until the end."""
 
-    number: int
-    phase: Phase
-    intended_s: float
+    shot: Shot
     begun_s: float
     places: list[int]
     reply: Reply = field(default_factory=Reply)
@@ -180,10 +178,10 @@ class _Process:
     def _begin(self, shot: Shot) -> asyncio.Future[bool]:
         """Send a request and return at once; what is returned tells in the end whether it was answered."""
         places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
-        sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
+        sent = Sent(shot, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
-        self._measured_begun += sent.phase == "measured"
-        self._measured_open += sent.phase == "measured"
+        self._measured_begun += shot.phase == "measured"
+        self._measured_open += shot.phase == "measured"
         task = asyncio.create_task(self._send(sent))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -198,16 +196,16 @@ class _Process:
     async def _send(self, sent: Sent) -> bool:
         asked = self._task.questions.asked
         tick = self._tick
-        self._held += sent.phase == "measured" and self._places.locked()
+        self._held += sent.shot.phase == "measured" and self._places.locked()
         async with self._places:
             tick.sent += 1
             try:
-                reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
+                reply = await self._sender.send(sent.shot.number, [asked[place] for place in sent.places])
             except Exception as error:  # a sender of somebody's own may raise anything
                 reply = Reply("error", error="sender_broke", detail=f"{type(error).__name__}: {error}")
         sent.reply = reply
-        self._measured_open -= sent.phase == "measured"
-        if sent.phase == "measured" and self._is_last():
+        self._measured_open -= sent.shot.phase == "measured"
+        if sent.shot.phase == "measured" and self._is_last():
             self._note_cpu()
         tick.ended += 1
         tick.refused += reply.outcome == "refused"
@@ -220,7 +218,7 @@ class _Process:
         for sent in self._sent:
             check = judge.judge(sent.places, sent.reply)
             requests.append(self._request(sent, check))
-            if sent.phase == "measured":
+            if sent.shot.phase == "measured":
                 checks.append(check)
         cpu_s = self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0]
         return Done(requests, cpu_s, add_up(checks), self._held)
@@ -228,11 +226,11 @@ class _Process:
     def _request(self, sent: Sent, check: AnswerCheck) -> Request:
         reply = sent.reply
         return Request.model_construct(
-            number=sent.number,
+            number=sent.shot.number,
             process=self._task.place,
-            phase=sent.phase,
+            phase=sent.shot.phase,
             outcome=reply.outcome,
-            intended_s=sent.intended_s,
+            intended_s=sent.shot.at_s,
             begun_s=sent.begun_s,
             sent_s=self._since(reply.sent_s),
             accepted_s=self._since(reply.accepted_s),

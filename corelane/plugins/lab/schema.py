@@ -268,6 +268,11 @@ class Beside(ReportPart):
     invalid: list[str] = Field(default_factory=list, description="Why it proves nothing; empty if it is valid.")
 
     @property
+    def parts(self) -> dict[str, Spread]:
+        """The questions' latencies before the batch, beside it and after it."""
+        return {"before": self.before, "beside": self.during, "after": self.after}
+
+    @property
     def ratio_p95(self) -> float:
         """How many times as long the questions took beside the batch, by p95."""
         return self.during.p95 / self.before.p95 if self.before.p95 else 0.0

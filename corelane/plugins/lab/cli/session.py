@@ -1,5 +1,6 @@
 """A bench session as commands open it: the service, the questions and their answers on the idle service."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +11,7 @@ from rich.progress import Progress
 
 from corelane.cli.output import error_console
 from corelane.plugins.lab.cli.options import OfferedLoad, Sending, What, Where
-from corelane.plugins.lab.cli.output import command_line, plain_options
+from corelane.plugins.lab.cli.output import hidden_arguments, plain_options
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.schema import LoadPoint, Report
@@ -75,7 +76,13 @@ def report_of(session: "Session", points: "list[LoadPoint]", name: str, context:
 
     for problem in session.problems:
         error_console().print(f"the service's own account is missing: {problem}", style="yellow")
-    return make_report(session, points, name=name, command=command_line(), configuration=plain_options(context))
+    return make_report(
+        session,
+        points,
+        name=name,
+        command=hidden_arguments(["corelane", *sys.argv[1:]]),
+        configuration=plain_options(context),
+    )
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from corelane.domain import arrivals
-from corelane.domain.arrivals import Arrivals, Due
-from corelane.domain.traces import read_trace, trace_hash
 from corelane.errors import InvalidInput
+from corelane.plugins.lab import arrivals
+from corelane.plugins.lab.arrivals import Arrivals, Due
 from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Request, Way
 from corelane.plugins.lab.senders import Manner, Target
+from corelane.plugins.lab.traces import read_trace, trace_hash
 from corelane.plugins.lab.workload import Questions
 
 #: The sender of all of Corelane's ways.

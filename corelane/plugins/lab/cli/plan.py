@@ -111,7 +111,7 @@ def forecast_load(
     measured, own = {family_of(each.instance): each for each in reversed(known)}, known[0]
     asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
     if trace is not None:
-        from corelane.domain.traces import read_trace
+        from corelane.plugins.lab.traces import read_trace
 
         demand = demand_of_trace(read_trace(trace), speed, asked, p95 / 1000, margin=margin)
     else:

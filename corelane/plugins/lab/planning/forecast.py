@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from corelane.domain.dispatch import MIN_CONTEXT_SHARE, SPECIAL_TOKENS, count_windows, measure, overlap
-from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.profile import Profile, variation
+from corelane.plugins.lab.traces import TraceEntry
 from corelane.plugins.lab.workload import DOC_STRIDE
 
 #: Requests that stand for all of a load, at most.
@@ -195,7 +195,7 @@ class CoresOutlook:
     batch_rows: float
 
 
-class Forecast:
+class LoadForecast:
     """The formula for one profile and one load."""
 
     def __init__(self, profile: Profile, demand: Demand) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from corelane.domain.instances import CPU, Instance
 from corelane.domain.prices import cost_per_million
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, Forecast
+from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, LoadForecast
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime
 
 GIB = 1 << 30
@@ -151,7 +151,7 @@ class HostChoice:
     """Hosts of one type that serve the load. ``per_hour`` is None where no price is known."""
 
     instance: Instance
-    forecast: Forecast
+    forecast: LoadForecast
     outlook: CoresOutlook
     hosts: int
     binds: str
@@ -187,7 +187,7 @@ def compare(
         family = family_of(instance.name)
         try:
             profile = profiles.get(family) or guess(own, family)
-            found.append(_choice(instance, Forecast(profile, demand), reserved=reserved))
+            found.append(_choice(instance, LoadForecast(profile, demand), reserved=reserved))
         except InvalidInput as error:
             refused[instance.name] = error.detail
     found.sort(key=lambda each: (math.inf if each.per_hour is None else each.per_hour, each.hosts))
@@ -199,7 +199,7 @@ def choose(found: Sequence[HostChoice]) -> HostChoice:
     return next((each for each in found if each.guess is None), found[0])
 
 
-def _choice(instance: Instance, forecast: Forecast, *, reserved: bool) -> HostChoice:
+def _choice(instance: Instance, forecast: LoadForecast, *, reserved: bool) -> HostChoice:
     profile, demand, outlook = forecast.profile, forecast.demand, forecast.find()
     weight = ModelWeight.of(profile.device_bytes or 0, profile.worker_bytes)
     found = hosts_for(instance, outlook.cores, weight, demand.rate_per_s, demand.items_per_s, own_cpus=profile.cpus)

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
+from corelane.plugins.lab.traces import TraceEntry
 
 #: A stage of `10@60s`: requests a second, and for how long.
 STAGE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*@\s*(\d+(?:\.\d+)?)\s*(s|m|h)?\s*")

@@ -77,7 +77,6 @@ class Schedule:
     ) -> None:
         self._arrivals = arrivals_of(load)
         self._seed = load.seed
-        self._warmup_s = warmup_s
         measured_s = min(duration_s or math.inf, _length_s(self._arrivals, requests))
         if not math.isfinite(measured_s):
             raise InvalidInput("a load that does not end needs a --duration or a number of --requests")
@@ -103,9 +102,9 @@ class Schedule:
             (phases.tail_s, self._steady(source.last_per_s, phases.end_s - phases.tail_s, 2)),
         )
         due = chain.from_iterable(((each, shift_s) for each in part) for shift_s, part in parts)
-        for number, (each, shift_s) in enumerate(due):
-            at_s = each.at_s + shift_s
-            yield Shot(number, at_s, phases.phase(at_s), each.items, each.tokens)
+        for number, ((since_s, items, tokens), shift_s) in enumerate(due):
+            at_s = since_s + shift_s
+            yield Shot(number, at_s, phases.phase(at_s), items, tokens)
 
     def due(self) -> int:
         """Count the requests of the measured part."""
@@ -113,7 +112,7 @@ class Schedule:
 
     def _measured(self) -> Iterator[Due]:
         length_s = self.phases.tail_s - self.phases.measured_s
-        return takewhile(lambda each: each.at_s < length_s, self._arrivals.due())
+        return takewhile(lambda each: each[0] < length_s, self._arrivals.due())
 
     def _steady(self, rate_per_s: float, seconds: float, draw: int) -> Iterator[Due]:
         if rate_per_s <= 0 or seconds <= 0:

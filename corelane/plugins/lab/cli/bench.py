@@ -99,7 +99,7 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
     found = do_sweep(session.measure, plan)
     report = report_of(session, found.points, "sweep", context)
     report.knee = found.knee
-    report.extra["sweep"] = found.describe()
+    report.extra["sweep"] = {"over_saturated": found.over, "stopped": found.stopped}
     report.invalid, report.valid = found.invalid, not found.invalid
     return report
 

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -63,20 +63,17 @@ class SubmittedItems:
         self.places = [questions.pick(number)[0] for number in range(items)]
         self._id, self._output = "", ""
 
-    def _items(self) -> Iterator[Item]:
-        """Yield items; the id of each is its number."""
-        for number, place in enumerate(self.places):
-            asked = self._questions.asked[place]
-            yield Item(id=str(number), question=asked.question, context=asked.context)
-
 
 class LinesJob(SubmittedItems):
     """One job sent as lines."""
 
     def submit(self) -> None:
-        """Send the lines."""
-        head: dict[str, Any] = {"model": self._target.model, "options": self._target.options}
-        self._id = self._client.submit_lines(self._items(), head).id
+        """Send the lines; the id of each item is its number."""
+        asked = map(self._questions.asked.__getitem__, self.places)
+        items = (
+            Item(id=str(number), question=each.question, context=each.context) for number, each in enumerate(asked)
+        )
+        self._id = self._client.submit_lines(items, self._target.head).id
 
     def poll(self) -> Standing:
         """Ask for the job."""
@@ -102,16 +99,10 @@ class FileBatch(SubmittedItems):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "bench.jsonl"
             with path.open("wb") as file:
-                for item in self._items():
-                    file.write(orjson.dumps(self._line(item)) + b"\n")
+                for number, place in enumerate(self.places):
+                    file.write(self._target.batch_line(number, self._questions.asked[place]))
             uploaded = self._client.upload_file(path)
         self._id = self._client.create_batch(uploaded.id).id
-
-    def _line(self, item: Item) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._target.model, "question": item.question, "context": item.context}
-        if self._target.options:
-            body["options"] = self._target.options
-        return {"custom_id": item.id, "method": "POST", "url": "/v1/answers", "body": body}
 
     def poll(self) -> Standing:
         """Ask for the batch."""

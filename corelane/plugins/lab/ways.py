@@ -119,7 +119,7 @@ class CorelaneSender(HttpSender):
             await self._finish(reply, await self._hear(reply, job))
 
     async def _ask_one(self, reply: Reply, question: Question) -> None:
-        body = self._head() | {"question": question.question, "context": question.context}
+        body = self.target.head | {"question": question.question, "context": question.context}
         waits = JSON_TYPE | {"Prefer": f"wait={LONGEST_WAIT_S}"}
         response = self.began(reply, await self.http.exchange("POST", "/v1/answers", orjson.dumps(body), waits))
         reply.job = response.headers.get("location", "").rpartition("/")[2] or None
@@ -138,7 +138,7 @@ class CorelaneSender(HttpSender):
     async def _submit(
         self, reply: Reply, questions: Sequence[Question], extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        head = self._head() | dict(extra or {})
+        head = self.target.head | dict(extra or {})
         items = [
             {"id": str(place), "question": each.question, "context": each.context}
             for place, each in enumerate(questions)
@@ -215,18 +215,7 @@ class CorelaneSender(HttpSender):
             after = f"&after={page['next']}"
 
     async def _ask_batch(self, reply: Reply, questions: Sequence[Question]) -> None:
-        content = b"".join(
-            orjson.dumps(
-                {
-                    "custom_id": str(place),
-                    "method": "POST",
-                    "url": "/v1/answers",
-                    "body": self._head() | {"question": each.question, "context": each.context},
-                }
-            )
-            + b"\n"
-            for place, each in enumerate(questions)
-        )
+        content = b"".join(self.target.batch_line(place, each) for place, each in enumerate(questions))
         boundary = uuid.uuid4().hex
         form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         upload = await self.http.exchange("POST", "/v1/files", _form(boundary, content), form)
@@ -251,10 +240,6 @@ class CorelaneSender(HttpSender):
 
     async def _exchange(self, path: str) -> Response:
         return taken(await self.http.exchange("GET", path))
-
-    def _head(self) -> dict[str, Any]:
-        options = {"options": self.target.options} if self.target.options else {}
-        return {"model": self.target.model} | options
 
 
 def note_first(reply: Reply, answered: int) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 from corelane.domain.plain import plain
 from corelane.plugins.lab.compare import FigureDifference, ReportComparison
 from corelane.plugins.lab.figures import point_errors, run_figures
-from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report, Run, Spread
+from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report
 from corelane.plugins.lab.split import PARTS
 from corelane.plugins.lab.texts import NAMES, figure_text, interval_text, ms_text, share_text, three, time_text
 
@@ -31,6 +31,12 @@ PAGE_CHARS = 160
 
 #: The characters that make a formula of a spreadsheet's cell.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+#: What a run has beside its plain fields.
+NESTED = {
+    *("generator", "latency", "latency_sent", "first", "goodput", "server", "answers"),
+    *("errors", "timeline", "latencies", "invalid"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +261,14 @@ def to_csv(report: Report) -> str:
     A cell that a spreadsheet would read as a formula begins with an apostrophe.
     """
     rows = [
-        {"run": report.name, "point": point.name, **_scalars(run), **run_figures(run), "reason": "; ".join(run.invalid)}
+        {"run": report.name, "point": point.name, **run.model_dump(exclude=NESTED), **run_figures(run)}
+        | {"invalid": "; ".join(run.invalid)}
         for point in report.points
         for run in point.runs
     ]
     if not rows and report.beside is not None:
         parts = report.beside.parts
-        rows = [{"run": report.name, "questions": name, **_scalars(spread)} for name, spread in parts.items()]
+        rows = [{"run": report.name, "questions": name, **spread.model_dump()} for name, spread in parts.items()]
     out = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row) or ["run"]
     writer = csv.DictWriter(out, fieldnames=list(names), lineterminator="\n")
@@ -270,10 +277,6 @@ def to_csv(report: Report) -> str:
         {name: f"'{cell}" if str(cell).startswith(FORMULA) else cell for name, cell in row.items()} for row in rows
     )
     return out.getvalue()
-
-
-def _scalars(part: Run | Spread) -> dict[str, Any]:
-    return {name: value for name, value in part.model_dump().items() if not isinstance(value, list | dict)}
 
 
 def _line(label: str, text: str, style: str = "") -> Text:

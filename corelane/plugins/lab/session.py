@@ -5,17 +5,15 @@ answers. Sweeps, presets and the search for a rate are made of points.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
 
 from corelane.errors import ServiceError
 from corelane.plugins.lab.figures import Measurement, Objective, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, LoadProgress, RunPlan
-from corelane.plugins.lab.machine import read_machine, read_service
-from corelane.plugins.lab.schema import Load, LoadPoint, Report, ServiceInfo
+from corelane.plugins.lab.machine import read_service
+from corelane.plugins.lab.schema import Load, LoadPoint, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
@@ -124,51 +122,13 @@ def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -
     return questions.distinct(count, plan.items)[:MOST_IDLE]
 
 
-@dataclass(frozen=True, slots=True)
-class RateProbe:
-    """A modest rate of requests, and why it is that."""
-
-    rate_per_s: float
-    latency_s: float
-    cores: int
-
-
-def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> RateProbe:
-    """Return a rate that the service bears: a share of what its cores could do by a lone question's time."""
+def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tuple[float, float]:
+    """Return a rate that the service bears, a share of what its cores could do by a lone question's time; and that."""
     asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
     times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
     rate = MODEST * max(1, cores) / (latency_s * plan.items)
-    return RateProbe(float(f"{rate:.2g}"), latency_s, cores)
-
-
-def make_report(
-    session: Session,
-    points: Sequence[LoadPoint],
-    *,
-    name: str,
-    command: Sequence[str],
-    configuration: Mapping[str, Any],
-) -> Report:
-    """Return the report of points that were measured in a session."""
-    plan, target = session.plan, session.target
-    service = session.service or describe_service(target, plan)
-    reasons = (f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid)
-    invalid = list(dict.fromkeys(reasons))
-    return Report(
-        name=name,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        command=list(command),
-        configuration=dict(configuration),
-        way=plan.way,
-        hearing=plan.hearing,
-        machine=read_machine(),
-        service=service,
-        workload=session.questions.describe(),
-        points=list(points),
-        valid=not invalid,
-        invalid=invalid,
-    )
+    return float(f"{rate:.2g}"), latency_s
 
 
 def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:

@@ -8,7 +8,6 @@ is over there is nothing to balance the miss: ``SplitWatch.result`` then reads a
 A sum that is smaller than before started from 0 in between, so all of it is new.
 """
 
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -103,7 +102,7 @@ def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Se
     items = added(before, after, m.CORE_WORK["items"].name, "core")
     parts = {name: histogram_of(after, each).since(histogram_of(before, each)) for name, each in PARTS.items()}
     return ServiceSplit(
-        **{name: spread_of(histogram, whole=name == "batch_rows") for name, histogram in parts.items()},
+        **{name: spread_of(histogram) for name, histogram in parts.items()},
         padding_share=round(padding / (padding + tokens), 4) if padding + tokens else None,
         tokens_per_s=round(tokens / passed, 1),
         core_busy={core: round(min(1.0, value / passed), 4) for core, value in sorted(at_work.items())},
@@ -127,18 +126,13 @@ def histogram_of(reading: Snapshot, metric: Metric) -> Histogram:
     return Histogram(bounds, own, sum(reading.by_label(f"{metric.name}_sum", "").values()))
 
 
-def spread_of(histogram: Histogram, *, whole: bool = False) -> Spread | None:
-    """Return a histogram as a spread; None without values. The mean is exact, the rest as exact as the buckets.
-
-    Percentiles of ``whole`` numbers are rounded up to such.
-    """
+def spread_of(histogram: Histogram) -> Spread | None:
+    """Return a histogram as a spread; None without values. The mean is exact, the rest as exact as the buckets."""
     if not histogram.count:
         return None
     top = max(number for number, count in enumerate(histogram.counts) if count)
     most = histogram.bounds[min(top, len(histogram.bounds) - 1)]
     p50, p90, p95, p99 = (histogram.quantile(share) or 0.0 for share in (0.5, 0.9, 0.95, 0.99))
-    if whole:
-        p50, p90, p95, p99 = (float(math.ceil(each)) for each in (p50, p90, p95, p99))
     mean = histogram.sum / histogram.count
     return Spread(count=round(histogram.count), mean=mean, p50=p50, p90=p90, p95=p95, p99=p99, max=most)
 

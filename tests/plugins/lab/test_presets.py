@@ -20,7 +20,7 @@ from corelane.plugins.lab.presets.tables import (
 from corelane.plugins.lab.published import AGAINST_G4DN, LATENCY_100, PIPELINE_VS_DATA
 from corelane.plugins.lab.schema import Beside, Load, LoadPoint, ServiceSplit, Spread
 from corelane.plugins.lab.senders import Target
-from corelane.plugins.lab.session import RateProbe, Session
+from corelane.plugins.lab.session import Session
 from corelane.plugins.lab.workload import Questions
 from tests.plugins.lab.queues import Queue
 
@@ -105,7 +105,7 @@ def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypa
 def test_round_with_the_median_ratio_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios: Iterator[float] = iter(())
     monkeypatch.setattr(beside_batch, "run_beside", lambda *given: beside(next(ratios), given[-1].items_per_job))
-    monkeypatch.setattr(beside_batch, "probe", lambda *_: RateProbe(3.0, 0.05, 4))
+    monkeypatch.setattr(beside_batch, "probe", lambda *_: (3.0, 0.05))
     used = stage(monkeypatch)
     used.quick = False
     used.say = lambda _: None

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -62,26 +63,39 @@ def modest_rate(session: "Session") -> float:
     from corelane.plugins.lab.machine import serving_cores
     from corelane.plugins.lab.session import probe
 
-    found = probe(session.target, session.questions, session.plan, serving_cores(session.target))
+    cores = serving_cores(session.target)
+    rate_per_s, latency_s = probe(session.target, session.questions, session.plan, cores)
     error_console().print(
-        f"no rate was given: {found.rate_per_s:g} requests/s, a modest load for {found.cores} cores that answer a lone "
-        f"question in {1000 * found.latency_s:.0f} ms; --rate sets another, --sweep finds what the service can do"
+        f"no rate was given: {rate_per_s:g} requests/s, a modest load for {cores} cores that answer a lone "
+        f"question in {1000 * latency_s:.0f} ms; --rate sets another, --sweep finds what the service can do"
     )
-    return found.rate_per_s
+    return rate_per_s
 
 
 def report_of(session: "Session", points: "list[LoadPoint]", name: str, context: typer.Context) -> "Report":
     """Return the report of points that a command measured."""
-    from corelane.plugins.lab.session import make_report
+    from corelane.plugins.lab.machine import read_machine
+    from corelane.plugins.lab.schema import Report
+    from corelane.plugins.lab.session import describe_service
 
     for problem in session.problems:
         error_console().print(f"the service's own account is missing: {problem}", style="yellow")
-    return make_report(
-        session,
-        points,
+    plan = session.plan
+    reasons = (f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid)
+    invalid = list(dict.fromkeys(reasons))
+    return Report(
         name=name,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         command=hidden_arguments(["corelane", *sys.argv[1:]]),
         configuration=plain_options(context),
+        way=plan.way,
+        hearing=plan.hearing,
+        machine=read_machine(),
+        service=session.service or describe_service(session.target, plan),
+        workload=session.questions.describe(),
+        points=points,
+        valid=not invalid,
+        invalid=invalid,
     )
 
 

@@ -131,7 +131,8 @@ def take_profile(
     if not cores:
         raise NotReady(f"no core holds {model['id']}: {model['waiting_for'] or '`corelane cores` says more'}")
     packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
-    lone = Load(kind="poisson", rate_per_s=probe(target, questions, RunPlan(Load(kind="closed")), 1).rate_per_s)
+    rate_per_s, _ = probe(target, questions, RunPlan(Load(kind="closed")), 1)
+    lone = Load(kind="poisson", rate_per_s=rate_per_s)
     phases = []
     for name, load, items in (
         ("one question at a time", lone, 1),

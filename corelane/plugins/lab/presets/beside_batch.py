@@ -36,7 +36,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
     """Run the rounds. ``asked`` are the questions in what is asked beside the work: each kind has rounds of its own."""
     questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
     session = stage.session(questions)
-    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores).rate_per_s
+    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores)[0]
     key = (stage.batch_key or OTHER_KEY) if is_foreign else stage.target.api_key
     before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
     plan = BesidePlan(

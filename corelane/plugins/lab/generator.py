@@ -203,8 +203,7 @@ class _Run:
         self._told_s = at_s
         ticks = list(self._ticks.values())
         total = Tick(*(sum(getattr(tick, name) for tick in ticks) for name in ("sent", "ended", "refused", "failed")))
-        end_s = self._phases.tail_s
-        self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
+        self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, total))
 
     def measured(self) -> Measurement:
         """Return what was measured."""

@@ -193,11 +193,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a run is: its part and time, when its measured part ends if that is known, and its processes' ticks."""
+    """How far a run is: its part and time, and the sum of its processes' ticks."""
 
     phase: Phase
     at_s: float
-    measured_to_s: float | None
     total: Tick
 
 

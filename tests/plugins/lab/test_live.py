@@ -13,7 +13,7 @@ def shown(times: list[float], *, is_terminal: bool, **counts: Any) -> str:
     with LiveView(Console(file=out, force_terminal=is_terminal, width=120, highlight=False, markup=False)) as live:
         live.begin("poisson [red]10/s\x1b[2J")
         for at_s in times:
-            live.on_tick(LoadProgress("measured", at_s, 12.0, Tick(sent=round(10 * at_s), **counts)))
+            live.on_tick(LoadProgress("measured", at_s, Tick(sent=round(10 * at_s), **counts)))
     return out.getvalue()
 
 

@@ -27,8 +27,6 @@ Phase = Literal["warmup", "measured", "tail"]
 class ReportPart(BaseModel):
     """A part of a report: reads those of later versions too, as unknown fields are passed over."""
 
-    model_config = ConfigDict(extra="ignore")
-
 
 class Request(ReportPart):
     """One request of a run: a line of `--requests-out FILE`."""
@@ -354,7 +352,7 @@ class Report(ReportPart):
     valid: bool
     invalid: list[str] = Field(default_factory=list)
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     @property
     def checks(self) -> dict[str, list[AnswerCheck]]:

@@ -121,12 +121,13 @@ def test_shapes_of_one_row_are_fixed_shapes_of_their_own() -> None:
         SeenPhase(asked(9), 1.8, 450, NOTHING, samples({shape: (30, rows)}, height=height))
         for shape, rows, height in (("1x128", 1, 1), ("4x128", 3, 4))
     )
-    profile = fit({"version": VERSION}, ["1x128", "4x128", "2x256"], 1, lone, three, lone)
+    profile = fit({"version": VERSION}, ["1x128", "4x128", "1x256", "2x256"], 1, lone, three, lone)
     full = Bucket(128, 4)
     assert not profile.flexible_rows
     assert profile.batch_s(128, 1) == pytest.approx(batch_s(Bucket(128, 1), 1))
     assert profile.batch_s(128, 4) == pytest.approx(batch_s(full, 4))
     assert profile.batch_s(256, 2) == pytest.approx(profile.batch_s(128, 4))
+    assert profile.batch_s(256, 1) == pytest.approx(2 * profile.batch_s(128, 1)), "as the nearest by its size"
 
 
 def test_a_service_that_counts_no_seconds_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.figures import Objective, parse_objective
-from corelane.plugins.lab.find_rate import BOUNDED, PRECISION, find_rate, next_rate
+from corelane.plugins.lab.find_rate import BOUNDED, PRECISION, FoundRate, Try, find_rate, next_rate
 from corelane.plugins.lab.render import found_text
 from corelane.plugins.lab.schema import Load, LoadPoint
 from corelane.plugins.lab.sweep import (
@@ -179,6 +179,8 @@ def test_rate_at_which_the_generator_was_late_once_is_tried_again() -> None:
     assert found.broke is not None
     assert found.broke.rate_per_s > 40
     assert not found.describe()["limited_by_generator"]
+    tries = [Try(50, False, None), Try(50, True, None), Try(60, False, None)]
+    assert FoundRate(Objective("p95", 0.06), 40, tries=tries).broke == tries[2], "50 held at another time"
 
 
 def test_search_halves_the_gap_until_it_is_narrow() -> None:

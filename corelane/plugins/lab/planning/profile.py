@@ -18,7 +18,7 @@ from corelane.errors import InvalidInput
 class ProfilePart(BaseModel):
     """A part of a profile: reads those of other versions too, as unknown fields are passed over."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class ShapeTime(ProfilePart):

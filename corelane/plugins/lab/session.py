@@ -77,23 +77,15 @@ class Session:
         return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
-def ask_idle(
-    target: Target,
-    questions: Questions,
-    plan: RunPlan,
-    places: Iterable[int],
-    on_answer: Callable[[int], object] = lambda _: None,
-) -> list[float]:
+def ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
     """Ask questions alone, one after the other; keep their answers in ``questions.idle``, and return the times taken.
 
     Raises ServiceError if one is not answered.
     """
-    return asyncio.run(_ask_idle(target, questions, plan, places, on_answer))
+    return asyncio.run(_ask_idle(target, questions, plan, places))
 
 
-async def _ask_idle(
-    target: Target, questions: Questions, plan: RunPlan, places: Iterable[int], on_answer: Callable[[int], object]
-) -> list[float]:
+async def _ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
     sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
     await sender.open(1)
     times = []
@@ -108,7 +100,6 @@ async def _ask_idle(
                 )
             questions.idle[place] = reply.results[0]
             times.append(reply.ended_s - reply.sent_s)
-            on_answer(number)
     finally:
         await sender.close()
     return times

@@ -1,61 +1,17 @@
-"""A bench session as commands open it: the service, the questions and their answers on the idle service."""
+"""What commands make of a session: a rate where none is given, and the report."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from corelane.cli.output import error_console
-from corelane.plugins.lab.cli.options import OfferedLoad, Sending, What, Where
 from corelane.plugins.lab.cli.output import hidden_arguments, plain_options
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.schema import LoadPoint, Report
     from corelane.plugins.lab.session import Session
-
-
-CheckOption = Annotated[
-    Literal["idle", "references", "off"],
-    typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not."),
-]
-ObjectiveOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Goodput: the share within it, as 200ms or first<50ms.")
-]
-
-
-@contextmanager
-def open_session(
-    where: Where,
-    what: What,
-    offered: OfferedLoad,
-    sending: Sending,
-    check: str,
-    objective: str | None,
-) -> "Iterator[Session]":
-    """Yield a session with a service, started for it if asked for."""
-    from corelane.plugins.lab.figures import parse_objective
-    from corelane.plugins.lab.senders import Target
-    from corelane.plugins.lab.session import Session, ask_idle, describe_service, idle_places
-
-    good = None if objective is None else parse_objective(objective)
-    questions = what.read(offered.seed)
-    options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
-    plan = offered.plan(sending, offered.load or offered.steady(1.0))
-    questions.is_scored = check != "off" and questions.has_answers
-    with where.service() as (url, key, secret):
-        target = Target(url, key, where.model, options, secret)
-        session = Session(target, questions, plan, repeat=offered.repeat, objective=good)
-        session.service = describe_service(target, plan)
-        if check == "idle":
-            places = idle_places(questions, plan, is_open=offered.load is None)
-            with progress("asking the idle service", len(places)) as advance:
-                ask_idle(target, questions, plan, places, advance)
-        yield session
 
 
 def modest_rate(session: "Session") -> float:
@@ -97,12 +53,3 @@ def report_of(session: "Session", points: "list[LoadPoint]", name: str, context:
         valid=not invalid,
         invalid=invalid,
     )
-
-
-@contextmanager
-def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how much of something is done, on a terminal."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(text, total=total)
-        yield lambda done: shown.update(task, completed=done)

@@ -41,14 +41,6 @@ def test_every_parameter_finds_its_jobs(office: Office) -> None:
     assert [job["id"] for job in rest["data"]] == [failed]
 
 
-def test_a_cursor_of_a_deleted_job_goes_on_after_it(office: Office) -> None:
-    jobs = [office.submit(ANN, labels=["x"]) for _ in range(5)][::-1]
-    office.call(ANN, "DELETE", f"/v1/jobs/{jobs[1]}")
-    for params in ({}, {"label": "x"}, {"status": "queued"}):
-        assert office.found(ANN, after=jobs[1], **params) == jobs[2:]
-    assert office.call(ANN, "GET", "/v1/jobs", params={"after": "nonsense"}).status_code == 422
-
-
 def test_only_an_admin_finds_and_steers_the_jobs_of_others(office: Office) -> None:
     anns, bobs = office.submit(ANN, labels=["x"]), office.submit(BOB, labels=["x"])
     for who in (ANN, READER):

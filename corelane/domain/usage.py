@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corelane.domain.prices import Price
+from corelane.domain.prices import NOTHING, Price
 
 #: Microseconds in a second.
 US = 1_000_000
@@ -121,6 +121,19 @@ class Used:
     windows: int = 0
     tokens: int = 0
     core_us: dict[Price | None, int] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, text: str) -> "Used":
+        """Read the stored usage of a job."""
+        counts, *parts = text.split(";")
+        items, windows, tokens = map(int, counts.split(" "))
+        by_price = (part.partition(" ") for part in parts)
+        return cls(items, windows, tokens, {Price.decode(price): int(core_us) for core_us, _, price in by_price})
+
+    def encode(self) -> str:
+        """Return the text that is stored."""
+        by_price = ((core_us, NOTHING if price is None else price.encode()) for price, core_us in self.core_us.items())
+        return f"{self.items} {self.windows} {self.tokens}" + "".join(f";{us} {price}" for us, price in by_price)
 
     def add(self, other: "Used") -> None:
         """Add what other work took."""

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from api.middleware.wrong_keys import FREE, MOST_ADDRESSES, WINDOW_S, WrongKeys
 from corelane.domain.api_keys import Scope, key_digest
-from corelane.plugins.console.sessions import MOST_SESSIONS, SessionStore
+from corelane.plugins.console.auth import MOST_SESSIONS, SessionStore
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore

@@ -55,16 +55,6 @@ def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched:
     expect(page.locator(".answer-text")).to_have_count(0)
 
 
-def test_what_is_wrong_is_told_in_plain_words(page: Page, fleet: Fleet, watched: Watched) -> None:
-    watched.expected.append("422")
-    page.goto(f"{fleet.url}/console/ask")
-    page.get_by_label("Question").fill("Who wrote it?")
-    page.get_by_label("Passage", exact=True).fill("   ")
-    page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_role("alert")).to_have_text("Passage: must hold more than white space.")
-    expect(page.get_by_label("Question")).to_have_value("Who wrote it?")
-
-
 def test_stored_passage_is_asked_about_and_deleted(page: Page, fleet: Fleet) -> None:
     page.goto(f"{fleet.url}/console/contexts")
     page.get_by_label("Passage").fill(TEXT)

@@ -55,26 +55,6 @@ def test_without_a_session_the_form_leads_back(page: Page, locked: Service, make
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
 
 
-def test_wrong_key_is_told_in_words(page: Page, locked: Service, watched: Watched) -> None:
-    watched.expected.append("401")
-    page.goto(f"{locked.url}/console/sign-in")
-    page.get_by_label("API key").fill("hello")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("clk_")
-
-
-def test_missing_page_is_a_page(page: Page, service: Service, watched: Watched) -> None:
-    watched.expected.append("404")
-    page.goto(f"{service.url}/console/no/such<b>page")
-    expect(page.get_by_role("alert")).to_contain_text("no/such<b>page")
-
-
-def test_audit_is_for_admins(page: Page, locked: Service, make_key: Callable) -> None:
-    sign_in(page, locked, make_key("read")[1])
-    expect(page.get_by_role("link", name="Models")).to_be_visible()
-    expect(page.get_by_role("link", name="Audit")).to_have_count(0)
-
-
 def test_link_on_another_site_finds_the_session(
     page: Page, locked: Service, make_key: Callable, watched: Watched
 ) -> None:

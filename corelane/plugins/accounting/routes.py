@@ -66,7 +66,9 @@ async def get_usage(
     meant = state.jobs.owner_meant(caller, owner)
     asked = None if meant == ALL_OWNERS else meant
     whole = asked is None or not state.settings.requires_keys
-    found = report(await read_ledger(state.link, since, until, asked), since, until, _once(group_by), whole=whole)
+    found = report(
+        await read_ledger(state.link, since, until, asked), since, until, list(dict.fromkeys(group_by)), whole=whole
+    )
     if form == "csv":
         return Response(as_csv(found.data), media_type=CSV)
     return Response(found.model_dump_json(), media_type="application/json")
@@ -81,7 +83,3 @@ def as_csv(rows: Sequence[UsageRow]) -> str:
         cost = [None] * len(COST_COLUMNS) if row.cost is None else [getattr(row.cost, name) for name in COST_COLUMNS]
         writer.writerow([*(getattr(row, name) for name in COLUMNS), *cost])
     return out.getvalue()
-
-
-def _once(group_by: Sequence[Group]) -> list[Group]:
-    return list(dict.fromkeys(group_by))

@@ -52,12 +52,9 @@ def usage_table(found: UsageReport) -> Table:
         table.add_row(*(plain(getattr(row, name) or "-") for name in found.group_by), *figures(row))
     if len(found.data) > 1:
         for row in found.total:
-            table.add_row(*_sum_names(found.group_by), *figures(row))
+            names = ["sum", *[""] * len(found.group_by)][: len(found.group_by)]
+            table.add_row(*names, *figures(row))
     return table
-
-
-def _sum_names(group_by: Sequence[str]) -> list[str]:
-    return ["sum", *[""] * (len(group_by) - 1)][: len(group_by)]
 
 
 def figures(usage: Usage) -> list[str]:

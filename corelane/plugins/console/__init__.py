@@ -54,9 +54,9 @@ class ConsolePlugin(Plugin):
 
     def routers(self) -> "Iterable[APIRouter]":
         """Return the routes behind the pages."""
-        from corelane.plugins.console.routes import audit, bulk, failed_items, history, overview
+        from corelane.plugins.console.routes import router
 
-        return tuple(each.router for each in (bulk, failed_items, overview, history, audit))
+        return (router,)
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return the keeper's loop that takes the points of the history."""

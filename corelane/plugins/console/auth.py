@@ -1,25 +1,78 @@
-"""Read the session of a request for a page of the console, and refuse changes that other sites' pages ask for."""
+"""Sessions of the console, and whose pages may change something.
 
+A random id in a cookie stands for an API key until it ends. The store has digests only, so nobody who reads it can take
+over a session. The key is read with every request, so a session ends with its key.
+"""
+
+import secrets
+import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from corelane.domain.api_keys import Key, key_digest
 from corelane.errors import Forbidden
+from corelane.store import keys
+from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.link.link import CommonLink
 
 #: Where the console is, and what of it needs no session.
 CONSOLE, SIGN_IN, STATIC = "/console", "/console/sign-in", "/console/static/"
 
 COOKIE = "corelane_session"
 
+#: A session lasts this long, in seconds: a working day.
+SESSION_S = 12 * 3600
 
-def cookie_of(headers: Mapping[str, str], name: str) -> str:
-    """Return one of our own cookies; empty without it."""
-    found = (pair.partition("=") for pair in headers.get("cookie", "").split("; "))
-    return next((value for key, _, value in found if key == name), "")
+#: Sessions of one key; a new one beyond that ends the oldest.
+MOST_SESSIONS = 20
+
+#: Random bytes of a session's id: 256 bits, like a key.
+SESSION_BYTES = 32
+
+
+class SessionStore:
+    """Begins, finds and ends sessions."""
+
+    def __init__(self, link: CommonLink) -> None:
+        self._link = link
+
+    async def begin(self, digest: str) -> str:
+        """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
+        session = secrets.token_urlsafe(SESSION_BYTES)
+        named, own, now_us = key_digest(session), keys.sessions(digest), time.time_ns() // 1000
+        *_, oldest = await self._link.many(
+            [
+                ("SET", keys.session(named), digest, "EX", SESSION_S),
+                ("ZADD", own, now_us, named),
+                ("EXPIRE", own, SESSION_S),
+                ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
+            ]
+        )
+        if oldest:
+            ended = [keys.session(each.decode()) for each in oldest]
+            await self._link.many([("DEL", *ended), ("ZREM", own, *oldest)])
+        return session
+
+    async def find(self, session: str) -> Key | None:
+        """Return the active key of a session; None once the session or its key has ended."""
+        digest = await self._link("GET", keys.session(key_digest(session)))
+        if digest is None:
+            return None
+        key = (await ApiKeyFinder(self._link).find(digest.decode())).key
+        return key if key is not None and key.state(time.time() * 1000) == "active" else None
+
+    async def end(self, session: str) -> None:
+        """End a session, if there is one of this id."""
+        named = key_digest(session)
+        digest = await self._link("GET", keys.session(named))
+        if digest is not None:
+            await self._link.many([("DEL", keys.session(named)), ("ZREM", keys.sessions(digest.decode()), named)])
 
 
 def session_of(headers: Mapping[str, str]) -> str:
     """Return the id of the session that a request carries; empty without one."""
-    return cookie_of(headers, COOKIE)
+    found = (pair.partition("=") for pair in headers.get("cookie", "").split("; "))
+    return next((value for name, _, value in found if name == COOKIE), "")
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:

@@ -46,13 +46,16 @@ class _Tally:
     skipped: Counter[str] = field(default_factory=Counter)
     details: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def matched(self) -> int:
-        return len(self.done) + self.skipped.total()
-
     def skip(self, error: CorelaneError) -> None:
         self.skipped[error.code] += 1
         self.details.setdefault(error.code, error.detail)
+
+    @property
+    def reasons(self) -> list[BulkReason]:
+        """Return why jobs are left as they are, the most frequent first."""
+        known = REASONS | self.details
+        counts = ((code, count) for code, count in self.skipped.most_common() if count)
+        return [BulkReason(code=code, detail=known.get(code, code), count=count) for code, count in counts]
 
 
 class Bulk:
@@ -82,22 +85,17 @@ class Bulk:
         return BulkResult(
             action=asked.action,
             dry_run=asked.dry_run,
-            matched=tally.matched,
+            matched=len(tally.done) + tally.skipped.total(),
             done=len(tally.done),
-            skipped=count_reasons(tally.skipped, tally.details),
+            skipped=tally.reasons,
             jobs=tally.done,
             has_more=cursor is not None,
             next=cursor,
         )
 
     async def _cancel(self, tally: _Tally, records: Sequence[JobRecord], *, is_dry: bool) -> None:
-        wanted = []
-        for record in records:
-            reason = reason_against_cancel(record.status)
-            if reason is None:
-                wanted.append(record.id)
-            else:
-                tally.skipped[reason] += 1
+        wanted = [record.id for record in records if not record.status.is_final]
+        tally.skipped["already_final"] += len(records) - len(wanted)
         replies = [True] * len(wanted) if is_dry else await self._store.cancel_all(wanted)
         for job, is_canceled in zip(wanted, replies, strict=True):
             if is_canceled:
@@ -140,11 +138,6 @@ class Bulk:
         return len(records)
 
 
-def reason_against_cancel(status: JobStatus) -> str | None:
-    """Return why a job cannot be canceled."""
-    return "already_final" if status.is_final else None
-
-
 def reason_against_retry(
     status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
 ) -> str | None:
@@ -160,9 +153,3 @@ def reason_against_retry(
     if is_retried:
         return "already_retried"
     return None if has_items else "items_lost"
-
-
-def count_reasons(codes: Counter[str], details: dict[str, str] | None = None) -> list[BulkReason]:
-    """Return the reasons, the most frequent first."""
-    known = REASONS | (details or {})
-    return [BulkReason(code=code, detail=known.get(code, code), count=count) for code, count in codes.most_common()]

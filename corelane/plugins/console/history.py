@@ -107,7 +107,7 @@ class Sampler:
             level = Level(
                 longest_backlog(work.backlog_s, work.movable, speed),
                 sum(work.outstanding.values()),
-                count_open_items(work, now),
+                count_open_items(now),
                 mean(float(core.get("busy", 0)) for core in cores if "state" in core),
             )
             point = make_point(at_ms, then["at_ms"], parse(then["sums"]), now, level)

@@ -168,7 +168,9 @@ class Overviews:
     async def _done(self, survey: Survey) -> DoneInfo:
         """Count what was done in the last minute and hour: by the history, and by the sums since its last point."""
         now_ms = survey.now_ms
-        if not self._hour or not 0 <= now_ms - self._hour_ms < HOUR_KEPT_MS or self._is_behind(survey):
+        # The history has a point that was not read yet.
+        is_behind = bool(self._hour) and survey.before_ms is not None and self._hour[-1].at_ms < survey.before_ms
+        if not self._hour or not 0 <= now_ms - self._hour_ms < HOUR_KEPT_MS or is_behind:
             self._hour = await self._history.points(now_ms - HOUR_MS, most=HOUR_MS)
             self._hour_ms = now_ms
         points = [point for point in self._hour if point.at_ms <= (survey.before_ms or now_ms)]
@@ -176,10 +178,6 @@ class Overviews:
         return DoneInfo(
             last_minute=count_done(found, now_ms - MINUTE_MS), last_hour=count_done(found, now_ms - HOUR_MS)
         )
-
-    def _is_behind(self, survey: Survey) -> bool:
-        """Return whether the history has a point that was not read yet."""
-        return survey.before_ms is not None and bool(self._hour) and self._hour[-1].at_ms < survey.before_ms
 
 
 def pauses_of(survey: Survey) -> Iterator[str]:

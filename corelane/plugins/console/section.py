@@ -7,9 +7,8 @@ from starlette.types import Receive, Scope, Send
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.errors import CorelaneError, Unauthorized
-from corelane.plugins.console.auth import CONSOLE, SIGN_IN, STATIC, session_of
+from corelane.plugins.console.auth import CONSOLE, SIGN_IN, STATIC, SessionStore, session_of
 from corelane.plugins.console.pages.page_route import refuse_page
-from corelane.plugins.console.sessions import SessionStore
 
 
 class ConsoleSection:

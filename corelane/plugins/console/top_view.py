@@ -3,8 +3,9 @@
 A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -49,7 +50,7 @@ SPARE = (
 GAP_CHARS, BAR_CHARS = 2, 10
 
 #: Lines of health issues, lanes and models that are shown while there are cores to show.
-MOST_ISSUES, MOST_LANES, MOST_MODELS = 6, 8, 6
+MOST = {"issues": 6, "lanes": 8, "models": 6}
 
 #: Lines above the tables at most, with those of the cores' table: its head, an empty one, and two that count what was
 #: left out.
@@ -83,49 +84,38 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
         return Group(*lines)
     found = frame.overview
     lines += head(found)
-    counts = (len(each) for each in (found.troubles, found.models, found.lanes, found.owners, found.cores))
-    rows = Rows(*counts).fit(height)
-    lines += [issue_line(each, is_whole=not height) for each in found.troubles[: rows.issues]]
-    lines += left_out(len(found.troubles) - rows.issues, "more health issues")
-    lines += [count_stopped(found.cores), narrow(core_table(sorted(found.cores, key=core_order)[: rows.cores]), width)]
-    lines += left_out(len(found.cores) - rows.cores, "more cores")
-    if rows.lanes:
-        oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
-        lines += [Text(), narrow(lane_table(oldest_first[: rows.lanes]), width)]
-        lines += left_out(len(found.lanes) - rows.lanes, "more lanes")
-    if rows.owners:
-        lines += [Text(), narrow(owner_table(found.owners[: rows.owners]), width)]
-    if rows.models:
-        busiest_first = sorted(found.models, key=lambda model: -(model.core_share or 0))
-        lines += [Text(), narrow(model_table(busiest_first[: rows.models]), width)]
-        lines += left_out(len(found.models) - rows.models, "more models")
+    tables: dict[str, tuple[Callable[[Any], Table], Sequence[Any]]] = {
+        "lanes": (lane_table, sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)),
+        "owners": (owner_table, found.owners),
+        "models": (model_table, sorted(found.models, key=lambda model: -(model.core_share or 0))),
+    }
+    counts = {"issues": len(found.troubles), "cores": len(found.cores)}
+    rows = fit(counts | {kind: len(those) for kind, (_, those) in tables.items()}, height)
+    lines += [issue_line(each, is_whole=not height) for each in found.troubles[: rows["issues"]]]
+    lines += left_out(len(found.troubles) - rows["issues"], "more health issues")
+    # Cores that do not serve are first.
+    cores = sorted(found.cores, key=lambda core: (core.state in STATES and not core.reasons, core.name))
+    lines += [count_stopped(found.cores), narrow(core_table(cores[: rows["cores"]]), width)]
+    lines += left_out(len(found.cores) - rows["cores"], "more cores")
+    for kind, (table, those) in tables.items():
+        if rows[kind]:
+            lines += [Text(), narrow(table(those[: rows[kind]]), width)]
+            lines += left_out(len(those) - rows[kind], f"more {kind}")
     return Group(*lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """How many rows of each kind there are, or are shown."""
-
-    issues: int
-    models: int
-    lanes: int
-    owners: int
-    cores: int
-
-    def fit(self, height: int) -> "Rows":
-        """Return how many of each there is room for; a height of 0 is room for all."""
-        if not height:
-            return self
-        room = max(1, height - FRAME_LINES)
-        cores = min(self.cores, max(1, room // 3))
-        issues = min(self.issues, MOST_ISSUES, max(0, room - cores))
-        lanes = min(self.lanes, MOST_LANES, max(0, room - cores - issues - TABLE_LINES))
-        taken = cores + issues + (lanes and lanes + TABLE_LINES)
-        owners = min(self.owners, max(0, room - taken - TABLE_LINES))
-        taken += owners and owners + TABLE_LINES
-        models = min(self.models, MOST_MODELS, max(0, room - taken - TABLE_LINES))
-        taken += models and models + TABLE_LINES
-        return Rows(issues, models, lanes, owners, min(self.cores, cores + max(0, room - taken)))
+def fit(counts: Mapping[str, int], height: int) -> Mapping[str, int]:
+    """Return how many rows of each kind there is room for; a height of 0 is room for all."""
+    if not height:
+        return counts
+    room = max(1, height - FRAME_LINES)
+    cores = min(counts["cores"], max(1, room // 3))
+    rows = {"issues": min(counts["issues"], MOST["issues"], room - cores)}
+    room -= cores + rows["issues"]
+    for kind in ("lanes", "owners", "models"):
+        rows[kind] = min(counts[kind], MOST.get(kind, counts[kind]), max(0, room - TABLE_LINES))
+        room -= rows[kind] and rows[kind] + TABLE_LINES
+    return rows | {"cores": min(counts["cores"], cores + max(0, room))}
 
 
 def head(found: Overview) -> list[RenderableType]:
@@ -167,11 +157,6 @@ def count_stopped(cores: Sequence[CoreOverview]) -> Text:
 def left_out(count: int, what: str) -> list[RenderableType]:
     """Return a line that counts what there was no room for, if anything."""
     return [Text(f"… {count:,} {what}", "dim")] if count > 0 else []
-
-
-def core_order(core: CoreOverview) -> tuple[bool, str]:
-    """Put cores that do not serve first."""
-    return core.state in STATES and not core.reasons, core.name
 
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:

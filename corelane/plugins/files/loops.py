@@ -1,4 +1,4 @@
-"""The plugin's loops in the keeper: batches, and inputs and outputs by URL."""
+"""The plugin's loops in the keeper: batches, and inputs and outputs by URL. Slow storage holds up one of them alone."""
 
 from collections.abc import Callable
 from uuid import uuid4
@@ -7,7 +7,7 @@ from workers.loops.loop import Loop, LoopContext
 
 
 def batching(context: LoopContext) -> Loop:
-    """Make the loop that runs batches; slow storage holds up this loop only."""
+    """Make the loop that runs batches."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
@@ -27,7 +27,7 @@ def batching(context: LoopContext) -> Loop:
 
 
 def carrying(context: LoopContext) -> Loop:
-    """Make the loop that reads and writes what jobs name by URL; slow servers hold up this loop only."""
+    """Make the loop that reads and writes what jobs name by URL."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:

@@ -24,7 +24,7 @@ class FleetPlugin(Plugin):
     def commands(self, cli: "typer.Typer") -> None:
         """Add the commands about containers."""
         from corelane.plugins.fleet.compose_command import compose
-        from corelane.plugins.fleet.container_commands import down, logs
+        from corelane.plugins.fleet.containers import down, logs
 
         for command in (compose, logs, down):
             cli.command(rich_help_panel="Containers")(command)
@@ -44,7 +44,7 @@ class FleetPlugin(Plugin):
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return the autoscaler, where cores come and go by load."""
-        from corelane.cli.roles import is_scaled
+        from corelane.engine.cores import is_scaled
         from corelane.plugins.fleet.autoscaler import Autoscaler
 
         return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()

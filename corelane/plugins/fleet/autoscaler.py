@@ -9,11 +9,10 @@ import asyncio
 from contextlib import suppress
 
 from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
-from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.dispatch import Core
 from corelane.domain.pauses import PauseKind
-from corelane.engine.cores import core_slots
+from corelane.engine.cores import core_range, core_slots
 from corelane.errors import CorelaneError
 from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
 from corelane.settings import Settings
@@ -120,7 +119,7 @@ class Autoscaler:
 
     async def _note(self, text: str) -> None:
         """Log what is done, and mark it in the history."""
-        from corelane.store.marks import write_mark
+        from corelane.store.rollout import write_mark
 
         self._supervisor.say(text)
         await write_mark(self._link, "scale", text)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from corelane.cli.errors import require
 from corelane.cli.output import error_console
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.fleet.compose import REDIS_IMAGE, Choices, compose_file, compose_override
@@ -45,10 +46,8 @@ def compose(
     if override and workers_alone:
         raise InvalidInput("--override adds to a file that has Redis and the API: leave out --workers-alone")
     choices = Choices(redis_image, share_devices, workers_alone)
-    if override:
-        text = compose_override(layout, ["Use it with `docker compose -f docker-compose.yml -f FILE up`."], choices)
-    else:
-        text = compose_file(layout, Settings.model_fields, choices)
+    require("api", "jinja2")
+    text = compose_override(layout, choices) if override else compose_file(layout, Settings.model_fields, choices)
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -4,6 +4,7 @@ Cores are numbered as workers number them: over all devices of the host, those o
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from corelane.domain.instances import CPU, INSTANCES, Instance
 from corelane.errors import InvalidInput
@@ -20,16 +21,11 @@ def target_of(instance: Instance) -> str:
     return CHIPS_OF.get(instance.family, instance.family)
 
 
-def _largest() -> dict[str, Instance]:
-    found: dict[str, Instance] = {}
-    for each in INSTANCES.values():
-        if each.cores and each.cores > getattr(found.get(target_of(each)), "cores", 0):
-            found[target_of(each)] = each
-    return found
+#: The types of host that have Neuron chips, by their target.
+HOSTS = sorted((each for each in INSTANCES.values() if each.cores), key=target_of)
 
-
-#: The type of host with the most cores, for each target that has Neuron chips.
-LARGEST = _largest()
+#: The type of host with the most cores, for each of these targets.
+LARGEST = {target: max(hosts, key=lambda host: host.cores) for target, hosts in groupby(HOSTS, target_of)}
 
 TARGETS = (CPU, *LARGEST, CUDA)
 
@@ -48,26 +44,19 @@ class Layout:
         """Return how many devices the workers use."""
         return -(-self.cores // self.cores_per_chip) if self.cores_per_chip else 0
 
-    def chip_of(self, core: int) -> int:
-        """Return the number of the device that a core is on."""
-        return core // self.cores_per_chip
-
     @property
     def on_devices(self) -> bool:
         """Whether its cores are not CPUs."""
         return self.target != CPU
-
-    @property
-    def has_logical_cores(self) -> bool:
-        """Whether a core is made of two physical ones, so that workers must agree on that."""
-        return self.target == "trn2"
 
 
 def lay_out(
     target: str | None = None, cores: int | None = None, chips: int | None = None, instance: str | None = None
 ) -> Layout:
     """Return the layout of a host: by its type, its chips or its cores; raise InvalidInput where they do not fit."""
-    host = None if instance is None else _named(instance)
+    host = next((each for each in HOSTS if each.name == instance), None)
+    if instance is not None and host is None:
+        raise InvalidInput(f"{instance}: no such type of host; there are {', '.join(each.name for each in HOSTS)}")
     target = target or (CPU if host is None else target_of(host))
     if target not in TARGETS:
         raise InvalidInput(f"{target}: no such target; there are {', '.join(TARGETS)}")
@@ -83,13 +72,6 @@ def lay_out(
             raise InvalidInput(f"give the number of workers: --cores N (target {target})")
         return Layout(target, cores, instance=instance)
     return _on_chips(target, cores, chips, host)
-
-
-def _named(name: str) -> Instance:
-    if name not in INSTANCES or not INSTANCES[name].cores:
-        known = ", ".join(each.name for each in INSTANCES.values() if each.cores)
-        raise InvalidInput(f"{name}: no such type of host; there are {known}")
-    return INSTANCES[name]
 
 
 def _on_chips(target: str, cores: int | None, chips: int | None, host: Instance | None) -> Layout:

@@ -10,7 +10,7 @@ so that a stated share of unanswerable questions gets none, and F1 is taken over
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from corelane.domain.jobs import JobStatus, Result
 from corelane.domain.squad import Question, best_over, exact_match, normalise, token_f1
@@ -147,12 +147,7 @@ def measure(scored: Sequence[Scored]) -> Metrics:
     answerable, unanswerable = split(scored)
     given = [each.exact for each in scored if each.answered]
     return Metrics(
-        questions=total.questions,
-        exact=total.exact,
-        f1=total.f1,
-        failed=total.failed,
-        offsets_given=total.offsets_given,
-        offsets_wrong=total.offsets_wrong,
+        **asdict(total),
         answerable_f1=means(answerable).f1 if answerable else None,
         always_f1=100 * sum(each.best_f1 for each in answerable) / len(answerable) if answerable else None,
         no_answer_accuracy=means(unanswerable).exact if unanswerable else None,

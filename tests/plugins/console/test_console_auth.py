@@ -189,7 +189,9 @@ def test_admin_pages_need_the_scope(visit: Open, api_keys: ApiKeyStore) -> None:
 
 def test_sign_in_is_rate_limited(visit: Open) -> None:
     client = visit(submit_rate="2/minute")
-    assert [sign_in(client, "wrong").status_code for _ in range(3)] == [401, 401, 429]
+    replies = [sign_in(client, "wrong") for _ in range(3)]
+    assert [reply.status_code for reply in replies] == [401, 401, 429]
+    assert "clk_" in replies[0].text
 
 
 def test_every_page_keeps_the_policy(visit: Open, settings: Settings) -> None:

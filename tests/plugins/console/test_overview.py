@@ -20,7 +20,7 @@ from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
 from corelane.store.health_issues import PartReport
 from tests.api.conftest import Service
-from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries, schedule
 from tests.waiting import eventually
 from workers.core.heartbeat import Vitals
@@ -115,27 +115,50 @@ def test_work_that_no_core_takes_is_stalled_and_in_the_health_issues(
     assert [issue["part"] for issue in found["troubles"]] == [VERSION]
 
 
-def test_lost_core_and_webhooks_given_up_are_health_issues(
-    service: Service, read: Callable[[], dict[str, Any]]
+def lose_core(bench: Bench) -> None:
+    bench.core("a/0").claim([VERSION], linger=False)
+    bench.raw.delete("cl:core:a/0")
+
+
+def fail_to_load(bench: Bench) -> None:
+    models = [{"version": "n@1", "state": "failed", "reason": "the file is damaged"}]
+    bench.raw.hset("cl:core:a/0", "models", orjson.dumps(models))
+
+
+def fail_items(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(8)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed"))
+
+
+@pytest.mark.parametrize(
+    ("befalls", "part", "text"),
+    [
+        (lose_core, "a/0", "its work waits, as no other core lives"),
+        (fail_to_load, "a/0", "could not load n@1: the file is damaged"),
+        (fail_items, VERSION, "8 of 8 items of the last minute failed; GET /"),
+        (lambda bench: bench.raw.zadd("cl:dead", {"evt_1": 1}), "webhooks", "given up"),
+        (
+            lambda bench: bench.raw.hset("cl:rounds", "history", bench.upkeep._link.now_ms() - 90_000),
+            "keeper",
+            "no point",
+        ),
+    ],
+    ids=["lost core", "failed model", "failures", "webhooks", "history"],
+)
+def test_health_issue_is_told_with_its_part(
+    service: Service, read: Callable[[], dict[str, Any]], befalls: Callable[[Bench], object], part: str, text: str
 ) -> None:
-    core = service.bench.core("a/0")
-    core.claim([VERSION], linger=False)
-    service.bench.raw.delete("cl:core:a/0")
-    service.bench.raw.zadd("cl:dead", {"evt_1": 1})
+    read()
+    befalls(service.bench)
     found = read()
-    issues = {issue["part"]: issue["text"] for issue in found["troubles"]}
-    assert "was lost" in issues["a/0"]
-    assert "given up" in issues["webhooks"]
-    assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "lost")]
-
-
-def test_only_core_that_is_lost_leaves_its_work_to_no_other(
-    service: Service, read: Callable[[], dict[str, Any]]
-) -> None:
-    service.bench.core("a/0").claim([VERSION], linger=False)
-    service.bench.raw.delete("cl:core:a/0")
-    [issue] = read()["troubles"]
-    assert "its work waits, as no other core lives" in issue["text"]
+    [issue] = found["troubles"]
+    assert (issue["part"], text in issue["text"]) == (part, True), issue
+    if befalls is lose_core:
+        assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "lost")]
+    if befalls is fail_to_load:
+        assert 'corelane_core_failed_models{core="a/0"} 1.0' in service.http.get("/metrics").text
 
 
 def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
@@ -163,16 +186,6 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
     assert "corelane_redis_writes 1.0" in service.http.get("/metrics").text
 
 
-def test_burst_of_failures_is_a_health_issue(service: Service, read: Callable[[], dict[str, Any]]) -> None:
-    core = service.bench.core("a/0")
-    read()
-    service.bench.submit(8)
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim, "failed"))
-    [issue] = read()["troubles"]
-    assert (issue["part"], issue["text"][:45]) == (VERSION, "8 of 8 items of the last minute failed; GET /")
-
-
 def test_host_of_webhooks_that_rests_is_named_with_its_time(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
@@ -185,14 +198,6 @@ def test_host_of_webhooks_that_rests_is_named_with_its_time(
     deliveries.report(taken, "failed", Attempt(0, 500, 1, None, ""), **failed)
     [issue] = read()["troubles"]
     assert re.match(r"hooks.example.org fails and is tried again in (300|29\d) s; see", issue["text"])
-
-
-def test_model_that_could_not_be_loaded_is_a_health_issue(service: Service, read: Callable[[], dict[str, Any]]) -> None:
-    models = [{"version": "n@1", "state": "failed", "reason": "the file is damaged"}]
-    service.bench.raw.hset("cl:core:a/0", "models", orjson.dumps(models))
-    [issue] = read()["troubles"]
-    assert (issue["part"], issue["text"]) == ("a/0", "could not load n@1: the file is damaged")
-    assert 'corelane_core_failed_models{core="a/0"} 1.0' in service.http.get("/metrics").text
 
 
 def test_core_that_left_as_it_was_asked_to_is_no_health_issue(
@@ -222,14 +227,6 @@ def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
     words = orjson.loads(service.bench.raw.hget("cl:parts", "host#7"))
     service.bench.raw.hset("cl:parts", "host#7", orjson.dumps(words | {"at_ms": words["at_ms"] - 30_000}))
     assert read()["troubles"] == []
-
-
-def test_keeper_whose_history_stands_still_is_a_health_issue(
-    service: Service, read: Callable[[], dict[str, Any]]
-) -> None:
-    service.bench.raw.hset("cl:rounds", "history", service.bench.upkeep._link.now_ms() - 90_000)
-    [issue] = read()["troubles"]
-    assert (issue["part"], "no point" in issue["text"]) == ("keeper", True)
 
 
 def test_nearly_full_redis_and_a_keeper_that_never_ran_are_health_issues(

@@ -141,7 +141,9 @@ def test_change_from_another_site_is_refused(console: TestClient, bench: Bench) 
 
 def test_scopes_are_those_of_the_api(office: Office) -> None:
     job = office.submit(ANN)
-    assert office.call(READER, "GET", "/console/jobs").status_code == 200
+    page = office.call(READER, "GET", "/console/jobs")
+    assert (page.status_code, 'href="audit"' in page.text) == (200, False)
+    assert 'href="audit"' in office.call(OPS, "GET", "/console/jobs").text
     changes = (
         f"jobs/{job}/cancel",
         f"jobs/{job}/retry",

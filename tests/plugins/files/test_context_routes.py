@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.domain.contexts import context_id
-from corelane.settings import Settings
 from tests.api.conftest import Service
 from tests.api.test_jobs import LINES
 from tests.corelane.store_bench import VERSION, answered
@@ -93,6 +92,7 @@ def test_list_is_newest_first_and_in_pages(service: Service) -> None:
         (b'{"text": "a", "expires_in_s": 1}', "application/json", 422, "invalid_input"),
         (b'{"text": "a", "expires_in_s": 99999999}', "application/json", 422, "invalid_input"),
         (b"%PDF", "application/pdf", 415, "bad_request"),
+        (b"a" * 2_000_001, "text/plain", 413, "too_large"),
     ],
 )
 def test_what_is_no_context_of_that_id_is_refused(
@@ -203,17 +203,3 @@ def test_commands_and_client_store_name_show_and_delete(service: Service, tmp_pa
     assert job.counts.total == 1
     assert orjson.loads(run("contexts", "delete", NAME, "--json")) == {"id": NAME, "deleted": True}
     assert service.http.get("/v1/contexts").json()["data"] == []
-
-
-class TestBounds:
-    @pytest.fixture
-    def settings(self, settings: Settings) -> Settings:
-        return settings.model_copy(update={"max_contexts": 1, "max_context_chars": 60})
-
-    def test_bounds_say_what_to_do(self, service: Service) -> None:
-        put(service)
-        full = put(service, "another")
-        assert (full.status_code, code_of(full), full.headers["Retry-After"]) == (429, "contexts_full", "60")
-        assert "CORELANE_MAX_CONTEXTS" in full.json()["detail"]
-        large = put(service, "a" * 61)
-        assert (large.status_code, code_of(large)) == (413, "too_large")

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 
 from corelane.errors import UrlRefused
-from corelane.plugins.files.references.addresses import find_reference_route
+from corelane.plugins.files.references.checks import find_reference_route
 from corelane.plugins.files.references.fetch import get, put
 from corelane.plugins.files.references.urls import is_allowed
 from corelane.settings import Settings

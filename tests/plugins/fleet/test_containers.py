@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.fleet.projects import Container, find_project, read_containers, refuse_foreign, services_of
+from corelane.plugins.fleet.containers import Container, find_project, read_containers, refuse_foreign, services_of
 
 HERE = "/srv/corelane/docker-compose.yml"
 

@@ -92,7 +92,7 @@ def test_devices_can_be_shared() -> None:
 @pytest.mark.parametrize("layout", [Layout("cpu", 1), Layout("cpu", 2), Layout("cpu", 4), Layout("inf2", 3, 2)])
 def test_an_override_makes_the_compose_file_run_so_many_workers(layout: Layout) -> None:
     base = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    override = yaml.safe_load(compose_override(layout, ["a plan"]))["services"]
+    override = yaml.safe_load(compose_override(layout))["services"]
     merged = {**base, **{name: {**base.get(name, {}), **service} for name, service in override.items()}}
     workers = {name: each for name, each in merged.items() if name.startswith("worker-") and each.get("scale") != 0}
     assert list(workers) == [f"worker-{n}" for n in range(layout.cores)]
@@ -106,7 +106,7 @@ def test_an_override_makes_the_compose_file_run_so_many_workers(layout: Layout) 
 def test_the_server_runs_as_the_user_of_its_image() -> None:
     redis = yaml.safe_load(compose_file(Layout("cpu", 1), (), Choices("valkey/valkey:8")))["services"]["redis"]
     assert (redis["image"], redis["user"]) == ("${REDIS_IMAGE:-valkey/valkey:8}", "${REDIS_USER:-valkey}")
-    override = yaml.safe_load(compose_override(Layout("cpu", 1), (), Choices("valkey/valkey:8")))["services"]["redis"]
+    override = yaml.safe_load(compose_override(Layout("cpu", 1), Choices("valkey/valkey:8")))["services"]["redis"]
     assert override == {"image": redis["image"], "user": redis["user"]}
 
 

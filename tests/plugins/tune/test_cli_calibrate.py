@@ -140,12 +140,6 @@ def test_file_that_is_too_small_or_not_marked_is_refused_and_nothing_kept(
     assert not (home / CALIBRATION_NAME).exists()
 
 
-def test_model_that_is_not_compiled_is_named(home: Path, squad: dict[str, Any], tmp_path: Path) -> None:
-    done = run(write(tmp_path / "made.json", squad), "--model", "other")
-    assert done.exit_code == 1
-    assert "no artifact of other" in done.stderr
-
-
 def test_folds_hold_whole_passages_and_the_same_mix() -> None:
     questions = [Question(str(n), "q", str(n // 4), ("a",) if n < 120 else ()) for n in range(240)]
     folds = deal([(question, None) for question in questions])

@@ -48,6 +48,13 @@ def readings(*found: tuple[Question, Result]) -> list[Scored]:
     return [score(*each) for each in found]
 
 
+def test_an_answer_that_is_not_at_its_offsets_is_found_among_all_candidates() -> None:
+    astray = Answer(text="first", start=0, end=5, score=0.1)
+    answered = result("Ada", 0.9, 0.1)
+    outcome = score(question(1, "Ada"), answered.model_copy(update={"answers": [*answered.answers, astray]}))
+    assert (outcome.offsets_given, outcome.offsets_wrong) == (2, 1)
+
+
 def test_a_version_against_itself_differs_in_nothing() -> None:
     side = readings((question(1, "Ada"), result("Ada", 0.8, 0.1)), (question(2), result("Ada", 0.2, 0.7, given=False)))
     found = compare(side, side)

@@ -47,15 +47,3 @@ def test_first_questions_of_the_readme_get_answers_and_those_without_one_null(fl
     given = [result.answer and result.answer.text for result in results]
     of_the_readme = ["£10,000", "John Alcock", "1919", "King George V", "the solar wind"]
     assert given == [*of_the_readme, None, None, "330 metres", None, "solar wind"]
-
-
-def test_a_version_worse_than_the_known_one_does_not_pass(fleet: Fleet, tmp_path: Path) -> None:
-    """Asked for very sure answers alone, the built-in model says null too often."""
-    head, *lines = map(orjson.loads, KNOWN.read_text().splitlines())
-    strict = {"no_answer_threshold": -20.0}
-    better = tmp_path / "better.jsonl"
-    better.write_bytes(b"\n".join(map(orjson.dumps, [head | {"options": head["options"] | strict}, *lines])))
-    done = gate(fleet, "--against", str(better), "--threshold", "-20")
-    assert done.exit_code == 1
-    assert "does not pass" in done.stderr.replace("\n", " ")
-    assert "EM lost" in done.stderr.replace("\n", " ")

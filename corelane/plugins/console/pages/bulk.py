@@ -20,7 +20,7 @@ from corelane.plugins.console.pages.filters import address, read_query, write_qu
 from corelane.plugins.console.pages.forms import faults_of, first, read_form
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
-from corelane.plugins.console.routes.bulk import act_on_jobs
+from corelane.plugins.console.routes import act_on_jobs
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 

@@ -14,7 +14,7 @@ from corelane.plugins.console.pages.filters import address, fill_form, read_filt
 from corelane.plugins.console.pages.forms import refusal
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
-from corelane.plugins.console.routes.failed_items import count_failed_items, list_failed_items
+from corelane.plugins.console.routes import count_failed_items, list_failed_items
 
 router = APIRouter(prefix=f"{CONSOLE}/failed-items", route_class=PageRoute)
 

@@ -11,29 +11,27 @@ from starlette.staticfiles import StaticFiles
 from api.deps import AS_READER
 from api.state import AppState
 from corelane.errors import NotFound
-from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.auth import CONSOLE, SessionStore
 from corelane.plugins.console.pages import (
     ask,
-    audit,
     bulk,
     failed_items,
     job,
     jobs,
     models,
     overview,
-    pauses,
     session,
+    steering,
     stream,
     webhooks,
 )
 from corelane.plugins.console.pages.nav import ADDED
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.sessions import SessionStore
 
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, pauses, models, ask, jobs, bulk, job, failed_items, webhooks, audit)
+PAGES = (overview, steering, models, ask, jobs, bulk, job, failed_items, webhooks)
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: dict[str, stream.Feed] = {

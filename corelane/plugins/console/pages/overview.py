@@ -12,13 +12,20 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.overviews import Overviews
-from corelane.plugins.console.pages.charts import DEFAULT_MINUTES, RANGES, read_columns
 from corelane.plugins.console.pages.forms import said
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
+from corelane.plugins.console.routes import read_history
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
+
+#: What a reader may choose, in minutes, with its name.
+RANGES = ((15, "15 min"), (60, "1 h"), (360, "6 h"))
+DEFAULT_MINUTES = 60
+
+#: The values of a point that charts draw.
+COLUMNS = ("items_s", "failed_s", "p50_s", "p95_s", "wait_p95_s", "backlog_s", "padding_ratio", "busy")
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
 LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
@@ -35,6 +42,17 @@ async def overview(request: Request, state: StateDep, caller: ReadCaller, did: s
 async def history(state: StateDep, minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60)] = DEFAULT_MINUTES) -> Response:
     """Return the points of the charts, column by column, and the marks."""
     return JSONResponse(await read_columns(state, minutes), headers=HEADERS)
+
+
+async def read_columns(state: AppState, minutes: int) -> dict[str, Any]:
+    """Return the history of the last minutes: a list for each value, the times in seconds as ``at``, and ``marks``."""
+    now_ms, points, marks = await read_history(state, minutes)
+    return {
+        "now": now_ms / 1000,
+        "at": [point.at_ms / 1000 for point in points],
+        "marks": [{"at": mark.at_ms / 1000, "kind": mark.kind, "text": mark.text} for mark in marks],
+        **{name: [getattr(point, name) for point in points] for name in COLUMNS},
+    }
 
 
 class OverviewFeed:

@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 from starlette.types import Receive, Scope, Send
@@ -67,7 +66,8 @@ async def refuse_page(scope: Scope, receive: Receive, send: Send, error: errors.
 
 def failed(request: Request, error: errors.CorelaneError) -> Response:
     """Return the page of an error."""
-    if isinstance(error, errors.Unauthorized) and request.url.path != SIGN_IN and not _is_stream(request.headers):
+    is_stream = request.headers.get("accept") == "text/event-stream"
+    if isinstance(error, errors.Unauthorized) and request.url.path != SIGN_IN and not is_stream:
         return _to_sign_in(request)
     retry_after_s = error.retry_after_s if isinstance(error, errors.Overloaded) else RETRY_AFTER_S
     return _problem(request, status_of(error), error.code, error.detail, retry_after_s)
@@ -102,7 +102,3 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "GET" and request.url.path not in ("/console", "/console/"):
         address += f"?next={request.url.path.removeprefix('/console/')}"
     return RedirectResponse(address, 303, HEADERS)
-
-
-def _is_stream(headers: Headers) -> bool:
-    return headers.get("accept") == "text/event-stream"

@@ -6,10 +6,10 @@ Every value in a template is escaped. Addresses in templates are relative to the
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 import markupsafe
@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from api.context import CALLER
 from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
-from corelane.plugins.console.pages.nav import ADDED, NAV, NavEntry
+from corelane.plugins.console.pages.nav import ADDED, NAV
 
 HERE = Path(__file__).parent
 
@@ -115,11 +115,6 @@ def make_environment() -> jinja2.Environment:
 ENVIRONMENT = make_environment()
 
 
-def caller_of(request: Request) -> Caller | None:
-    """Return the caller; None on pages that need no session."""
-    return cast("Caller | None", request.scope.get(CALLER))
-
-
 def fragment(template: str, **context: Any) -> str:
     """Return a template as text: a part of a page, for a stream or a swap."""
     return ENVIRONMENT.get_template(template).render(context)
@@ -141,7 +136,7 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     In the template ``can.admin`` and the like tell what the caller may do; buttons they may not press are left out.
     ``here`` is the address of the page, relative to the console, without its query.
     """
-    caller = caller_of(request)
+    caller: Caller | None = request.scope.get(CALLER)  # None on pages that need no session
     scopes = caller.scopes if caller else frozenset[Scope]()
     shared = {
         "base": base_of(request),
@@ -159,8 +154,3 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
 def rights(scopes: Iterable[Scope]) -> dict[str, bool]:
     """Return what a caller of these scopes may do, as templates ask: ``can.admin`` and the like."""
     return {scope.value: scope in scopes for scope in Scope}
-
-
-def visible(scopes: frozenset[Scope]) -> Iterator[NavEntry]:
-    """Yield the entries of the navigation for a caller of these scopes."""
-    return (entry for entry in NAV if entry.scope in scopes)

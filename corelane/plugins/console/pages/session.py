@@ -12,10 +12,9 @@ from api.middleware.wrong_keys import WrongKeys
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
 from corelane.log import get_logger
-from corelane.plugins.console.auth import CONSOLE, COOKIE, session_of
+from corelane.plugins.console.auth import CONSOLE, COOKIE, SESSION_S, SessionStore, session_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, render
-from corelane.plugins.console.sessions import SESSION_S, SessionStore
 
 log = get_logger(__name__)
 

@@ -25,9 +25,8 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
-from corelane.plugins.console.auth import CONSOLE, session_of
+from corelane.plugins.console.auth import CONSOLE, SessionStore, session_of
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.sessions import SessionStore
 
 log = get_logger(__name__)
 

@@ -14,14 +14,16 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.batches import BatchLine
+from corelane.domain.batches import BatchError, BatchLine
 from corelane.domain.contexts import Known, named_in
 from corelane.domain.dispatch import Estimator
 from corelane.domain.jobs import Item, JobHead, Priority
 from corelane.domain.options import Options
 from corelane.errors import InvalidInput, TooLarge, UnknownContext
 from corelane.errors.sentences import first_fault
+from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
+from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import id_of, no_such, read_line
 from corelane.submitting.lines import InputLine, cut_lines
 from corelane.submitting.submitter import check_item
@@ -87,27 +89,50 @@ class Sorter:
     """Checks the lines of one file in their order, groups them by model and options, and plans each one's outcome."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
         #: The stored contexts that lines may name, by their ids.
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
+        #: The lines read, those among them that cannot be asked, and the first of these with their errors.
+        self.lines = self.bad = 0
+        self.errors: list[BatchError] = []
         self._places: dict[tuple[str, str], int] = {}
         self._seen: dict[bytes, int] = {}
 
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield the lines of a file, some at a time; ``find`` returns what is known of stored contexts by their ids."""
+        """Yield the lines of a file, some at a time, as far as there may be; ``find`` returns what is known of stored
+        contexts by their ids.
+        """
         lines = cut_lines(content, self._settings.max_body_bytes)
-        while read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES))):
+        while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):
             named = {each for line in read for each in named_in(line.text or b"")}
             if wanted := named - self.known.keys():
                 self.known |= await find(wanted)
             yield await asyncio.to_thread(self._sort_all, read)
 
+    @property
+    def refusal(self) -> tuple[str, str] | None:
+        """Why such a file is refused as a whole, however good its lines are: a code and a sentence."""
+        if self.lines > self._most:
+            return "too_many_lines", f"the file has more than {self._most:,} lines; send several batches"
+        return None if self.lines else ("empty_file", "the file has no lines")
+
+    def note_error(self, code: str, message: str, line: int | None = None) -> None:
+        """List an error, if there is room for it."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(BatchError(code=code, message=message, line=line))
+
     def _sort_all(self, lines: list[InputLine]) -> list[Sorted]:
-        return [self.sort(line) for line in lines]
+        found = [self.sort(line) for line in lines]
+        self.lines += len(found)
+        for line, good in found:
+            if good is None:
+                self.bad += 1
+                self.note_error(*(line.error or ("internal", "")), line.number)
+        return found
 
     def sort(self, line: InputLine) -> Sorted:
         """Return the plan of a line, and its question if it has one."""

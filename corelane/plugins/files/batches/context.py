@@ -87,9 +87,10 @@ class BatchContext:
         return record.plan is None or self.item_files.exists(record.plan)
 
     def plan_lines(self, record: BatchRecord) -> Iterator[bytes]:
-        """Yield the lines of a batch's plan; none if it is gone."""
-        with suppress(NotFound):
-            yield from self.item_files.lines(record.plan or "", ())
+        """Yield the lines of a batch's plan; none if it is gone, or the batch never got one."""
+        if record.plan is not None:
+            with suppress(NotFound):
+                yield from self.item_files.lines(record.plan, ())
 
     def clear(self, record: BatchRecord) -> None:
         """Delete the plan of a batch."""

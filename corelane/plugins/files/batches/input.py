@@ -14,8 +14,8 @@ from uuid import uuid4
 from corelane.domain.batches import BatchError
 from corelane.domain.dispatch import item_row
 from corelane.domain.ids import new_job_id
-from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
-from corelane.plugins.files.batches.checking import GoodLine, PlannedLine, Sorter, group_head
+from corelane.errors import NotCalibrated, UnknownContext, UnknownModel, VersionNotReady
+from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
 from corelane.plugins.files.batches.context import PLANS, BatchContext
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.settings.faults import reach
@@ -23,10 +23,6 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
-from corelane.submitting.contexts import Named
-
-#: Bad lines that the batch itself lists if all lines are bad; its error file lists all.
-MAX_ERRORS = 20
 
 
 class InputRefused(Exception):
@@ -43,35 +39,25 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
 
     Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
     """
-    settings = context.settings
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
-    listed: list[BatchError] = []
-    bad = lines = 0
+    sorter = Sorter(context.settings)
     with ExitStack() as stack:
-        plan = stack.enter_context(context.writing(plan_name))
-        sorter, files = Sorter(settings), GroupFiles(context, stack)
+        plan, files = stack.enter_context(context.writing(plan_name)), GroupFiles(context, stack)
         find = partial(context.submitter.contexts.find_some, record.owner)
         async for block in sorter.blocks(context.storage.read(record.input_file), find):
-            lines += len(block)
-            if lines > context.limits.max_file_lines:
-                sentence = f"the file has more than {context.limits.max_file_lines:,} lines; send several batches"
-                raise InputRefused([BatchError(code="too_many_lines", message=sentence)])
             plan.write(b"".join(line.encode() for line, _ in block))
             for line, good in block:
                 if good is not None and line.group is not None:
                     files.add(line.group, good)
-                else:
-                    bad += 1
-                    listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
             await context.renew_lease()
-        if lines == 0:
-            raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
+        if (refusal := sorter.refusal) is not None:
+            raise InputRefused([BatchError(code=refusal[0], message=refusal[1])])
     await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
-    reach("batch.planned", settings.armed_faults)
-    if bad == lines:
-        raise InputRefused(listed, plan_name)
+    reach("batch.planned", context.settings.armed_faults)
+    if sorter.bad == sorter.lines:
+        raise InputRefused(sorter.errors, plan_name)
     groups = [group.fields() for group in files.groups]
-    return {"plan": plan_name, "lines": str(lines), "bad": str(bad), "groups": groups}
+    return {"plan": plan_name, "lines": str(sorter.lines), "bad": str(sorter.bad), "groups": groups}
 
 
 class GroupFiles:
@@ -97,16 +83,11 @@ class GroupFiles:
             group.stored.append(line.item.context_id)
 
 
-def _error_of(line: PlannedLine) -> BatchError:
-    code, message = line.error or ("internal", "")
-    return BatchError(code=code, message=message, line=line.number)
-
-
 async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
     """Submit each group as a job, once; return the groups, with the errors of those that were refused.
 
-    Raise NotReady before any worker has announced the default model, or while a core lives that cannot read what lines
-    name; VersionClosed if a version stopped taking jobs meanwhile. Then the call may be repeated.
+    Raise NotReady before any worker has announced the default model; VersionClosed if a version stopped taking jobs
+    meanwhile. Then the call may be repeated.
     """
     groups = []
     for place, group in enumerate(record.groups):
@@ -133,11 +114,9 @@ async def _submit(context: BatchContext, record: BatchRecord, place: int, group:
             "labels": [f"batch:{record.id}"],
         }
     )
-    named = await context.submitter.contexts.name(record.owner, group.stored) if group.stored else Named()
-    if named.texts:
-        raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
+    known = await context.submitter.contexts.find(record.owner, group.stored) if group.stored else {}
     admission = await context.submitter.admit(head, record.owner, group.job)
     file = ItemFile(context.items_of(record, group), group.items, group.tokens)
-    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
     await context.submitter.submit(submission, admission)
     reach("batch.submitted", context.settings.armed_faults)

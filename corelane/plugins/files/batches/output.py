@@ -4,7 +4,7 @@ Both files have new ids, which only the step that ends the batch makes known. If
 another keeper took it first, nothing refers to the files, and they are deleted.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from corelane.plugins.files.store.batches import BatchRecord, Group, NewFile
 from corelane.plugins.files.store.files import file_fields
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
-from corelane.store.usage import encode_used
 
 #: Results read in one page.
 PAGE = 500
@@ -44,7 +43,7 @@ async def conclude(
     context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
 ) -> bool:
     """Write both files and end a batch; return False, with nothing left behind, if its status has changed meanwhile."""
-    output, failures = OutcomeFile(context), OutcomeFile(context)
+    output, failures, is_kept = OutcomeFile(context), OutcomeFile(context), False
     try:
         counts = await _write(context, record, to, output, failures)
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
@@ -52,27 +51,23 @@ async def conclude(
         reach("batch.files_written", context.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if (now := await context.batches.get(record.id)) is not None and now.used is not None:
-            fields["usage"] = encode_used(now.used)
+            fields["usage"] = now.used.encode()
         if errors:
             fields["errors"] = [error.model_dump() for error in errors]
         for name, file in zip(("output_file", "error_file"), files, strict=True):
             if file is not None:
                 fields[name] = file.id
         known = [file for file in files if file is not None]
-        kept = await context.batches.step(record, context.name, to, fields, known, context.limits.files_ttl_s)
+        is_kept = await context.batches.step(record, context.name, to, fields, known, context.limits.files_ttl_s)
     except Unavailable:
         # If Redis did not answer, the step may have been taken: files that it made known must stay.
-        if not await _is_known(context, output, failures):
+        is_kept = await _is_known(context, output, failures)
+        raise
+    finally:
+        if not is_kept:
             output.discard()
             failures.discard()
-        raise
-    except BaseException:
-        output.discard()
-        failures.discard()
-        raise
-    if not kept:
-        output.discard()
-        failures.discard()
+    if not is_kept:
         return False
     for group in record.groups:
         await context.jobs.drop_final(group.job)
@@ -95,7 +90,8 @@ async def _write(
     """Write each line's outcome into one of the files; return the counts."""
     counts = RequestCounts()
     sources = [outcomes(context, group) for group in record.groups]
-    for line in read_plan(context, record):
+    for text in context.plan_lines(record):
+        line = PlannedLine.decode(text)
         counts.total += 1
         result: Outcome = None
         code = line.error
@@ -113,14 +109,6 @@ async def _write(
             failures.add(not_answered(record.id, line, unanswered, message))
         await context.renew_lease()
     return counts
-
-
-def read_plan(context: BatchContext, record: BatchRecord) -> Iterator[PlannedLine]:
-    """Yield the planned lines; none if the batch never got a plan."""
-    if record.plan is None:
-        return
-    for line in context.plan_lines(record):
-        yield PlannedLine.decode(line)
 
 
 async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:

@@ -163,7 +163,9 @@ class BatchRunner:
 async def step(context: BatchContext, record: BatchRecord) -> bool:
     """Take the next step of a batch, if possible; return whether it was taken."""
     if record.status == "cancelling":
-        return await _end_canceled(context, record)
+        for group in record.groups:
+            await context.jobs.cancel(group.job)
+        return await end(context, record, "cancelled")
     if record.status == "validating":
         return await _validate(context, record)
     jobs = [await context.jobs.get(group.job) for group in record.groups if group.refused is None]
@@ -199,12 +201,6 @@ async def _validate(context: BatchContext, record: BatchRecord) -> bool:
         return await end(context, replace(record, groups=groups_now), "failed", errors)
     fields = {"groups": [group.fields() for group in groups_now]}
     return await context.batches.step(record, context.name, "in_progress", fields)
-
-
-async def _end_canceled(context: BatchContext, record: BatchRecord) -> bool:
-    for group in record.groups:
-        await context.jobs.cancel(group.job)
-    return await end(context, record, "cancelled")
 
 
 async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:

@@ -1,15 +1,23 @@
-"""References of a job that is submitted: whether its input and output may lie where it says. Nothing is fetched here.
+"""Where a job's input and output may be. Addresses are checked as those of webhooks are, by rules of their own.
 
-An address is checked here for the caller's sake, and each time it is used for the service's sake.
+An address is checked when the job is submitted for the caller's sake, and each time it is used for the service's sake.
 """
+
+import asyncio
+from contextlib import suppress
+
+from ssrfguard import Resolver, SSRFGuardError
 
 from corelane.domain.job_references import without_query
 from corelane.errors import Overloaded, UrlRefused
-from corelane.plugins.files.references.addresses import check_reference
+from corelane.log import get_logger
 from corelane.plugins.files.references.urls import is_allowed
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.store.jobs.store import JobStore
+from corelane.webhooks.addresses import RESOLVE_S, Route, Rules, find_checked, reason_of
+
+log = get_logger(__name__)
 
 #: Jobs whose input waits to be read, in all; their work is not known yet, so that no other bound holds them back.
 MOST_WAITING = 10_000
@@ -37,4 +45,23 @@ async def require_allowed(settings: Settings, name: str, url: str, owner: str) -
             f"allows in {setting}, or is not the URL of one object"
         )
     if not url.startswith("s3://"):
-        await check_reference(settings, url)
+        # An unknown name is an OSError, a TimeoutError too: every attempt checks again.
+        with suppress(OSError):
+            await asyncio.wait_for(asyncio.to_thread(find_reference_route, settings, url), RESOLVE_S)
+
+
+def find_reference_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
+    """Resolve and check the URL of an input or output, whose beginning is one that the operator allows.
+
+    Plain http was allowed by that beginning. Raise UrlRefused, or OSError for an unknown name.
+    """
+    rules = Rules(settings.webhook_proxy, settings.of(FilesFields).reference_allowed_networks, url.startswith("http:"))
+    try:
+        return find_checked(rules, url, resolver)
+    except (SSRFGuardError, UnicodeError) as error:
+        reason = reason_of(error)
+        log.info("reference_address_refused", reason=reason)
+        raise UrlRefused(
+            f"the address of the URL is refused: {reason}. It must be port 443 or 80 of a public host; the operator "
+            "may allow private networks in CORELANE_REFERENCE_ALLOWED_NETWORKS, where any port will do"
+        ) from None

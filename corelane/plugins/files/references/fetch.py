@@ -17,7 +17,7 @@ from ssrfguard import Resolver
 
 from corelane.domain.job_references import without_query
 from corelane.errors import UrlRefused
-from corelane.plugins.files.references.addresses import find_reference_route
+from corelane.plugins.files.references.checks import find_reference_route
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from corelane.domain.job_references import without_query
 from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
 from corelane.errors.extras import install_command
-from corelane.plugins.files.references.fetch import FetchedObject, FetchFailed, get, put
+from corelane.plugins.files.references.fetch import FetchFailed, get, put
 from corelane.plugins.files.references.urls import S3Object, is_allowed, parse_s3
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
@@ -77,23 +77,16 @@ def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) 
     asked = {"accept-encoding": "identity", "user-agent": "corelane"}
     if start:
         asked["range"] = f"bytes={start}-"
-    try:
-        with get(
-            settings, url, asked, lambda target: is_allowed(target, settings.of(FilesFields).input_urls, owner)
-        ) as answer:
-            check_status(answer.status, InputFailed)
-            found = version_of(answer)
-            require_same(etag, found)
-            yield Opened(found, start if answer.status == 206 else 0, answer.body)
-    except UrlRefused as error:
-        raise InputFailed(error.detail) from None
-    except FetchFailed as error:
-        raise ReferenceFailed(str(error)) from None
-
-
-def version_of(answer: FetchedObject) -> str:
-    """Return what tells two versions of an object apart, as far as the server says it."""
-    return answer.headers.get("etag") or answer.headers.get("last-modified", "")
+    allowed = settings.of(FilesFields).input_urls
+    with (
+        http_errors(InputFailed),
+        get(settings, url, asked, lambda target: is_allowed(target, allowed, owner)) as answer,
+    ):
+        check_status(answer.status, InputFailed)
+        # What tells two versions of an object apart, as far as the server says it.
+        found = answer.headers.get("etag") or answer.headers.get("last-modified", "")
+        require_same(etag, found)
+        yield Opened(found, start if answer.status == 206 else 0, answer.body)
 
 
 def require_same(before: str, now: str) -> None:
@@ -140,14 +133,21 @@ def _put_http(settings: Settings, url: str, write: Callable[[BinaryIO], None], c
         size = spool.tell()
         spool.seek(0)
         headers = {"content-length": str(size), "content-type": content_type, "user-agent": "corelane"}
-        try:
+        with http_errors(OutputFailed):
             status = put(settings, url, headers, spool)  # type: ignore[arg-type]
-        except UrlRefused as error:
-            raise OutputFailed(error.detail) from None
-        except FetchFailed as error:
-            raise ReferenceFailed(str(error)) from None
     check_status(status, OutputFailed)
     return size
+
+
+@contextmanager
+def http_errors(kind: type[InputFailed] | type[OutputFailed]) -> Iterator[None]:
+    """Translate what ``fetch`` raises."""
+    try:
+        yield
+    except UrlRefused as error:
+        raise kind(error.detail) from None
+    except FetchFailed as error:
+        raise ReferenceFailed(str(error)) from None
 
 
 def s3_files() -> Any:

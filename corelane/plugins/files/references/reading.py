@@ -52,6 +52,7 @@ class InputReader:
         part_bytes: int = PART_BYTES,
     ) -> None:
         self._settings, self._store, self._should_stop = settings, store, should_stop
+        self._limits = settings.of(FilesFields)
         self._part_bytes = part_bytes
         self._files = ItemFiles(settings)
 
@@ -82,14 +83,14 @@ class InputReader:
         log.info("input_read", job_id=record.id, url=without_query(url), items=part.done.items, bytes=part.done.bytes)
 
     def _read_parts(self, record: JobRecord, url: str, part: "_Parts") -> None:
-        settings, before = self._settings, part.done
+        settings, before, most_bytes = self._settings, part.done, self._limits.max_input_bytes
         is_plain = not is_packed(url) and format_of(url) == "ndjson"
         start = before.bytes if is_plain else 0
         with open_object(settings, url, record.owner, start, before.etag) as opened:
             part.pin(opened.etag)
-            chunks = bounded(self._until_stopped(opened.chunks), settings.of(FilesFields).max_input_bytes)
+            chunks = bounded(self._until_stopped(opened.chunks), most_bytes)
             if is_packed(url):
-                chunks = bounded(unpacked(chunks), settings.of(FilesFields).max_input_bytes)
+                chunks = bounded(unpacked(chunks), most_bytes)
             find = partial(self._find_context, record)
             refuses = record.invalid_items == "refuse"
             contexts, doc_stride = self._store.contexts(record), record.options.doc_stride
@@ -103,12 +104,7 @@ class InputReader:
         part.finish()
 
     def _find_context(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored context that an item names, and have the job keep it.
-
-        Raise ReferenceFailed, to be tried again later, while a core lives that cannot read stored contexts.
-        """
-        if not self._store.are_contexts_read():
-            raise ReferenceFailed("a core of an earlier release lives, which cannot read stored contexts")
+        """Find a stored context that an item names, and have the job keep it."""
         return self._store.pin_context(record, name)
 
     def _keep_lines(
@@ -148,8 +144,7 @@ class InputReader:
 
     def _fail(self, record: JobRecord, detail: str) -> None:
         log.info("input_failed", job_id=record.id, detail=detail)
-        before = self._store.input_text(record.id)
-        progress = ReadProgress.parse(orjson.loads(before) if before else None)
+        before, progress = self._store.progress(record.id)
         self._store.note_input(record.id, before, replace(progress, state="failed", error=detail))
         self._store.fail(record.id, InputFailed.code, detail)
         self._store.let_go(record.id)
@@ -157,11 +152,11 @@ class InputReader:
 
     def _try_again(self, record: JobRecord, reason: str) -> None:
         """Note why an attempt failed; give up once the job's time for it is over."""
-        if self._store.now_ms() - record.created_ms > 1000 * self._settings.of(FilesFields).input_timeout_s:
-            self._fail(record, f"{reason}; it was tried for {self._settings.of(FilesFields).input_timeout_s:g} s")
+        timeout_s = self._limits.input_timeout_s
+        if self._store.now_ms() - record.created_ms > 1000 * timeout_s:
+            self._fail(record, f"{reason}; it was tried for {timeout_s:g} s")
             return
-        before = self._store.input_text(record.id)
-        progress = ReadProgress.parse(orjson.loads(before) if before else None)
+        before, progress = self._store.progress(record.id)
         pause_s = min(PAUSE_S * 2**progress.attempts, LONGEST_PAUSE_S)
         log.info("input_waits", job_id=record.id, detail=reason, pause_s=pause_s)
         after = replace(progress, attempts=progress.attempts + 1, error=reason)
@@ -177,8 +172,7 @@ class _Parts:
         self._settings, self._store, self._files, self._job = settings, store, files, record.id
         self._part_bytes = part_bytes
         self._file = f"{ELSEWHERE}{record.id}.jsonl"
-        self._noted = store.input_text(record.id)
-        self.done = ReadProgress.parse(orjson.loads(self._noted) if self._noted else None)
+        self._noted, self.done = store.progress(record.id)
         self._writer: Writer | None = None
         self._size = 0
 

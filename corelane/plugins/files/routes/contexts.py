@@ -14,7 +14,8 @@ from api.middleware.edge import content_type, is_json
 from api.middleware.json_bodies import enter, owner_of, read_json
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, context_id, is_context_id
+from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, is_context_id
+from corelane.domain.contexts import context_id as id_of_text
 from corelane.domain.jobs import not_blank
 from corelane.errors import InvalidInput, NotFound, NotJson, TooLarge
 from corelane.errors.sentences import first_fault
@@ -109,14 +110,9 @@ async def put_context(
 ) -> ContextInfo:
     """Store a context under its id. It is kept once however often it is put; each use begins its time again."""
     given = await read_body(request, state)
-    require_id(context_id, given.text)
-    return await keep(state, caller, given, response)
-
-
-def require_id(given: str, text: str) -> None:
-    """Raise InvalidInput if an id is not that of a text."""
-    if given != (right := context_id(text)):
+    if context_id != (right := id_of_text(given.text)):
         raise InvalidInput(f"the id of this text is {right}: put it there, or POST it to /v1/contexts")
+    return await keep(state, caller, given, response)
 
 
 @router.get("")

@@ -28,7 +28,6 @@ from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, call, flatten, texts
 from corelane.store.link.replicas import ReplicaGate
-from corelane.store.usage import parse_used
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
@@ -122,7 +121,7 @@ class BatchRecord:
                 Group(**(group | {"refused": group["refused"] and tuple(group["refused"])})) for group in groups
             ),
             counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
-            used=parse_used(values["usage"]) if "usage" in values else None,
+            used=Used.decode(values["usage"]) if "usage" in values else None,
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
@@ -136,7 +135,9 @@ class BatchRecord:
 
     def describe(self) -> Batch:
         """Return the batch as callers see it."""
-        at = {name: ms // 1000 for name, ms in self.times.items()}
+        times: dict[str, Any] = {
+            f"{name}_at": ms // 1000 for name, ms in self.times.items() if f"{name}_at" in Batch.model_fields
+        }
         return Batch(
             id=self.id,
             endpoint=self.endpoint,
@@ -146,15 +147,7 @@ class BatchRecord:
             status=self.status,
             output_file_id=self.output_file,
             error_file_id=self.error_file,
-            created_at=at["created"],
-            expires_at=at["expires"],
-            in_progress_at=at.get("in_progress"),
-            finalizing_at=at.get("finalizing"),
-            completed_at=at.get("completed"),
-            failed_at=at.get("failed"),
-            expired_at=at.get("expired"),
-            cancelling_at=at.get("cancelling"),
-            cancelled_at=at.get("cancelled"),
+            **{name: at for name, at in times.items() if name in Batch.model_fields},
             request_counts=self.counts or RequestCounts(),
             metadata=self.metadata,
             jobs=[group.job for group in self.groups if group.refused is None],
@@ -187,8 +180,8 @@ class BatchStore:
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
         }
-        fields |= {"request_id": origin.request_id} if origin.request_id else {}
-        fields |= {"traceparent": origin.traceparent} if origin.traceparent else {}
+        whence = {"request_id": origin.request_id, "traceparent": origin.traceparent}
+        fields |= {name: text for name, text in whence.items() if text}
         holder = await self._link.run(
             "begin_batch",
             batch=batch,
@@ -324,5 +317,5 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     used = Used()
     for *_, text in found:
         if text is not None:
-            used.add(parse_used(text.decode()))
+            used.add(Used.decode(text.decode()))
     return replace(record, counts=counts, used=used)

@@ -39,12 +39,6 @@ class ReadProgress:
     attempts: int = 0
     error: str | None = None
 
-    @classmethod
-    def parse(cls, found: dict[str, Any] | None) -> "ReadProgress":
-        """Read it as the store has it."""
-        found = found or {}
-        return cls(**(found | {"parts": tuple(found.get("parts", ()))}))
-
     def encode(self) -> str:
         """Return it as the store has it."""
         return orjson.dumps(asdict(self)).decode()
@@ -120,10 +114,6 @@ class ReferenceStore:
             ]
         )
 
-    def are_contexts_read(self) -> bool:
-        """Return whether every core reads stored contexts."""
-        return self._link.read(lambda link: ContextStore(link).are_read())
-
     def pin_context(self, record: JobRecord, name: str) -> Known | None:
         """Have an open job keep a stored context of its owner; return what is known of it, None if it is not there."""
         if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
@@ -162,10 +152,12 @@ class ReferenceStore:
         """Read a job's input no more."""
         self._link("ZREM", keys.READING, job)
 
-    def input_text(self, job: str) -> str:
-        """Return how far an input was read, as it is stored."""
+    def progress(self, job: str) -> tuple[str, ReadProgress]:
+        """Return how far an input was read, as it is stored, and read."""
         found = self._link("HGET", keys.job(job), "input")
-        return "" if found is None else found.decode()
+        text = "" if found is None else found.decode()
+        stored = orjson.loads(text) if text else {}
+        return text, ReadProgress(**(stored | {"parts": tuple(stored.get("parts", ()))}))
 
     def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
         """Return results of a final job."""

@@ -5,10 +5,8 @@ expected calibration error, compares the confidence in each response (the answer
 null) with how often it was exactly right. Exit code 1 if any answer differs from the text at its offsets:
 ``context[start:end] == text`` holds for all, or the service is broken.
 
-Several files are scored each by itself, and make one table: see ``evaluate_files``.
-
-With ``--against`` a second version answers the same questions, and limits decide the exit code: see
-``evaluate_against``.
+Several files are scored each by itself, and make one table. With ``--against`` a second version answers the same
+questions, and limits decide the exit code.
 """
 
 import time
@@ -21,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from corelane.cli.commands import Made
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
@@ -30,8 +27,7 @@ from corelane.cli.service import JsonOption, ModelOption, connect
 from corelane.domain.jobs import Result
 from corelane.domain.squad import QuestionSet, read_set
 from corelane.errors import CorelaneError, InvalidInput
-from corelane.plugins.tune.cli.evaluate_against import show_comparison
-from corelane.plugins.tune.cli.evaluate_files import show_files
+from corelane.plugins.tune.cli.reports import report_table, show_comparison, show_files
 from corelane.plugins.tune.comparison import GateLimits, compare_versions
 from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
 from corelane.plugins.tune.saved import read_answers, save_answers
@@ -81,7 +77,7 @@ def evaluate(
     if against is None and as_json:
         print_line(report)
     elif against is None:
-        Console().print(_table(file.name, report))
+        Console().print(report_table(file.name, report))
     _complain(report, scored)
     if against is None:
         return
@@ -161,31 +157,6 @@ def make_report(asked: QuestionSet, scored: list[Scored], elapsed_s: float) -> d
         "questions_per_s": len(scored) / elapsed_s if elapsed_s > 0 else 0.0,
         "offsets_right": 1 - total.offsets_wrong / total.offsets_given if total.offsets_given else 1.0,
     }
-
-
-def _table(title: str, report: dict[str, Any]) -> Table:
-    table = Table(title=title, title_justify="left", caption=_caption(report), caption_justify="left")
-    table.add_column("")
-    for heading in ("questions", "EM", "F1", "offsets right"):
-        table.add_column(heading, justify="right")
-    rows = {"all": report}
-    if report["unanswerable"]["questions"]:
-        rows["answerable"] = report["answerable"]
-    for name, scores in (rows | report["languages"]).items():
-        right = f"{scores['offsets_given'] - scores['offsets_wrong']:,} of {scores['offsets_given']:,}"
-        table.add_row(name, f"{scores['questions']:,}", f"{scores['exact']:.2f}", f"{scores['f1']:.2f}", right)
-    if left := report["unanswerable"]["questions"]:
-        accuracy = f"{report['unanswerable']['accuracy']:.2f}"
-        table.add_row("unanswerable", f"{left:,}", accuracy, accuracy, "")
-    return table
-
-
-def _caption(report: dict[str, Any]) -> str:
-    failed = f" · {report['failed']:,} failed" if report["failed"] else ""
-    rate = f"{report['questions_per_s']:,.1f} questions/s · {report['elapsed_s']:.1f} s"
-    right = "" if report["precision"] is None else f", {report['precision']:.1%} of them exactly right"
-    given = f"answers {report['answered']:.1%}{right}"
-    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given}\nECE {report['ece']:.3f}"
 
 
 def _complain(report: dict[str, Any], scored: list[Scored]) -> None:

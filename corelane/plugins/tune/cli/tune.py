@@ -21,7 +21,7 @@ from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import CorelaneError
 from corelane.plugins.tune.comparison import GateLimits
-from corelane.plugins.tune.training.plan import MACHINE, SoftTargets, TrainingOptions, TrainingPlan, shares_of
+from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions, TrainingPlan, machine, shares_of
 from corelane.settings import read_settings
 
 #: The folder of runs in a data folder.
@@ -35,9 +35,7 @@ class RunOptions:
     run: Annotated[Path | None, typer.Option(help="Folder of the run; tune/NAME in the data folder if not given.")] = (
         None
     )
-    checkpoint_every: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time between checkpoints.", rich_help_panel=MACHINE)
-    ] = 300.0
+    checkpoint_every: Annotated[float, machine(min=0, metavar="SECONDS", help="Time between checkpoints.")] = 300.0
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None
     against: Annotated[
         str | None, typer.Option(help="Compare with this compiled version; the name's newest if not given.")

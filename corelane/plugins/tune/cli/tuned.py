@@ -20,7 +20,7 @@ from corelane.domain.squad import Question, read_set
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
 from corelane.plugins.tune.asking import answer, observe
 from corelane.plugins.tune.cli.calibrate import calibrate_on, keep
-from corelane.plugins.tune.cli.evaluate_against import show_comparison
+from corelane.plugins.tune.cli.reports import show_comparison
 from corelane.plugins.tune.comparison import ECE_RISEN, GateLimits, compare_versions
 from corelane.plugins.tune.evaluation import evaluate
 from corelane.plugins.tune.held_out import held_out, observations

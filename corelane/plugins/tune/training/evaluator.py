@@ -1,7 +1,7 @@
 """How right a network is on the development part, by the engine's own search and the one evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -43,16 +43,8 @@ class DevelopmentScores:
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures as plain data; ``answerable_f1`` is that if every question gets an answer."""
-        found = self.metrics
-        return {
-            "questions": found.questions,
-            "exact": found.exact,
-            "f1": found.f1,
-            "answerable_f1": found.always_f1 or 0.0,
-            "no_answer_accuracy": found.no_answer_accuracy,
-            "threshold": self.threshold,
-            "score": self.score,
-        }
+        own = {"answerable_f1": self.metrics.always_f1 or 0.0, "threshold": self.threshold, "score": self.score}
+        return asdict(self.metrics) | own
 
 
 class Evaluator:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,69 +14,48 @@ from corelane.errors import SetupError
 
 Precision = Literal["auto", "bf16", "fp32"]
 
-#: Headings of the help.
-LEARNING, JUDGING, MACHINE = "Learning", "Judging", "This machine"
+#: Options under the headings of the help.
+learning, judging, machine = (
+    partial(typer.Option, rich_help_panel=heading) for heading in ("Learning", "Judging", "This machine")
+)
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """How a model is trained. Each field is an option of both commands."""
 
-    dev: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Questions to judge by; may be repeated.", rich_help_panel=JUDGING),
-    ] = None
+    dev: Annotated[list[Path] | None, judging(metavar="FILE", help="Questions to judge by; may be repeated.")] = None
     set_aside: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TITLE", help="Evaluator by this article of the first file.", rich_help_panel=JUDGING),
+        list[str] | None, judging(metavar="TITLE", help="Judge by this article of the first file.")
     ] = None
-    dev_share: Annotated[
-        float,
-        typer.Option(min=0.001, max=0.5, help="Share set aside if neither is given.", rich_help_panel=JUDGING),
-    ] = 0.05
-    judged: Annotated[int, typer.Option(min=1, help="Judgements an epoch.", rich_help_panel=JUDGING)] = 2
-    patience: Annotated[
-        int, typer.Option(min=1, help="End after this many without a better one.", rich_help_panel=JUDGING)
-    ] = 6
-    epochs: Annotated[int, typer.Option(min=1, help="Times that all questions are read.", rich_help_panel=LEARNING)] = 3
-    learning_rate: Annotated[float, typer.Option(help="At its peak.", rich_help_panel=LEARNING)] = 5e-5
-    warm_up: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the run in which it rises.", rich_help_panel=LEARNING)
-    ] = 0.06
-    weight_decay: Annotated[float, typer.Option(min=0, help="Of matrices.", rich_help_panel=LEARNING)] = 0.01
-    clip: Annotated[float, typer.Option(help="Longest gradient.", rich_help_panel=LEARNING)] = 1.0
-    average: Annotated[
-        float, typer.Option(min=0, max=1, help="Decay of the average of the weights.", rich_help_panel=LEARNING)
-    ] = 0.999
-    dropout: Annotated[
-        float, typer.Option(min=0, max=0.9, help="On the embeddings alone.", rich_help_panel=LEARNING)
-    ] = 0.1
-    frozen: Annotated[
-        bool, typer.Option("--freeze-words", help="Keep the embeddings of words as they are.", rich_help_panel=LEARNING)
-    ] = False
-    batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens a step.", rich_help_panel=LEARNING)] = 8192
-    max_length: Annotated[int, typer.Option(min=32, help="Tokens a row, at most.", rich_help_panel=LEARNING)] = 384
+    dev_share: Annotated[float, judging(min=0.001, max=0.5, help="Share set aside if neither is given.")] = 0.05
+    judged: Annotated[int, judging(min=1, help="Judgements an epoch.")] = 2
+    patience: Annotated[int, judging(min=1, help="End after this many without a better one.")] = 6
+    epochs: Annotated[int, learning(min=1, help="Times that all questions are read.")] = 3
+    learning_rate: Annotated[float, learning(help="At its peak.")] = 5e-5
+    warm_up: Annotated[float, learning(min=0, max=1, help="Share of the run in which it rises.")] = 0.06
+    weight_decay: Annotated[float, learning(min=0, help="Of matrices.")] = 0.01
+    clip: Annotated[float, learning(help="Longest gradient.")] = 1.0
+    average: Annotated[float, learning(min=0, max=1, help="Decay of the average of the weights.")] = 0.999
+    dropout: Annotated[float, learning(min=0, max=0.9, help="On the embeddings alone.")] = 0.1
+    frozen: Annotated[bool, learning("--freeze-words", help="Keep the embeddings of words as they are.")] = False
+    batch_tokens: Annotated[int, learning(min=64, help="Tokens a step.")] = 8192
+    max_length: Annotated[int, learning(min=32, help="Tokens a row, at most.")] = 384
     negatives: Annotated[
         float,
-        typer.Option(
+        learning(
             min=0,
             max=1,
             help="Share of answerable questions that are asked of another passage of the article too.",
-            rich_help_panel=LEARNING,
         ),
     ] = 0.0
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Take only the first N questions of each file.", rich_help_panel=LEARNING)
-    ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.", rich_help_panel=LEARNING)] = 0
+    limit: Annotated[int | None, learning(min=1, help="Take only the first N questions of each file.")] = None
+    seed: Annotated[int, learning(min=0, help="Of everything random.")] = 0
     precision: Annotated[
-        Precision,
-        typer.Option(help="Of products; weights learn in fp32. auto: bf16 where it is fast.", rich_help_panel=MACHINE),
+        Precision, machine(help="Of products; weights learn in fp32. auto: bf16 where it is fast.")
     ] = "auto"
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: one a core.", rich_help_panel=MACHINE)] = 0
-    saved_as: Annotated[
-        Literal["fp32", "fp16"], typer.Option(help="Number format of the model's file.", rich_help_panel=MACHINE)
-    ] = "fp32"
+    threads: Annotated[int, machine(min=0, help="CPU threads; 0: one a core.")] = 0
+    saved_as: Annotated[Literal["fp32", "fp16"], machine(help="Number format of the model's file.")] = "fp32"
 
 
 @dataclass(frozen=True, slots=True)

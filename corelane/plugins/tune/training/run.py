@@ -5,7 +5,7 @@ The same command goes on with a run that was ended. A folder that holds another 
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from corelane.errors import SetupError
 from corelane.plugins.tune.training.checkpoints import read_tensors
 from corelane.plugins.tune.training.dataset import Dataset
 from corelane.plugins.tune.training.evaluator import Evaluator
-from corelane.plugins.tune.training.examples import Example, ExampleSplit, read_examples, split_examples, squad_layout
+from corelane.plugins.tune.training.examples import ExampleSplit, read_examples, split_examples, squad_layout
 from corelane.plugins.tune.training.loop import BEST, Training
 from corelane.plugins.tune.training.network import TrainableModel, load_trainable, save, save_start
 from corelane.plugins.tune.training.plan import TrainingPlan
@@ -65,7 +65,8 @@ def tune(
         dataset = Dataset(split.train, plan.shares, source.tokenizer, source.spec, plan, fixed=targets is not None)
         evaluator = Evaluator(split.dev, source, plan.max_length)
         say(introduce(split, dataset, evaluator, model))
-        write_dev(split.dev, folder / DEV)
+        # To calibrate and compare versions with.
+        (folder / DEV).write_text(json.dumps(squad_layout(split.dev), ensure_ascii=False) + "\n", encoding="utf-8")
         objective = None
         if targets is not None:
             table = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
@@ -144,11 +145,6 @@ def introduce(split: ExampleSplit, dataset: Dataset, evaluator: Evaluator, model
         f"{split.dropped:,} dropped that share an article or passage with these, {left_out:,} too long; "
         f"{model.source.weights / 1e6:.1f} M weights, {dtype} on {where}"
     )
-
-
-def write_dev(examples: Sequence[Example], path: Path) -> None:
-    """Write the development part in SQuAD's layout, to calibrate and compare versions with."""
-    path.write_text(json.dumps(squad_layout(examples), ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def save_best(folder: Path, plan: TrainingPlan) -> None:

@@ -4,7 +4,7 @@ A step in bf16 alone would be lost: near 1 the next number that bf16 holds is 0.
 tensors, one with weight decay and one without, so that a step is a few passes over memory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -70,22 +70,22 @@ class Fp32Weights:
         self.show(self.flat)
         return float(norm)
 
-    def show(self, flat: Iterable[Tensor]) -> None:
+    def show(self, flat: Sequence[Tensor]) -> None:
         """Write flat weights, the current ones or their average, into the network."""
         with torch.no_grad():
-            for names, weights in zip(self._names, flat, strict=True):
-                pieces = weights.split([self._weights[name].numel() for name in names])
-                for name, piece in zip(names, pieces, strict=True):
-                    self._weights[name].copy_(piece.view_as(self._weights[name]))
-                    self._weights[name].grad = None
+            for name, piece in self._pieces(flat):
+                self._weights[name].copy_(piece)
+                self._weights[name].grad = None
 
     def averaged(self) -> dict[str, Tensor]:
         """Return the moving average of each weight, by name."""
-        found: dict[str, Tensor] = {}
-        for names, weights in zip(self._names, self.average, strict=True):
+        return {name: piece.cpu() for name, piece in self._pieces(self.average)}
+
+    def _pieces(self, flat: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Yield each weight's name and its part of flat weights, in its shape."""
+        for names, weights in zip(self._names, flat, strict=True):
             pieces = weights.split([self._weights[name].numel() for name in names])
-            found |= {name: piece.view_as(self._weights[name]).cpu() for name, piece in zip(names, pieces, strict=True)}
-        return found
+            yield from ((name, piece.view_as(self._weights[name])) for name, piece in zip(names, pieces, strict=True))
 
     def state(self) -> dict[str, Tensor]:
         """Return all that a run needs to go on, by name."""

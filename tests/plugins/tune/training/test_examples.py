@@ -103,13 +103,6 @@ def test_wrong_offsets_are_listed_with_their_lines_up_to_a_limit(tmp_path: Path)
     assert "data[0].paragraphs[1].qas[0], id 3-0-1-0" in place
 
 
-def test_lines_that_are_no_objects_are_refused_with_their_number(tmp_path: Path) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text(f"{json.dumps(entry())}\nnot json\n[1]\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"(?s)2 of the 3 .*line 2: .*line 3: "):
-        read_examples(path)
-
-
 def test_a_file_without_questions_or_that_is_absent_is_one_sentence(tmp_path: Path) -> None:
     empty = tmp_path / "q.jsonl"
     empty.touch()

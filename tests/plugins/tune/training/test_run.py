@@ -18,8 +18,8 @@ from corelane.plugins.tune.training.checkpoints import PATTERN, last_checkpoint
 from corelane.plugins.tune.training.loop import BEST, CHECKPOINTS, LOG
 from corelane.plugins.tune.training.plan import TrainingPlan, shares_of
 from corelane.plugins.tune.training.run import alone, tune
-from tests.integration.conftest import wait_for
 from tests.plugins.tune.training.made import make_document, write_document
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +103,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
     given = write_plan(plan, tmp_path / "plan.json")
     run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(given)], stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: len(list((folder / CHECKPOINTS).glob(PATTERN))) > 1 or run.poll() is not None)
+        eventually(lambda: len(list((folder / CHECKPOINTS).glob(PATTERN))) > 1 or run.poll() is not None)
         assert run.poll() is None
     finally:
         os.kill(run.pid, signal.SIGKILL)
@@ -124,15 +124,6 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
     assert all(torch.equal(last[0][each], same[0][each]) for each in same[0])
     figures = [[each for each in entry.items() if each[0] != "elapsed_s"] for entry in entries(folder)]
     assert figures == [[each for each in entry.items() if each[0] != "elapsed_s"] for entry in entries(whole_run)]
-
-
-def test_a_run_that_is_told_to_stop_keeps_a_checkpoint(plan: TrainingPlan, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    asked = iter([False, True])
-    assert tune(plan, folder, folder, lambda _: None, lambda: next(asked)) is None
-    kept = last_checkpoint(folder / CHECKPOINTS)
-    assert kept is not None
-    assert kept[1]["step"] == 2
 
 
 def test_a_finished_run_is_not_trained_again(plan: TrainingPlan, whole_run: Path) -> None:

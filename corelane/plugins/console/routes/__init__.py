@@ -1,1 +1,0 @@
-"""The documented routes: the overview, the history, the audit, bulk actions, failed items."""

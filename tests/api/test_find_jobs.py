@@ -40,7 +40,7 @@ def test_every_parameter_finds_its_jobs(office: Office) -> None:
         {"label": "z"},
         {"model": "other"},
         {"created_after": "2999-01-01T00:00:00Z"},
-        {"created_before": 0},
+        {"created_before": "0"},
     ):
         assert office.found(ANN, **params) == []
     assert office.found(ANN, failed_items="true") == office.found(ANN, status="failed") == [failed]

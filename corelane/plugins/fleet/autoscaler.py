@@ -8,6 +8,8 @@ While no keeper tells anything, nothing changes.
 import asyncio
 from contextlib import suppress
 
+from redis.exceptions import RedisError
+
 from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
 from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
@@ -17,6 +19,11 @@ from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError
 from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
 from corelane.settings import Settings
+from corelane.store.fleet import Fleet
+from corelane.store.link.link import AsyncLink
+from corelane.store.marks import write_mark
+from corelane.store.pauses import read_pauses
+from corelane.store.scaling import ScaledHost, leave_scaling, read_hosts, read_scaling, tell_host
 
 #: Time between two looks, in seconds.
 LOOK_S = 1.0
@@ -30,8 +37,6 @@ class Autoscaler:
     """Follows the desired cores until the service ends."""
 
     def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
-        from corelane.store.link.link import AsyncLink
-
         self._settings, self._supervisor = settings, supervisor
         self._slots = core_slots(settings)[: settings.cores]
         self._least, self._most = core_range(settings)
@@ -43,10 +48,6 @@ class Autoscaler:
 
     async def run(self) -> None:
         """Start and stop workers until the service ends; then tell that nobody scales this host any more."""
-        from redis.exceptions import RedisError
-
-        from corelane.store.scaling import leave_scaling
-
         try:
             while not self._supervisor.is_over:
                 # `serve` shows what happens to Redis. Without it nothing changes.
@@ -60,8 +61,6 @@ class Autoscaler:
 
     async def _look(self) -> None:
         """Tell how this host stands, and take the next step."""
-        from corelane.store.scaling import ScaledHost, read_hosts, read_scaling, tell_host
-
         cores = await self._cores()
         host = ScaledHost(
             self._settings.core_host,
@@ -80,9 +79,6 @@ class Autoscaler:
 
     async def _cores(self) -> list[HostCore]:
         """Return the cores of this host as they are now."""
-        from corelane.store.fleet import Fleet
-        from corelane.store.pauses import read_pauses
-
         parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
         states = [report.get("state") for report in await Fleet(self._link).reports(names)]
         paused = (await read_pauses(self._link)).names(PauseKind.CORE)
@@ -120,8 +116,6 @@ class Autoscaler:
 
     async def _note(self, text: str) -> None:
         """Log what is done, and mark it in the history."""
-        from corelane.store.marks import write_mark
-
         self._supervisor.say(text)
         await write_mark(self._link, "scale", text)
 

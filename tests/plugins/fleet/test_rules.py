@@ -9,15 +9,12 @@ from corelane.plugins.fleet.rules import (
     HostCore,
     HostStep,
     OpenLoad,
-    ScalingRule,
     asked_cores,
     core_seconds,
     next_step,
     share_cores,
 )
 from corelane.settings import Settings
-
-RULE = ScalingRule(min_cores=0, backlog_s=30)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +34,8 @@ RULE = ScalingRule(min_cores=0, backlog_s=30)
     ],
 )
 def test_work_asks_for_the_cores_that_do_it_in_time(load: OpenLoad, asked: int) -> None:
-    assert asked_cores(load, RULE) == asked
-    assert asked_cores(load, ScalingRule(min_cores=3, backlog_s=30)) == max(3, asked)
+    assert asked_cores(load, 0, 30) == asked
+    assert asked_cores(load, 3, 30) == max(3, asked)
 
 
 def test_work_is_measured_by_the_speed_of_the_cores_that_hold_its_version() -> None:

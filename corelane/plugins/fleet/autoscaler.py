@@ -6,6 +6,7 @@ While no keeper tells anything, nothing changes.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from redis.exceptions import RedisError
@@ -17,7 +18,7 @@ from corelane.domain.dispatch import Core
 from corelane.domain.pauses import PauseKind
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError
-from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
+from corelane.plugins.fleet.rules import HostCore, next_step, share_cores
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import AsyncLink
@@ -75,7 +76,7 @@ class Autoscaler:
             return
         hosts = await read_hosts(self._link)
         wanted = share_cores(info.desired, [each.range for each in hosts], info.fixed).get(host.name, 0)
-        await self._step(next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
+        await self._step(*next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
 
     async def _cores(self) -> list[HostCore]:
         """Return the cores of this host as they are now."""
@@ -101,15 +102,15 @@ class Autoscaler:
         now = asyncio.get_running_loop().time()
         return now - self._held_since.setdefault(index, now) > HELD_S
 
-    async def _step(self, step: HostStep, why: str) -> None:
+    async def _step(self, start: Sequence[int], stop: Sequence[int], why: str) -> None:
         slots = {slot.index: slot for slot in self._slots}
-        for place, index in enumerate(step.start):
+        for place, index in enumerate(start):
             # Workers of one device that start at the same moment may find each other's cores busy.
             if place and await self._supervisor.wait(stagger_s(self._settings)):
                 return
             await start_worker(self._settings, self._supervisor, slots[index])
             await self._note(f"{self._name(index)} is started: {why}")
-        for index in step.stop:
+        for index in stop:
             ending = self._supervisor.end(worker_part(slots[index]))
             self._leaving[index] = asyncio.create_task(ending, name=f"stop-{index}")
             await self._note(f"{self._name(index)} is stopped: {why}")

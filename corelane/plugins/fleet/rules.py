@@ -101,21 +101,13 @@ class HostCore:
     is_broken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostStep:
-    """What an autoscaler does next: the cores to start, and those to stop."""
-
-    start: Sequence[int] = ()
-    stop: Sequence[int] = ()
-
-
-def next_step(cores: Sequence[HostCore], wanted: int) -> HostStep:
-    """Return the step towards ``wanted`` cores that serve: the first cores run, and the last ones stop first.
+def next_step(cores: Sequence[HostCore], wanted: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return which cores to start and which to stop, so that ``wanted`` serve: the last ones stop first.
 
     A core that cannot serve runs on, as only its process knows why, and does not count.
     """
     running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
     idle = [core.index for core in cores if not core.is_running]
     if len(running) > wanted:
-        return HostStep(stop=tuple(sorted(running, reverse=True)[: len(running) - wanted]))
-    return HostStep(start=tuple(sorted(idle)[: wanted - len(running)]))
+        return [], sorted(running, reverse=True)[: len(running) - wanted]
+    return sorted(idle)[: wanted - len(running)], []

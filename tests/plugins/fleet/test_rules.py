@@ -7,7 +7,6 @@ from corelane.domain.scaling import HostRange
 from corelane.errors import SetupError
 from corelane.plugins.fleet.rules import (
     HostCore,
-    HostStep,
     OpenLoad,
     asked_cores,
     core_seconds,
@@ -63,15 +62,15 @@ def test_hosts_are_filled_in_the_order_of_their_names() -> None:
 
 def test_first_cores_run_and_last_ones_stop_first() -> None:
     two = [HostCore(0, is_running=True), HostCore(1, is_running=True), HostCore(2, is_running=False)]
-    assert next_step(two, 2) == HostStep()
-    assert next_step(two, 3) == HostStep(start=(2,))
-    assert next_step(two, 0) == HostStep(stop=(1, 0))
+    assert next_step(two, 2) == ([], [])
+    assert next_step(two, 3) == ([2], [])
+    assert next_step(two, 0) == ([], [1, 0])
 
 
 def test_broken_core_runs_on_and_another_takes_its_place() -> None:
     cores = [HostCore(0, is_running=True, is_broken=True), HostCore(1, is_running=False)]
-    assert next_step(cores, 1) == HostStep(start=(1,))
-    assert next_step(cores, 0) == HostStep()
+    assert next_step(cores, 1) == ([1], [])
+    assert next_step(cores, 0) == ([], [])
 
 
 def test_range_of_a_host_is_all_its_cores_unless_one_end_is_given() -> None:

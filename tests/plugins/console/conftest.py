@@ -13,7 +13,10 @@ from api.app import create_app
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.office import Office, open_office
+from tests.corelane.conftest import bench
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
+
+__all__ = ["bench", "console", "core", "office"]
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -27,11 +30,6 @@ SUMMARY = {
     "no_answer_threshold": 0.0,
     "created_at": "2026-11-20T08:00:00.000Z",
 }
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import orjson
 import pytest
-import redis
 
 from corelane.domain.forecast import Speed
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
 from corelane.plugins.console.history import COARSE_MS, History, Mark, Sampler
 from corelane.plugins.console.points import Point, make_point, merge, thin
-from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -20,11 +18,6 @@ from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 @pytest.fixture

@@ -52,9 +52,7 @@ def stretches(
 ) -> list[tuple[int, Point]]:
     """Return the points one after the other, each after the time when it began, and one since the last one's sums.
 
-    ``before`` holds these sums.
-
-    Where there is no history yet, everything was done just now.
+    ``before`` holds these sums. Where there is no history yet, everything was done just now.
     """
     found = [(point.at_ms - POINT_MS, point) for point in points[:1]]
     found += [(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]

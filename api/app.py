@@ -115,7 +115,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     fast = [route for each in (jobs, answers, health) for route in fast_routes(each.router, each.FAST_HANDLERS).items()]
     app.add_middleware(FastPath, routes=dict(fast))
     sections = [each for plugin in installed() for each in plugin.sections(state)]
-    app.add_middleware(InnerLayer, guards=state, sections=sections)
+    app.add_middleware(InnerLayer, state=state, sections=sections)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

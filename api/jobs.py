@@ -1,7 +1,6 @@
 """The jobs of callers: submitted, found, waited for and shown.
 
-One subscription per process wakes the requests that wait for a job that has just become final. When the connection is
-lost, all of them wake, read their job and wait again, so no completion is missed.
+One subscription per process wakes the requests that wait for a job that has just become final.
 """
 
 import asyncio
@@ -49,8 +48,7 @@ LISTEN_AFTER_S = 0.05
 class CallerWait:
     """The wait of a request's caller: its length, and whether the caller is still connected.
 
-    The server reports a disconnect through the channel on which the body came. It is read only while a route waits:
-    then the body is read and no response has begun, so nothing else reads that channel.
+    The server reports a disconnect on the channel of the body, which nothing else reads while a route waits.
     """
 
     def __init__(self, seconds: float | None, receive: Receive) -> None:
@@ -202,7 +200,7 @@ class Jobs:
                     submitted = await submit_file(self.submitter, self._settings, submission)
             if submitted.is_replayed:
                 return await self.settle(submitted, wait)
-            self._report(submitted.record)
+            report(submitted.record)
             record = await self.completions.wait(submitted.record, wait, event)
             return replace(submitted, record=required(record, submission.id))
 
@@ -210,17 +208,13 @@ class Jobs:
         """Record how well Retry-After held for refused jobs that would fit by now."""
         if not self.submitter.refusals.is_empty:
             for error in self.submitter.refusals.settle(await self._store.owed()):
-                self._metrics.recorder.observe(RETRY_AFTER_ERROR, error)
+                self._metrics.recorder.add(RETRY_AFTER_ERROR, error)
 
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
         """Log a job that was submitted, if it is new; wait for it, if the caller asked to."""
         if not submitted.is_replayed:
-            self._report(submitted.record)
+            report(submitted.record)
         return replace(submitted, record=await self.wait(submitted.record, wait))
-
-    def _report(self, record: JobRecord) -> None:
-        version, owner = record.version, record.owner
-        log.info("job_submitted", job_id=record.id, items=record.total, version=version, owner=owner)
 
     async def wait(self, record: JobRecord, wait: CallerWait) -> JobRecord:
         """Wait for a job, if the caller asked to; raise NotFound if it is deleted meanwhile."""
@@ -257,8 +251,7 @@ class Jobs:
     async def describe(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> Job:
         """Return the job as callers see it, with ``results`` once final if they are few.
 
-        If it waits for a version that no core holds, or for a pause to end, it says so; ``is_held`` if a core is known
-        to hold it and nothing to be paused.
+        It says what it waits for, unless a core ``is_held`` to be known that will take it.
         """
         return Job.model_validate(await self.shown(record, is_held=is_held, results=results))
 
@@ -272,6 +265,11 @@ class Jobs:
             found = await self._store.results(record, 0, record.total)
             shown["results"] = [as_shown(each) for each in found]
         return shown
+
+
+def report(record: JobRecord) -> None:
+    """Log a job that is new."""
+    log.info("job_submitted", job_id=record.id, items=record.total, version=record.version, owner=record.owner)
 
 
 def as_shown(result: dict[str, Any]) -> dict[str, Any]:

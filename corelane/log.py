@@ -1,10 +1,7 @@
 """Logging: structlog over the standard library, so that Celery, Hypercorn and Redis join the same stream.
 
-One JSON object a line, or coloured text on a terminal. Ids of what is being done are bound with ``bind_lines``.
-Documents and questions are never logged.
-
-A line of our own is rendered and written by structlog's last step. Only lines of libraries go through the standard
-library, which takes three times as long.
+Documents and questions are never logged. A line of our own is written by structlog's last step; only lines of libraries
+go through the standard library, which takes three times as long.
 """
 
 import io

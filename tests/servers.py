@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.cli.supervisor import die_with_parent
+from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import server_binary
 from tests.redis_servers.debian import SERVERS
@@ -80,6 +81,8 @@ class RedisNode:
         self._binary = binary or server_binary()
         self._options = options
         self.process: subprocess.Popen[bytes] | None = None
+        # The parent that a process dies with is a thread: one that lasts.
+        self._launcher = ThreadPoolExecutor(1)
 
     @property
     def login(self) -> str:
@@ -114,17 +117,25 @@ class RedisNode:
     def start(self, *more: str) -> None:
         """Start it with more options for this life; returns once it answers."""
         self._launch(self.argv(*more))
-        with self.client() as client:
-            eventually(client.ping)
 
     def _launch(self, argv: Sequence[str]) -> None:
-        self.process = subprocess.Popen(
+        launch = partial(
+            subprocess.Popen,
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             preexec_fn=die_with_parent,
+            restore_signals=False,  # Python ignores SIGXFSZ; so must a server whose disk is full
             start_new_session=True,
         )
+        self.process = self._launcher.submit(launch).result()
+        with self.client() as client:
+            eventually(client.ping)
+
+    def shut_down(self) -> None:
+        """Ask it to end in order, everything on disk."""
+        self._signal(signal.SIGTERM)
+        self._running().wait(60)
 
     def freeze(self) -> None:
         """Stop it in its tracks; connections stay."""
@@ -185,8 +196,6 @@ class SentinelNode(RedisNode):
     def resume(self) -> None:
         """Start it with what its file says; returns once it answers."""
         self._launch([str(self._binary), str(self.folder / "sentinel.conf"), "--sentinel"])
-        with self.client() as client:
-            eventually(client.ping)
 
 
 class Replicated:

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from corelane.artifacts.compiling import wait_for_compiler
+from corelane.artifacts.locks import wait_for_compiler
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
@@ -50,18 +50,10 @@ def create_app(settings: Settings) -> Celery:
 
 
 def _begin(settings: Settings) -> None:
-    """Check that this process may start, import what its children run, and wait for their model to be compiled."""
-    _check(settings)
-    if settings.core is not None:
-        from workers.core.preload import preload
+    """Import what the children of this process run, and wait for their model to be compiled.
 
-        preload(settings.target)
-        wait_for_compiler(settings.data_dir)
-
-
-def _check(settings: Settings) -> None:
-    """End this process, before it has children, if it does not know the format of the data in Redis, or if another
-    machine has the name of its core.
+    End it before it has any if it does not know the format of the data in Redis, or if another machine has the name of
+    its core.
     """
     try:
         with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
@@ -70,6 +62,11 @@ def _check(settings: Settings) -> None:
             require_own_name(settings, Core(settings.core_host, settings.core))
     except SetupError as error:
         raise SystemExit(f"Error: {error.detail}") from None
+    if settings.core is not None:
+        from workers.core.preload import preload
+
+        preload(settings.target)
+        wait_for_compiler(settings.data_dir)
 
 
 def pass_over() -> None:

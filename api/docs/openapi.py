@@ -1,8 +1,4 @@
-"""The parts of the OpenAPI document that all routes share: how to send a key, and the problems of the layers around
-them.
-
-They are added to the finished document, so no route can leave them out.
-"""
+"""The parts of the OpenAPI document that all routes share: how to send a key, and the problems of the layers around."""
 
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""The page at /docs: Swagger UI from our own files, so that it works without the internet and under a strict policy;
-and its OpenAPI document, serialised once.
-
-The files are those of the npm package swagger-ui-dist, unchanged; ``static/README.md`` has version, licence and
-checksums.
-"""
+"""The page at /docs, Swagger UI from our own files (``static/README.md``), and its OpenAPI document."""
 
 import asyncio
 from functools import cache

@@ -1,18 +1,16 @@
 """The edge: the two ASGI layers around all routes, and how routes read JSON bodies.
 
 ``OuterLayer`` gives each request its context and each response its headers, measures it, and refuses foreign hosts.
-``InnerLayer`` identifies the caller and bounds the rate and the body. Headers for browsers' cross-origin rules go
-between the two, so refusals have them as well. The inner layer refuses a request before its body is read and before a
-route is chosen: a route can be forgotten, but not left open. What few requests need stands in the other modules here.
+``InnerLayer`` identifies the caller and bounds the rate and the body, before the body is read and a route is chosen: a
+route can be forgotten, but not left open. Headers for browsers' cross-origin rules go between the two.
 """
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from traceback import clear_frames
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -25,10 +23,9 @@ from api.context import CALLER, NDJSON, PAGE, PROBES, REQUEST_CONTEXT, REQUEST_I
 from api.errors import refuse
 from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
-from api.middleware.key_cache import KeyCache
-from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
+from api.middleware.rate_limit import Kind, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
-from api.middleware.unread_body import send_while_unread
+from api.middleware.unread_body import RequestBody, send_while_unread
 from api.middleware.wrong_keys import WrongKeys
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
@@ -39,7 +36,9 @@ from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
-from corelane.store.jobs.owners import Owners
+
+if TYPE_CHECKING:
+    from api.state import AppState
 
 #: Digits of a number that a caller sends: more are none that is meant, and Python refuses thousands.
 MOST_DIGITS = 18
@@ -69,24 +68,6 @@ ID_SENT = REQUEST_ID.lower().encode()
 STRICT_SENT, PAGE_SENT = (
     [(name.lower().encode(), value.encode()) for name, value in policy.items()] for policy in (STRICT, PAGE)
 )
-
-#: Answers a request with an error.
-Refuse = Callable[[Scope, Receive, Send, CorelaneError], Awaitable[None]]
-
-
-class RequestBody:
-    """The body of one request, as far as it has come."""
-
-    def __init__(self, scope: Scope, source: Receive) -> None:
-        self._source = source
-        # Over HTTP/2 a request need not say that it has a body.
-        self.is_whole = scope["http_version"] != "2" and not has_body(read_headers(scope))
-
-    async def receive(self) -> Message:
-        """Return the next part, or the news that the caller has left."""
-        message = await self._source()
-        self.is_whole = self.is_whole or not message.get("more_body", False)
-        return message
 
 
 @dataclass(slots=True)
@@ -145,7 +126,8 @@ class OuterLayer:
             others = [pair for pair in scope["headers"] if pair[0] != b"cookie"]
             scope["headers"] = [*others, (b"cookie", own_cookies(cookies).encode("latin-1"))]
         policy = PAGE_SENT if scope["path"] == "/docs" else STRICT_SENT
-        body = RequestBody(scope, source)
+        # Over HTTP/2 a request need not say that it has a body.
+        body = RequestBody(source, is_whole=scope["http_version"] != "2" and not has_body(read_headers(scope)))
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -163,28 +145,17 @@ class OuterLayer:
         await self._app(scope, body.receive, send)
 
 
-class Guards(Protocol):
-    """The questions that the inner layer asks about a caller; ``api.state.AppState`` answers them."""
-
-    settings: Settings
-    keys: KeyCache
-    owners: Owners
-    rate_limiter: RateLimiter
-    #: Most bytes of a body by path, and the setting that says so, for paths that differ from the others.
-    body_limits: Mapping[str, tuple[int, str]]
-
-
 class InnerLayer:
     """The layer in front of the routes: answers 401, 403, 413 or 429, or lets a request through with its caller."""
 
-    def __init__(self, app: ASGIApp, guards: Guards, sections: Sequence[Section] = ()) -> None:
+    def __init__(self, app: ASGIApp, state: "AppState", sections: Sequence[Section] = ()) -> None:
         self._app = app
         self._sections = sections
-        self._body_limits = guards.body_limits
-        self._settings = settings = guards.settings
-        self._keys = guards.keys
-        self._owners = guards.owners
-        self._rates = guards.rate_limiter
+        self._body_limits = state.body_limits
+        self._settings = settings = state.settings
+        self._keys = state.keys
+        self._owners = state.owners
+        self._rates = state.rate_limiter
         self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 
@@ -199,10 +170,13 @@ class InnerLayer:
         if not (self._is_open(scope["path"]) or (section and section.is_open(scope["path"]))):
             secret = given_key(headers)
             session = section.session_of(headers) if section and not secret else ""
-            if section and self._settings.requires_keys and not secret:
-                caller, error = await self._identify_session(section, session, scope["path"])
-            else:
-                caller, error = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
+            try:
+                if section and self._settings.requires_keys and not secret:
+                    caller = await section.identify(session, scope["path"])
+                else:
+                    caller = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
+            except CorelaneError as refusal:
+                caller, error = None, refusal
             if (secret or session) and isinstance(error, Unauthorized):
                 await self._wrong_keys.slow(address_of(scope.get("client")))
             if self._rates.is_on:
@@ -246,36 +220,23 @@ class InnerLayer:
     def _is_open(self, path: str) -> bool:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
-    async def _identify(self, secret: str, *, creates: bool) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller, or the error that rejects the request; ``creates`` if the request may store something."""
-        try:
-            if self._settings.requires_keys:
-                if not secret:
-                    raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
-                key = await self._keys.find(secret)
-                return Caller(key.owner, key.scopes, key.name), None
-            owner = api_keys.unchecked_owner(secret) if secret else PUBLIC
-            if secret and creates:
-                await self._owners.admit(owner)
-        except CorelaneError as error:
-            return None, error
-        return Caller(owner, ALL_SCOPES), None
-
-    async def _identify_session(
-        self, section: Section, session: str, path: str
-    ) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller of a session, or the error that rejects the request; a sign-in page needs no session."""
-        try:
-            return await section.identify(session, path), None
-        except CorelaneError as error:
-            return None, error
+    async def _identify(self, secret: str, *, creates: bool) -> Caller:
+        """Return the caller, or raise the error that refuses the request; ``creates`` if it may store something."""
+        if self._settings.requires_keys:
+            if not secret:
+                raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
+            key = await self._keys.find(secret)
+            return Caller(key.owner, key.scopes, key.name)
+        owner = api_keys.unchecked_owner(secret) if secret else PUBLIC
+        if secret and creates:
+            await self._owners.admit(owner)
+        return Caller(owner, ALL_SCOPES)
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the most bytes of a body, and the setting that says so."""
-        settings = self._settings
         if content_type(headers) == NDJSON:
-            return settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        return self._body_limits.get(path) or (settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
+            return self._settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
+        return self._body_limits.get(path) or (self._settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
 
 
 def with_edge(
@@ -317,11 +278,11 @@ class JsonRoute(APIRoute):
         model = self.body_field.field_info.annotation if self.body_field is not None else None
 
         async def handle_json(request: Request) -> Response:
-            if takes_body and has_body(request.headers) and not is_json(given := content_type(request.headers)):
-                came = f"the body is said to be `{given[:100]}`" if given else "nothing says what the body is"
-                raise NotJson(f"{came}: send JSON with the header `Content-Type: application/json`")
             if not takes_body:
                 return await handle(request)
+            if has_body(request.headers) and not is_json(given := content_type(request.headers)):
+                came = f"the body is said to be `{given[:100]}`" if given else "nothing says what the body is"
+                raise NotJson(f"{came}: send JSON with the header `Content-Type: application/json`")
             asked = JsonRequest(request.scope, request.receive)
             asked.model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
             with await enter(request) as asked.room:
@@ -359,17 +320,12 @@ def read_headers(scope: Scope) -> Mapping[str, str]:
 def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
     """Make the request's context the current one, for everything inside and its log lines; return the request id.
 
-    Its trace is that of the request's own span, else the caller's. It is never reset: the response to an unforeseen
-    error is sent from outside the layers, and has the id as well.
+    It is never reset: the response to an unforeseen error is sent from outside the layers, and has the id as well.
     """
-    given, parent = headers.get("x-request-id"), headers.get("traceparent")
-    request_id = (given and read_request_id(given)) or secrets.token_hex(16)
-    parent_trace = traceparent or (continue_trace(parent) if parent else "")
-    REQUEST_CONTEXT.set(RequestContext(request_id, parent_trace, begun_s))
-    if parent_trace:
-        bind_lines(request_id=request_id, trace_id=trace_id(parent_trace))
-    else:
-        bind_lines(request_id=request_id)
+    request_id = read_request_id(headers.get("x-request-id", ""))
+    parent = traceparent or continue_trace(headers.get("traceparent", ""))
+    REQUEST_CONTEXT.set(RequestContext(request_id, parent, begun_s))
+    bind_lines(request_id=request_id, **({"trace_id": trace_id(parent)} if parent else {}))
     return request_id
 
 

@@ -48,8 +48,7 @@ def is_allowed(address: str, hosts: Sequence[str]) -> bool:
 def is_private(address: str) -> bool:
     """Return whether a Host header has an address or a name that is not of the public DNS.
 
-    A web page whose own name leads to this machine (DNS rebinding) may ask an API that wants no keys, and read what it
-    answers. Its browser sends the page's name, which is a public one.
+    It keeps off web pages whose own name leads to this machine (DNS rebinding).
     """
     host = host_name(address).removesuffix(".")
     try:

@@ -1,8 +1,4 @@
-"""The key cache of one API process: a key is read once and kept until any key is made or revoked.
-
-The cache reads the counter of changes every two seconds, so a lone question pays no round trip for its key, and a
-revoked key is refused within two seconds.
-"""
+"""The key cache of one API process: a key is read once and kept until any key is made or revoked."""
 
 import asyncio
 import time

@@ -13,7 +13,6 @@ NEAR, FAR = 0.8, 0.6
 
 OWN = Path("/proc/self/fd")
 
-
 #: More open files than a process needs; hosts that set no bound say a thousand million.
 MOST = 65_536
 

@@ -1,22 +1,21 @@
 """The response to a request whose body is not read to its end, as after a bad key.
 
-Over HTTP/1 the server closes such a connection, and a client that sends its next request into it cannot tell whether
-the service received that request. So a short rest is read first; if the rest is long, the response tells the client not
-to use the connection again. Then the whole response is sent, except its end, and for a while the rest is read and
-dropped: a client that sends before it reads would lose the response when the connection is closed.
+Over HTTP/1 the server closes such a connection. So a short rest is read first; if the rest is long, the response tells
+the client not to use the connection again. Then the whole response is sent, except its end, and for a while the rest is
+read and dropped: a client that sends before it reads would lose the response when the connection is closed.
 
 The rest is still read while the end of the response is sent: Hypercorn 0.18 hands over bodies and the news of a closed
-connection through one short queue, and would hang if it were full. Over HTTP/2 Hypercorn 0.18 fails on data after the
-end of a response, and takes all other requests of the connection with it.
+connection through one short queue, and would hang if it were full. Over HTTP/2 it fails on data after the end of a
+response, and takes all other requests of the connection with it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
 
 #: The most that is read before the response begins, in bytes, and the longest time for it, in seconds.
 MOST_BYTES, MOST_S = 256 * 1024, 0.5
@@ -25,16 +24,20 @@ MOST_BYTES, MOST_S = 256 * 1024, 0.5
 LINGER_S, SILENCE_S = 5.0, 2.0
 
 
-class Body(Protocol):
-    """A body that is coming in."""
+class RequestBody:
+    """The body of one request, as far as it has come."""
 
-    is_whole: bool
+    def __init__(self, source: Receive, *, is_whole: bool) -> None:
+        self._source, self.is_whole = source, is_whole
 
     async def receive(self) -> Message:
-        """Return the next part."""
+        """Return the next part, or the news that the caller has left."""
+        message = await self._source()
+        self.is_whole = self.is_whole or not message.get("more_body", False)
+        return message
 
 
-async def send_while_unread(body: Body, message: Message, sink: Send, *, can_close: bool) -> None:
+async def send_while_unread(body: RequestBody, message: Message, sink: Send, *, can_close: bool) -> None:
     """Send one message of a response; ``can_close`` if a header can announce the end of the connection."""
     if message["type"] == "http.response.start":
         with suppress(TimeoutError):
@@ -52,13 +55,13 @@ async def send_while_unread(body: Body, message: Message, sink: Send, *, can_clo
     await sink(message)
 
 
-async def _read(body: Body, most: float = float("inf")) -> None:
+async def _read(body: RequestBody, most: float = float("inf")) -> None:
     taken = 0
     while not body.is_whole and taken < most:
         taken += len((await body.receive()).get("body", b""))
 
 
-async def _linger(body: Body) -> None:
+async def _linger(body: RequestBody) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             while not body.is_whole:

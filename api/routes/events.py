@@ -1,8 +1,7 @@
 """A job's events as a stream (SSE), from any event on: the stored ones are replayed, then new ones follow.
 
-A stream ends after `job.completed` or when its job is deleted. When the server stops, it ends with a hint when to come
-back. If the job is final and no event follows, the response is 204, which stops a browser's EventSource. While Redis is
-away, a stream stays open.
+A stream ends after `job.completed`, when its job is deleted, and when the server stops, with a hint when to come back.
+While Redis is away, it stays open.
 """
 
 import asyncio

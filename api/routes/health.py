@@ -17,8 +17,8 @@ from corelane.metrics.definitions import STORE_UP
 from corelane.metrics.exposition import MetricSample, render
 from corelane.store.gauges import read_all
 from corelane.store.health_issues import read_part_issues
-from corelane.store.overdue import CARRIERS, only_overdue
-from corelane.store.replication import read_replication
+from corelane.store.overdue import CARRIERS, only_overdue, read_waits
+from corelane.store.redis_info import read_replication
 
 router = APIRouter(tags=["health"])
 
@@ -66,7 +66,7 @@ async def ready(state: StateDep) -> Health:
         codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
-    waits = await state.deliveries.waits()
+    waits = await read_waits(state.link)
     overdue = only_overdue(waits)
     details = {
         name: Detail(state="red" if name in overdue else "green", waits_s=round(waits.get(name, 0.0), 1))

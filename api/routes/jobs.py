@@ -31,6 +31,7 @@ from api.middleware.json_bodies import JsonRequest
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
+from corelane.domain.contexts import Known
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest
@@ -40,7 +41,6 @@ from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
-from corelane.submitting.contexts import Named
 from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
 from corelane.submitting.ndjson import NdjsonBody, submit_file
@@ -225,9 +225,9 @@ async def take_lines(
         return await submit_file(submitter, state.settings, submission, admission)
 
 
-async def find_context(state: AppState, owner: str, context: str) -> Named:
+async def find_context(state: AppState, owner: str, context: str) -> dict[str, Known]:
     """Find a stored context that a line names."""
-    return await state.jobs.submitter.contexts.name(owner, [context])
+    return await state.jobs.submitter.contexts.find(owner, [context])
 
 
 def as_forecast(found: WorkForecast) -> Response:

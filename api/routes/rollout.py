@@ -1,7 +1,4 @@
-"""Rollout: load and unload versions on cores, and move aliases, while other requests are served without a pause.
-
-A response tells the new desired state. The workers reach it between batches; ``GET /v1/cores`` tells how far they are.
-"""
+"""Rollout: load and unload versions on cores, and move aliases, while other requests are served without a pause."""
 
 from typing import Annotated, Literal, Self
 

@@ -7,7 +7,6 @@ nobody else may write. The entries used longest ago go once all of them take mor
 cannot be read or written is no error: the artifact is compiled.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from corelane.artifacts.instructions import CPUINFO
+from corelane.artifacts.locks import locked
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
 from corelane.errors import ArtifactRefused
 
@@ -53,19 +53,11 @@ class ArtifactCache:
     @contextmanager
     def turn(self, key: str) -> Iterator[None]:
         """Hold an entry for the block: of several processes that want it one compiles, and the others wait."""
-        lock = None
-        try:
+        # A folder that cannot be written, or a file system without locks: each compiles for itself.
+        with suppress(OSError):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            # A folder that cannot be written, or a file system without locks: each compiles for itself.
-            pass
-        try:
+        with locked(self._root / f"{key}.lock"):
             yield
-        finally:
-            if lock is not None:
-                os.close(lock)
 
     def fetch(self, key: str, version_id: str, target: str) -> Artifact | None:
         """Return the entry's artifact, its files compared with their digests; None if there is no sound one."""

@@ -5,29 +5,29 @@ moved into place whole, so that the cache never holds half an artifact. A calibr
 own and comes and goes: it is taken as it stands there each time. One process of a host fetches, others wait.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, parse_calibration
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import AUTO_KIND, choose_folder, host_kind
+from corelane.artifacts.locks import locked
 from corelane.artifacts.manifest import (
     DIGEST_CHUNK_BYTES,
     MANIFEST_NAME,
     VERSION_ID,
     Artifact,
     Manifest,
-    artifact_path,
     check_files,
     check_identity,
     read_artifact,
@@ -40,8 +40,6 @@ log = get_logger(__name__)
 
 #: Pauses before a fetch that failed is tried again, in seconds.
 RETRY_PAUSES_S = (1.0, 4.0)
-
-Found = TypeVar("Found")
 
 
 class RemoteRoot:
@@ -82,27 +80,31 @@ class RemoteRoot:
 
         Of several for CPU kinds it is the one whose digest is ``manifest``, else the one that suits ``kind`` best. A
         cached artifact is fetched again if the remote one has changed and either ``renew`` is set or its digest is
-        not ``manifest``.
+        not ``manifest``. If the remote side cannot be reached, what is cached serves.
         """
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
         name, _, version = version_id.partition("@")
-        folder = self._choose(artifact_path(self._cache, name, version, target), version_id, manifest, renew, kind)
-        destination = artifact_path(self._cache, name, version, folder)
-        with _alone(destination):
-            if destination.exists():
-                try:
-                    artifact = _read_cached(destination, version_id, target)
-                except ArtifactRefused as error:
-                    log.warning("cached_artifact_damaged", version=version_id, detail=error.detail)
-                    shutil.rmtree(destination)
-                else:
-                    other = bool(manifest) and artifact.digest != manifest
-                    if not ((renew or other) and self._has_another(artifact, version_id)):
-                        self._renew_calibration(artifact, version_id)
-                        return artifact
-            self._fetch(version_id, target, destination)
-        return _read_cached(destination, version_id, target)
+        folder = self._cache / name / version
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / "fetch.lock"):
+            cached = self._cached(version_id, target, manifest, kind)
+            renew = renew or cached is None or (manifest or cached.digest) != cached.digest
+            if cached is not None and not renew and _suits(cached, kind):
+                self._renew_calibration(cached, version_id)
+                return cached
+            try:
+                there, content = self._choose(version_id, target, manifest, kind)
+            except (ArtifactRefused, LoadFailed) as error:
+                if cached is None:
+                    raise
+                log.warning("artifact_not_renewed", version=version_id, detail=str(error))
+                return cached
+            is_new = renew and (cached is None or hashlib.sha256(content).hexdigest() != cached.digest)
+            if cached is not None and cached.path.name == there.rpartition("/")[2] and not is_new:
+                self._renew_calibration(cached, version_id)
+                return cached
+            return self._fetch(version_id, target, there, content)
 
     def newest(self, name: str, target: str) -> str | None:
         """Return the newest version of a model at the remote root, or None.
@@ -110,64 +112,59 @@ class RemoteRoot:
         A version is as old as the artifact that it had first, as below a local root.
         """
         found: dict[str, tuple[bool, str]] = {}
-        for path in self._glob(f"{name}/*", target):
-            # One that is not readable, or was removed since it was listed, is none.
+        for folder, content in self._manifests(f"{name}/*", target).items():
             try:
-                manifest = Manifest.model_validate_json(self._read(path))
-            except (ValidationError, FileNotFoundError):
+                manifest = Manifest.model_validate_json(content)
+            except ValidationError:
                 continue
             if manifest.name == name:
-                age = (_folder_of(path) != target, manifest.created_at)
+                age = (not folder.endswith(f"/{target}"), manifest.created_at)
                 found[manifest.version_id] = min(age, found.get(manifest.version_id, age))
         return max((created_at, version_id) for version_id, (_, created_at) in found.items())[1] if found else None
 
-    def _glob(self, parent: str, target: str) -> list[str]:
-        """Return the paths of the manifests for a target below a parent, those for CPU kinds included."""
-        folders = (target, *(("cpu-*",) if target == "cpu" else ()))
-        return [
-            str(path)
-            for folder in folders
-            for path in self._reach(partial(self._files.glob, f"{self._path}/{parent}/{folder}/{MANIFEST_NAME}"))
-        ]
-
-    def _choose(self, cached: Path, version_id: str, manifest: str, renew: bool, kind: str) -> str:
-        """Return the folder to take a version's artifact from.
-
-        What is cached is taken if it is exactly what is asked for. Else the remote side is asked what it has; if it
-        cannot be reached, what is cached serves.
-        """
-        target, here = cached.name, host_kind(kind)
-        if target != "cpu":
-            return target
-        kinds = {folder.name: folder.name.partition("-")[2] for folder in cached.parent.glob("cpu*")}
-        with suppress(ArtifactRefused):
-            kinds[target] = read_artifact(cached).manifest.cpu_kind if target in kinds else ""
-        best = choose_folder(kinds, target, here) if kinds else target
-        if kinds and not manifest and not renew and (not here or kinds[best] == here):
-            return best
-        name, _, version = version_id.partition("@")
+    def _cached(self, version_id: str, target: str, manifest: str, kind: str) -> Artifact | None:
+        """Return the artifact in the cache that a host of this kind takes, if it is whole."""
         try:
-            found = {_folder_of(path): path for path in self._glob(f"{name}/{version}", target)}
-            if set(found) <= {target}:
-                return target if found else best
-            contents = {folder: self._read(path) for folder, path in found.items()}
-        except (FileNotFoundError, LoadFailed) as error:
-            log.warning("artifacts_not_listed", version=version_id, detail=str(error))
-            return best
-        for folder, content in contents.items():
-            if manifest and hashlib.sha256(content).hexdigest() == manifest:
-                return folder
-        return choose_folder({folder: _kind_of(content) for folder, content in contents.items()}, target, here)
+            artifact = find_artifact(self._cache, version_id, target, kind=kind, manifest=manifest)
+            check_files(artifact)
+        except ArtifactRefused as error:
+            log.debug("artifact_not_cached", version=version_id, detail=error.detail)
+            return None
+        return artifact
 
-    def _fetch(self, version_id: str, target: str, destination: Path) -> None:
-        name, _, version = version_id.partition("@")
-        there = f"{self._path}/{name}/{version}/{destination.name}"
-        content = self._manifest(there, version_id, target)
+    def _manifests(self, parent: str, target: str) -> dict[str, bytes]:
+        """Return the manifests for a target below a parent by their folders, those for CPU kinds included."""
+        found = {}
+        for folder in (target, *(("cpu-*",) if target == "cpu" else ())):
+            for path in self._reach(partial(self._files.glob, f"{self._path}/{parent}/{folder}/{MANIFEST_NAME}")):
+                # One that was removed since it was listed is left out.
+                with suppress(FileNotFoundError):
+                    found[str(path).rpartition("/")[0]] = self._read(path)
+        return found
+
+    def _choose(self, version_id: str, target: str, manifest: str, kind: str) -> tuple[str, bytes]:
+        """Return the remote folder to take a version's artifact from, and its manifest."""
+        parent = version_id.replace("@", "/")
+        found = self._manifests(parent, target)
+        if not found:
+            paths = self._reach(lambda: self._files.glob(f"{self._path}/{parent}/*/{MANIFEST_NAME}"))
+            others = sorted(str(path).split("/")[-2] for path in paths)
+            where = f"it is there for {', '.join(others)}" if others else "nothing of it is there"
+            raise ArtifactRefused(f"no artifact of {version_id} for target {target} at {self._url}; {where}")
+        for folder, content in found.items():
+            if hashlib.sha256(content).hexdigest() == manifest:
+                return folder, content
+        kinds = {folder: _kind_of(content) for folder, content in found.items()}
+        folder = choose_folder(kinds, f"{next(iter(found)).rpartition('/')[0]}/{target}", host_kind(kind))
+        return folder, found[folder]
+
+    def _fetch(self, version_id: str, target: str, there: str, content: bytes) -> Artifact:
         try:
             manifest = Manifest.model_validate_json(content)
         except ValidationError as error:
             raise ArtifactRefused(f"the manifest at {self._url} of {version_id} cannot be read: {error}") from None
-        check_identity(manifest, version_id, target, f"{self._url}/{name}/{version}/{destination.name}")
+        check_identity(manifest, version_id, target, f"{there} at {self._url}")
+        destination = self._cache / manifest.name / manifest.version / there.rpartition("/")[2]
         aside = destination.with_name(f".{destination.name}.{os.getpid()}")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -185,26 +182,15 @@ class RemoteRoot:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         log.info("artifact_fetched", version=version_id, url=self._url)
-
-    def _has_another(self, artifact: Artifact, version_id: str) -> bool:
-        """Return whether the remote root has a manifest that no cached artifact has; False if it cannot be reached."""
-        try:
-            there = f"{self._there(artifact)}/{MANIFEST_NAME}"
-            return hashlib.sha256(self._read(there)).hexdigest() != artifact.digest
-        except (FileNotFoundError, LoadFailed) as error:
-            log.warning("artifact_not_renewed", version=version_id, detail=str(error))
-            return False
+        return read_artifact(destination)
 
     def _renew_calibration(self, artifact: Artifact, version_id: str) -> None:
         """Bring a cached artifact's calibration up to date, if the remote side can be reached."""
+        there = f"{self._path}/{version_id.replace('@', '/')}/{artifact.path.name}"
         try:
-            self._copy_calibration(self._there(artifact), artifact.path, artifact.manifest)
+            self._copy_calibration(there, artifact.path, artifact.manifest)
         except (LoadFailed, OSError) as error:
             log.warning("calibration_not_renewed", version=version_id, detail=str(error))
-
-    def _there(self, artifact: Artifact) -> str:
-        """Return the place at the remote root of an artifact in the cache."""
-        return f"{self._path}/{artifact.manifest.name}/{artifact.manifest.version}/{artifact.path.name}"
 
     def _copy_calibration(self, there: str, folder: Path, manifest: Manifest) -> None:
         """Make a folder's calibration what it is there, or none; raises ArtifactRefused if that one is damaged.
@@ -222,15 +208,6 @@ class RemoteRoot:
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         aside.write_bytes(content)
         aside.replace(path)
-
-    def _manifest(self, there: str, version_id: str, target: str) -> bytes:
-        try:
-            return self._read(f"{there}/{MANIFEST_NAME}")
-        except FileNotFoundError:
-            paths = self._reach(lambda: self._files.glob(f"{there.rpartition('/')[0]}/*/{MANIFEST_NAME}"))
-            others = sorted(str(path).split("/")[-2] for path in paths)
-            where = f"it is there for {', '.join(others)}" if others else "nothing of it is there"
-            raise ArtifactRefused(f"no artifact of {version_id} for target {target} at {self._url}; {where}") from None
 
     def _copy(self, source: str, destination: Path, digest: str) -> None:
         def copy() -> str:
@@ -266,11 +243,6 @@ class RemoteRoot:
         return None
 
 
-def _folder_of(path: str) -> str:
-    """Return the name of the folder that a manifest lies in."""
-    return path.split("/")[-2]
-
-
 def _kind_of(content: bytes) -> str:
     """Return the CPU kind that a manifest names; empty if it cannot be read."""
     try:
@@ -279,18 +251,7 @@ def _kind_of(content: bytes) -> str:
         return ""
 
 
-def _read_cached(folder: Path, version_id: str, target: str) -> Artifact:
-    """Read an artifact in the cache; raises ArtifactRefused if it is damaged or of another version."""
-    artifact = read_artifact(folder)
-    check_identity(artifact.manifest, version_id, target, folder)
-    check_files(artifact)
-    return artifact
-
-
-@contextmanager
-def _alone(destination: Path) -> Iterator[None]:
-    """One process of this host at a time for one artifact."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with (destination.parent / f".{destination.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _suits(artifact: Artifact, kind: str) -> bool:
+    """Return whether an artifact is for this kind of CPU, or for what has no kinds."""
+    here = host_kind(kind)
+    return artifact.manifest.target != "cpu" or not here or artifact.manifest.cpu_kind == here

@@ -1,13 +1,10 @@
 """Celery: the app every process makes, and the message that rings a core.
 
-Celery carries doorbells and runs the workers; what a job is stands in the store, and what goes on by itself (sweeps,
-webhooks, feeding, batches) needs no message. The settings are those that recovered from every fault measured (half-open
-connections, Redis restarts, dead children). Bells are acknowledged early and within the worker: a lost bell is rung
-again, and an acknowledgement that fails in Redis wedges the worker for good
+Celery carries doorbells and runs the workers; what a job is stands in the store. Bells are acknowledged early and
+within the worker: a lost bell is rung again, and an acknowledgement that fails in Redis wedges the worker for good
 (https://github.com/celery/celery/issues/10302).
 
-All that works around Celery 5.7 and kombu 5.7 stands in this folder: connections and settings here, messages that
-cannot be read in ``transport``, stop flag and dead children in ``bootsteps``.
+All that works around Celery 5.7 and kombu 5.7 stands in this folder.
 """
 
 import json

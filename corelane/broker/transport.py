@@ -1,11 +1,8 @@
 """A Redis transport for Celery that finds the primary, and survives whatever stands in a queue.
 
-kombu reads Sentinels and TLS in ways of its own, and a primary that was demoted ends its worker: an error reply is none
-that it foresees. Here connections are those of ``corelane.store.link.connections``, as everywhere.
-
-kombu 5.7 reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is not a
-message ends the worker that pops it (https://github.com/celery/kombu/issues/2421 says so of another transport). Here
-such a text is logged and discarded. Contents are never unpickled: only JSON is accepted (see ``corelane.broker.app``).
+kombu reads Sentinels and TLS in ways of its own, and an error reply of a demoted primary ends its worker. Here
+connections are those of ``corelane.store.link.connections``. kombu 5.7 catches no error of a message that cannot be
+read (https://github.com/celery/kombu/issues/2421 says so of another transport): here it is logged and discarded.
 """
 
 from typing import Any

@@ -4,18 +4,15 @@ This process holds all the sockets. So no caller is refused while a process that
 kernel gave to it wait. Everything that processes must know of each other is in Redis.
 """
 
-import asyncio
 import os
-import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from corelane.cli.parts import PRESUMED_UP_S, PartHistory, describe_status
-from corelane.cli.supervisor import die_with_parent
+from corelane.cli.serve_output import JsonOutput, Level
+from corelane.cli.supervisor import FleetPart, Supervisor
 from corelane.log import get_logger
 
 log = get_logger(__name__)
@@ -32,6 +29,14 @@ KILL_AFTER_S = 2.0
 
 #: Where Linux keeps the limit on the CPU time of a container.
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+class LogOutput(JsonOutput):
+    """The supervisor's sentences as lines of the log; the processes write their own."""
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Log a sentence."""
+        getattr(log, level)("api_processes", detail=text)
 
 
 def count_processes(wanted: int | None, cpus: int) -> int:
@@ -54,13 +59,12 @@ def listen_beside(first: socket.socket, count: int, backlog: int) -> list[socket
     first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for _ in range(count - 1):
         other = socket.socket(first.family)
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        copied = [(socket.SOL_SOCKET, socket.SO_REUSEPORT), (socket.IPPROTO_TCP, socket.TCP_NODELAY)]
         if first.family == socket.AF_INET6:
-            other.setsockopt(
-                socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, first.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-            )
+            copied.append((socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for level, option in copied:
+            other.setsockopt(level, option, first.getsockopt(level, option))
         other.bind(first.getsockname())
         sockets.append(other)
     for each in sockets:
@@ -68,62 +72,22 @@ def listen_beside(first: socket.socket, count: int, backlog: int) -> list[socket
     return sockets
 
 
-class ApiProcesses:
-    """Runs one API process for each socket until it is asked to stop, or one of them is given up."""
-
-    def __init__(self, sockets: Sequence[socket.socket], env: Mapping[str, str], grace_s: float) -> None:
-        self._sockets, self._env, self._grace_s = sockets, env, grace_s
-        self._over = asyncio.Event()
-        self._is_given_up = False
-
-    async def run(self) -> bool:
-        """Run them; return False if one was given up."""
-        loop = asyncio.get_running_loop()
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(sign, self._over.set)
-        await asyncio.gather(*(self._keep(number, each) for number, each in enumerate(self._sockets)))
-        return not self._is_given_up
-
-    async def _keep(self, number: int, listening: socket.socket) -> None:
-        """Run one process, and run it again whenever it dies."""
-        history = PartHistory()
-        while not self._over.is_set():
-            process = await self._launch(listening)
-            history.launched()
-            status, lived_s = await self._live(process, history)
-            if self._over.is_set():
-                return
-            history.died(status, lived_s)
-            log.error("api_process_died", process=number, how=describe_status(status), back_in_s=history.pause_s)
-            if history.is_hopeless(FIRST_TRIES):
-                self._is_given_up = True
-                self._over.set()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), history.pause_s)
-
-    async def _launch(self, listening: socket.socket) -> asyncio.subprocess.Process:
-        fd = listening.fileno()
-        argv = (sys.executable, "-m", "corelane", "api", "--fd", str(fd))
-        return await asyncio.create_subprocess_exec(*argv, env=self._env, pass_fds=(fd,), preexec_fn=die_with_parent)
-
-    async def _live(self, process: asyncio.subprocess.Process, history: PartHistory) -> tuple[int, float]:
-        """Wait for the end of a process, or have it end when all do; return its exit status and its life in seconds."""
-        began = time.monotonic()
-        up = asyncio.get_running_loop().call_later(PRESUMED_UP_S, history.came_up)
-        ends, over = asyncio.create_task(process.wait()), asyncio.create_task(self._over.wait())
-        await asyncio.wait((ends, over), return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
-        over.cancel()
-        if not ends.done():
-            await self._stop(process, ends)
-        return await ends, time.monotonic() - began
-
-    async def _stop(self, process: asyncio.subprocess.Process, ends: asyncio.Task[int]) -> None:
-        with suppress(ProcessLookupError):
-            process.terminate()
-            # A process that was stopped with SIGSTOP could not obey.
-            process.send_signal(signal.SIGCONT)
-        await asyncio.wait((ends,), timeout=self._grace_s + KILL_AFTER_S)
-        if not ends.done():
-            with suppress(ProcessLookupError):
-                process.kill()
+async def run_processes(sockets: Sequence[socket.socket], env: Mapping[str, str], grace_s: float) -> bool:
+    """Run one API process for each socket until a signal comes; return False if one of them was given up."""
+    supervisor = Supervisor(LogOutput())
+    supervisor.stop_on_signals()
+    for number, each in enumerate(sockets):
+        fd = each.fileno()
+        process = FleetPart(
+            f"process {number}",
+            (sys.executable, "-m", "corelane", "api", "--fd", str(fd)),
+            env,
+            grace_s=grace_s + KILL_AFTER_S,
+            first_tries=FIRST_TRIES,
+            fds=(fd,),
+            shown=False,
+        )
+        await supervisor.start(process)
+    await supervisor.wait()
+    await supervisor.stop()
+    return supervisor.failure is None

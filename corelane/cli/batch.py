@@ -7,13 +7,14 @@ whatever stopped the run. A resume that would ask otherwise is refused. Lines th
 exit code 2 if any result failed. ``-`` is standard input or output.
 """
 
+import fcntl
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from os import fstat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -22,8 +23,9 @@ import typer
 from rich.console import Console
 
 from corelane.cli.batch_progress import Meter, count_ahead, count_lines, following
-from corelane.cli.by_reference import answer_by_reference, as_url
-from corelane.cli.dry_run import DryRunOption, describe, forecast_questions, unanswered
+from corelane.cli.by_reference import STANDARD, answer_by_reference, as_url, is_whole
+from corelane.cli.by_reference import summary as summary_of_job
+from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.options import AnswerOptions, PriorityOption
 from corelane.cli.output import error_console, print_one
 from corelane.cli.question_lines import (
@@ -49,9 +51,6 @@ if TYPE_CHECKING:
     from corelane.client import Client
     from corelane.client.bulk import BulkState
     from corelane.client.endpoints import JobParts
-
-#: Standard input or output, where a file is asked for.
-STANDARD = Path("-")
 
 
 def batch(
@@ -82,47 +81,47 @@ def batch(
     dry_run: DryRunOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
-    console = error_console()
-    notice = WaitNotice(console, quiet)
+    report = Report(error_console(), quiet, as_json)
     parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
-    if (asked := as_url(questions)) is not None:
-        if dry_run or as_csv or overwrite:
-            raise InvalidInput("questions at a URL are read by the service: leave out --dry-run, --csv and --overwrite")
-        with connect(url, api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
-            parts["input_url"] = asked
-            is_whole = answer_by_reference(client, parts, output, None if quiet else console, as_json=as_json)
-        if not is_whole:
-            raise typer.Exit(2)
-        return
+    asked = as_url(questions)
+    if asked is not None and (dry_run or as_csv or overwrite):
+        raise InvalidInput("questions at a URL are read by the service: leave out --dry-run, --csv and --overwrite")
+    notice = WaitNotice(report.console, quiet)
     with _file_errors(), connect(url, api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
-        if questions == STANDARD and sys.stdin.isatty():
-            raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
-        is_same = questions != STANDARD and output != STANDARD and output.exists() and questions.samefile(output)
-        if is_same or (output != STANDARD and output.exists() and not output.is_file()):
-            raise InvalidInput(f"{output} cannot be the output: it must be a file, and not that of the questions")
-        run = BulkRun(
-            client=client,
-            url=url,
-            api_key=api_key,
-            parts=parts,
-            jobs=jobs,
-            questions=format_of(questions, as_csv),
-            format=format_of(output, as_csv),
-            output=None if output == STANDARD else output,
-            overwrite=overwrite,
-            console=console,
-            quiet=quiet,
-            as_json=as_json,
-        )
-        opened = nullcontext(sys.stdin.buffer) if questions == STANDARD else questions.open("rb")
-        if dry_run:
+        if asked is not None:
+            parts["input_url"] = asked
+            job = answer_by_reference(client, parts, output, report.say)
+            report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
+            is_done = is_whole(job)
+        else:
+            check_files(questions, output)
+            run = BulkRun(
+                client=client,
+                connect=partial(connect, url, api_key),
+                parts=parts,
+                jobs=jobs,
+                questions=format_of(questions, as_csv),
+                format=format_of(output, as_csv),
+                output=None if output == STANDARD else output,
+                overwrite=overwrite,
+                report=report,
+                where=(f" --url {url}" if url else "") + (" --api-key …" if api_key else ""),
+            )
+            opened = nullcontext(sys.stdin.buffer) if questions == STANDARD else questions.open("rb")
             with opened as source:
-                run.forecast(source)
-            return
-        with opened as source, _open_output(output) as sink:
-            kept = run.answer(source, sink)
-    if kept.failed:
+                is_done = run.forecast(source) if dry_run else run.answer(source)
+    if not is_done:
         raise typer.Exit(2)
+
+
+def check_files(questions: Path, output: Path) -> None:
+    """Raise InvalidInput if there are no questions, or results cannot go to the output."""
+    if questions == STANDARD and sys.stdin.isatty():
+        raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
+    if output == STANDARD or not output.exists():
+        return
+    if not output.is_file() or (questions != STANDARD and questions.samefile(output)):
+        raise InvalidInput(f"{output} cannot be the output: it must be a file, and not that of the questions")
 
 
 def format_of(path: Path, as_csv: bool) -> LineFormat:
@@ -140,11 +139,9 @@ def _file_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _open_output(path: Path) -> Iterator[BinaryIO]:
+def _open_output(path: Path | None) -> Iterator[BinaryIO]:
     """Open the output for reading and appending, locked against other runs."""
-    import fcntl
-
-    if path == STANDARD:
+    if path is None:
         yield sys.stdout.buffer
         return
     with path.open("a+b") as sink:
@@ -156,69 +153,97 @@ def _open_output(path: Path) -> Iterator[BinaryIO]:
         yield sink
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the command says on standard error."""
+
+    console: Console
+    quiet: bool
+    as_json: bool
+
+    def say(self, sentence: str) -> None:
+        """Print a line for the person who waits."""
+        if not self.quiet:
+            self.console.print(sentence)
+
+    def end(self, figures: dict[str, Any], sentence: str) -> None:
+        """Print the summary: its figures as JSON, or a sentence."""
+        if self.as_json:
+            self.console.print_json(data=figures, indent=None, highlight=False)
+        else:
+            self.say(sentence)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkRun:
     """One run of the command; ``output`` is None where it cannot be resumed."""
 
     client: "Client"
-    url: str | None
-    api_key: str | None = field(repr=False)
+    connect: "Callable[..., Client]"
     parts: "JobParts"
     jobs: int
     questions: LineFormat
     format: LineFormat
     output: Path | None
     overwrite: bool
-    console: Console
-    quiet: bool
-    as_json: bool
+    report: Report
+    #: The options by which another command finds the service.
+    where: str
 
-    def answer(self, source: BinaryIO, sink: BinaryIO) -> OutputState:
-        """Answer the lines that the output lacks, writing whole lines; return the output's state at the end."""
+    def answer(self, source: BinaryIO) -> bool:
+        """Answer the lines that the output lacks, writing whole lines; return whether no line failed."""
         from corelane.client.bulk import BulkState
 
-        total = None if self.quiet else count_ahead(source, self.questions.number)
-        raw_lines = refuse_others(self.questions.number(source))
-        kept = OutputState()
-        if self.output is not None and not self.overwrite:
-            kept = read_output(sink, self.format)
-        run = open_run(self.output, self._asks(), kept.lines, overwrite=self.overwrite)
-        again = skip_answered(raw_lines, kept, run.lines)
-        if self.output is not None:
-            sink.truncate(kept.size_bytes)
-        if not kept.size_bytes:
-            sink.write(self.format.header)
-            kept.size_bytes = len(self.format.header)
-        if kept.lines:
-            self._say(f"resuming after {count_lines(kept.lines)} answered before")
-        before, started = kept.lines, time.monotonic()
-        state = BulkState(spend=run.spend)
-        meter = Meter(state, total, kept.lines, run.lines, run.is_resumed)
-        try:
-            self._write(chain(again, raw_lines), sink, kept, run, meter)
-            sink.flush()
-        except (KeyboardInterrupt, CorelaneError, OSError):
-            self._say(self._stopped(self._count_written(sink, kept), run.name, state))
-            raise
-        elapsed_s = time.monotonic() - started
-        if self.as_json:
-            data = figures(kept, kept.lines - before, elapsed_s, run)
-            self.console.print_json(data=data, indent=None, highlight=False)
-        else:
-            self._say(summary(kept, kept.lines - before, elapsed_s, run))
-        return kept
+        with _open_output(self.output) as sink:
+            total = None if self.report.quiet else count_ahead(source, self.questions.number)
+            raw_lines = refuse_others(self.questions.number(source))
+            kept = OutputState() if self.output is None or self.overwrite else read_output(sink, self.format)
+            run = open_run(self.output, self._asks(), kept.lines, overwrite=self.overwrite)
+            again = skip_answered(raw_lines, kept, run.lines)
+            if self.output is not None:
+                sink.truncate(kept.size_bytes)
+            if not kept.size_bytes:
+                sink.write(self.format.header)
+                kept.size_bytes = len(self.format.header)
+            if kept.lines:
+                self.report.say(f"resuming after {count_lines(kept.lines)} answered before")
+            state = BulkState(spend=run.spend)
+            meter = Meter(state, total, kept.lines, run.lines, run.is_resumed)
+            try:
+                self._write(chain(again, raw_lines), sink, kept, run, meter)
+                sink.flush()
+            except (KeyboardInterrupt, CorelaneError, OSError):
+                self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
+                raise
+        elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
+        self.report.end(figures(kept, answered, elapsed_s, run), summary(kept, answered, elapsed_s, run))
+        return not kept.failed
 
-    def forecast(self, source: BinaryIO) -> None:
+    def forecast(self, source: BinaryIO) -> bool:
         """Print what the lines that the output lacks would take; nothing is asked or written."""
-        kept = OutputState()
+        from corelane.client.endpoints import job_head
+
+        kept, bad = OutputState(), 0
         if self.output is not None and self.output.exists() and not self.overwrite:
             with self.output.open("rb") as before:
                 kept = read_output(before, self.format)
-        lines = unanswered(map(read_line, refuse_others(self.questions.number(source))), kept)
-        found, bad = forecast_questions(self.client, lines, self.parts)
-        print_one(found, self.as_json, describe)
+
+        def items() -> Iterator[Item]:
+            nonlocal bad
+            for line in map(read_line, islice(refuse_others(self.questions.number(source)), kept.lines, None)):
+                bad += line.item is None
+                if line.item is not None:
+                    yield line.item
+
+        asked = items()
+        if (first := next(asked, None)) is None:
+            raise InvalidInput("no line is left that can be asked")
+        print_one(
+            self.client.forecast_lines(chain([first], asked), job_head(self.parts)), self.report.as_json, describe
+        )
         if bad:
-            self._say(f"{count_lines(bad)} cannot be asked")
+            self.report.say(f"{count_lines(bad)} cannot be asked")
+        return True
 
     def _asks(self) -> dict[str, Any]:
         """Return what every line is asked with, by the names of options."""
@@ -227,20 +252,17 @@ class BulkRun:
         return head | options
 
     def _write(
-        self, raw_lines: Iterator[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
+        self, raw_lines: Iterable[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
     ) -> None:
         """Ask the lines from the run's beginning on, and write those that the output lacks."""
-
-        def reached(items: int) -> None:
-            run.lines, run.items = meter.at, items
-            run.write()
-
         # Where results are shown themselves, a bar would be in between.
-        has_bar = self.console.is_terminal and not self.quiet and not (self.output is None and sys.stdout.isatty())
-        with connect(self.client.base_url, self.api_key, patience_s=0) as looker:
+        has_bar = self.report.console.is_terminal and not self.report.quiet
+        has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
+        with self.connect(patience_s=0) as looker:
             look = partial(meter.state.look, looker, run.name)
-            answers = answer_lines(map(read_line, raw_lines), partial(self._ask, run, reached, meter.state))
-            with closing(answers), following(meter, look, self._say, self.console, has_bar=has_bar):
+            answers = answer_lines(map(read_line, raw_lines), partial(self._ask, run, meter))
+            progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
+            with closing(answers), progress:
                 for result in answers:
                     meter.at += 1
                     if meter.at > meter.before:
@@ -258,21 +280,19 @@ class BulkRun:
             sink.flush()
         return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
-    def _ask(
-        self,
-        run: RunFile,
-        reached: Callable[[int], None],
-        state: "BulkState",
-        items: Iterator[Item],
-    ) -> Generator[ModelResult, None, None]:
+    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[ModelResult, None, None]:
         """Yield the results of items; report at once if the service is away when a run begins, but be patient later."""
         from corelane.client.bulk import NamedRun, answer_all
+
+        def reached(items: int) -> None:
+            run.lines, run.items = meter.at, items
+            run.write()
 
         first = next(items, None)
         if first is None:
             return
         if not run.is_resumed:
-            with connect(self.client.base_url, self.api_key, on_wait=WaitNotice(self.console, quiet=True)) as hasty:
+            with self.connect(on_wait=WaitNotice(self.report.console, quiet=True)) as hasty:
                 hasty.models()
         # All jobs of a run can be found, and canceled, by its name.
         parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
@@ -281,27 +301,20 @@ class BulkRun:
             chain([first], items),
             jobs_in_flight=self.jobs,
             run=None if run.path is None else NamedRun(run.name, run.items, reached),
-            state=state,
+            state=meter.state,
             **parts,
         )
 
     def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
         """Return what is done, which jobs continue at the service, and how to resume or stop them."""
-        said = [f"stopped: {count_lines(lines)} answered"]
+        resume, go_on, stop = "", "", ""
         if self.output is not None:
-            said.append("  to resume: run the same command again, without --overwrite")
-        if state.jobs:
-            count, left = len(state.jobs), count_lines(state.open)
+            resume = "\n  to resume: run the same command again, without --overwrite"
+        if count := len(state.jobs):
             jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
-            said.insert(1, f"  {jobs} on at the service and {are} charged: {left} not answered yet")
-            given = {"--url": self.url, "--api-key": self.api_key and "…"}
-            where = "".join(f" {name} {value}" for name, value in given.items() if value is not None)
-            said.append(f"  to stop that:\n    corelane jobs cancel --label {label}{where}")
-        return "\n".join(said)
-
-    def _say(self, sentence: str) -> None:
-        if not self.quiet:
-            self.console.print(sentence)
+            go_on = f"\n  {jobs} on at the service and {are} charged: {count_lines(state.open)} not answered yet"
+            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{self.where}"
+        return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 
 def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) -> dict[str, Any]:
@@ -324,5 +337,5 @@ def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) ->
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     rate = f"{answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
     cost = "" if run.cost is None else f"{show_cost(run.cost)} for all"
-    below = " · ".join(part for part in (rate, cost) if part)
+    below = " · ".join(filter(None, (rate, cost)))
     return f"{count_lines(kept.lines)}{': ' if said else ''}{said}" + (f"\n{below}" if below else "")

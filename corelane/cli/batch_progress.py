@@ -6,7 +6,6 @@ of the lines. Lines of an earlier run count as done, and not for the rate.
 
 import stat
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +21,8 @@ from corelane.cli.waiting import reporting
 if TYPE_CHECKING:
     from corelane.client.bulk import BulkState
 
-#: Time between two looks at the jobs in flight for the bar, in seconds; and that over which the rate is taken.
-LOOK_S, RATE_S = 1.0, 60.0
+#: Time between two looks at the jobs in flight for the bar, in seconds.
+LOOK_S = 1.0
 
 #: Width of the bar, in columns: all of its line fits 80.
 BAR_CHARS = 20
@@ -42,12 +41,10 @@ class Meter:
     at: int
     is_resumed: bool = False
     started: float = field(default_factory=time.monotonic)
-    points: deque[tuple[float, int]] = field(default_factory=deque)
-    first: int = 0
+    first: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.first = self.at
-        self.points.append((self.started, 0))
 
     @property
     def done(self) -> int:
@@ -55,26 +52,18 @@ class Meter:
         return max(self.before, self.at + self.state.ahead)
 
     @property
-    def mine(self) -> int:
-        """Lines of them that this run has seen to."""
-        found = self.first + self.state.found if self.is_resumed else 0
-        return max(0, self.done - max(self.before, found))
-
     def rate(self) -> float:
-        """Return lines a second over the last minute; note where this run is."""
-        now, mine = time.monotonic(), self.mine
-        self.points.append((now, mine))
-        while len(self.points) > 2 and self.points[1][0] < now - RATE_S:
-            self.points.popleft()
-        at, then = self.points[0]
-        return max(0, mine - then) / (now - at) if now > at else 0.0
+        """Lines a second that this run has seen to."""
+        found = self.first + self.state.found if self.is_resumed else 0
+        return max(0, self.done - max(self.before, found)) / (time.monotonic() - self.started)
 
     def describe(self) -> tuple[str, str]:
         """Return the lines done, of how many, and the rate, with the time left where it is known."""
-        done, rate = self.done, self.rate()
+        done, rate = self.done, self.rate
         lines = count_lines(done) if self.total is None else f"{done:,} of {count_lines(self.total)}"
-        left = "" if self.total is None or not rate else f" · {show_left((self.total - done) / rate)} left"
-        return lines, f"{rate:,.0f}/s{left}"
+        if self.total is None or not rate:
+            return lines, f"{rate:,.0f}/s"
+        return lines, f"{rate:,.0f}/s · {timedelta(seconds=round((self.total - done) / rate))} left"
 
 
 @contextmanager
@@ -82,30 +71,31 @@ def following(
     meter: Meter, look: Callable[[], None], say: Callable[[str], None], console: Console, *, has_bar: bool
 ) -> Iterator[None]:
     """Show a bar, or say each minute how far it is; say on either if nothing was done since."""
-    said = [meter.done]
+    said = meter.done
+    known = (BarColumn(BAR_CHARS), TaskProgressColumn()) if meter.total else ()
+    columns = (TextColumn("{task.description}"), *known, TextColumn("{task.fields[pace]}"))
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=meter.total, pace="")
 
     def report() -> None:
+        nonlocal said
         look()
         lines, pace = meter.describe()
-        if meter.done == said[0]:
+        if meter.done == said:
             say(f"{lines} answered, no new ones; `corelane cores` shows the cores' states")
         elif not has_bar:
             say(f"{lines} answered, {pace}")
-        said[0] = meter.done
+        said = meter.done
+
+    def show() -> None:
+        look()
+        lines, pace = meter.describe()
+        bar.update(task, description=lines, completed=meter.done, pace=pace)
 
     with ExitStack() as stack:
         if has_bar:
-            known = (BarColumn(BAR_CHARS), TaskProgressColumn()) if meter.total else ()
-            columns = (TextColumn("{task.description}"), *known, TextColumn("{task.fields[pace]}"))
-            bar = stack.enter_context(Progress(*columns, console=console, transient=True))
-            lines, pace = meter.describe()
-            task = bar.add_task(lines, total=meter.total, completed=meter.done, pace=pace)
-
-            def show() -> None:
-                look()
-                lines, pace = meter.describe()
-                bar.update(task, description=lines, completed=meter.done, pace=pace)
-
+            show()
+            stack.enter_context(bar)
             stack.enter_context(reporting(show, LOOK_S))
         stack.enter_context(reporting(report))
         yield
@@ -124,8 +114,3 @@ def count_ahead(source: BinaryIO, number: Callable[[Iterable[bytes]], Iterator[o
 def count_lines(count: int) -> str:
     """Return a number of lines in words."""
     return f"{count:,} line" if count == 1 else f"{count:,} lines"
-
-
-def show_left(seconds: float) -> str:
-    """Return a time that is left as h:mm:ss."""
-    return str(timedelta(seconds=round(seconds)))

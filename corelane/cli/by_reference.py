@@ -5,14 +5,13 @@ The run is one job of the service, so an interrupted command loses nothing: `cor
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from corelane.domain.jobs import Job, JobStatus
-from corelane.errors import InvalidInput, SetupError
+from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -30,58 +29,38 @@ def as_url(path: Path) -> str | None:
     return f"{scheme}://{rest.lstrip('/')}" if separator and scheme in ("s3", "https", "http") else None
 
 
-def answer_by_reference(
-    client: "Client", parts: "JobParts", output: Path, console: Console | None, *, as_json: bool
-) -> bool:
-    """Submit a job of questions at a URL and see to its results; return whether every item was answered."""
+def answer_by_reference(client: "Client", parts: "JobParts", output: Path, say: Callable[[str], None]) -> Job:
+    """Submit a job of questions at a URL and see to its results; return it once all is done."""
     target = as_url(output)
     if target is None and output != STANDARD and output.exists():
         raise InvalidInput(f"{output} exists: results of questions at a URL go into a new file")
     asked: JobParts = {**parts, "output_url": target}
     job = client.submit(**asked)
-    say(console, f"{job.id}: follow it with `corelane jobs watch {job.id}`")
+    say(f"{job.id}: follow it with `corelane jobs watch {job.id}`")
     if target is None:
-        write_results(client, job, output)
+        opened: Any = nullcontext(sys.stdout.buffer) if output == STANDARD else output.open("xb")
+        with opened as sink:
+            for result in client.iter_results(job.id):
+                sink.write(result.model_dump_json().encode() + b"\n")
+            sink.flush()
     job = client.wait(job.id)
     while target is not None and job.output is not None and job.output.state in ("waiting", "writing"):
         time.sleep(LOOK_S)
         job = client.get(job.id)
-    if as_json and console is not None:
-        console.print_json(data=job.model_dump(mode="json", exclude={"results"}), indent=None, highlight=False)
-    else:
-        say(console, summary(job))
+    return job
+
+
+def is_whole(job: Job) -> bool:
+    """Return whether every item was answered, and the results are where they were wanted."""
     is_written = job.output is None or job.output.state == "written"
     return job.status is JobStatus.SUCCEEDED and job.counts.succeeded == job.counts.total and is_written
-
-
-def write_results(client: "Client", job: Job, output: Path) -> None:
-    """Write a job's results as they come, one a line."""
-    try:
-        opened: Any = nullcontext(sys.stdout.buffer) if output == STANDARD else output.open("xb")
-        with opened as sink:
-            put_lines(client, job, sink)
-    except OSError as error:
-        raise SetupError(f"{output}: {error.strerror or error}") from None
-
-
-def put_lines(client: "Client", job: Job, sink: BinaryIO) -> None:
-    """Write each result as a line of JSON."""
-    for result in client.iter_results(job.id):
-        sink.write(result.model_dump_json().encode() + b"\n")
-    sink.flush()
 
 
 def summary(job: Job) -> str:
     """Return what became of a job as a line."""
     counts = {name: count for name, count in job.counts.model_dump().items() if count and name != "total"}
-    said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    reasons = [each.detail for each in (job.error,) if each is not None]
+    parts = [", ".join(f"{count:,} {name}" for name, count in counts.items())]
+    parts += [] if job.error is None else [job.error.detail]
     if job.output is not None:
-        reasons.append(f"results {job.output.state}" + (f": {job.output.error}" if job.output.error else ""))
-    return f"{job.status}: " + "; ".join([part for part in (said, *reasons) if part] or ["no items"])
-
-
-def say(console: Console | None, sentence: str) -> None:
-    """Print a line for the person who waits."""
-    if console is not None:
-        console.print(sentence)
+        parts.append(f"results {job.output.state}" + (f": {job.output.error}" if job.output.error else ""))
+    return f"{job.status}: " + ("; ".join(filter(None, parts)) or "no items")

@@ -12,7 +12,7 @@ from corelane.settings.address import RedisAddress, read_address
 from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
-    from corelane.store.replication import Replication
+    from corelane.store.redis_info import Replication
 
 #: Longest wait for a service on this machine, which answers in milliseconds, in seconds.
 PROBE_TIMEOUT_S = 3
@@ -84,12 +84,12 @@ def check_replicas(settings: Settings) -> DoctorCheck:
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.link.connections import read_sentinels
-        from corelane.store.replication import parse_replication
+        from corelane.store.redis_info import Replication
 
         address, sentinels = read_address(settings.redis_url), read_sentinels(settings.redis_url)
         views = sentinels.views() if sentinels else []
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        found = parse_replication(read_info(link("INFO")))
+        found = Replication.parse(read_info(link("INFO")))
         link.close()
     except (ImportError, Unavailable, ValueError):
         return DoctorCheck("replicas", "ok", "no Redis to ask")

@@ -11,8 +11,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from compile.once import PLAIN, take_kept
-from corelane.artifacts.compiling import compiling
 from corelane.artifacts.instructions import THIS_CPU, host_kind
+from corelane.artifacts.locks import compiling
 from corelane.artifacts.manifest import model_name
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import compiled
@@ -36,7 +36,7 @@ async def with_default_model(settings: Settings, supervisor: Supervisor, start: 
         return
     supervisor.say(f"compiling {name}, once")
     with compiling(settings.data_dir) if settings.target == "cpu" else nullcontext(False) as waits:
-        compiler = asyncio.create_task(_compile(settings, supervisor, serves=serves))
+        compiler = asyncio.create_task(_compile(settings, supervisor, name, serves=serves))
         try:
             if waits:
                 await start()
@@ -52,9 +52,15 @@ async def with_default_model(settings: Settings, supervisor: Supervisor, start: 
 
 
 def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
-    """Return whether workers find the model at the remote root, or this user compiled it before: then it is copied."""
-    if settings.artifacts_url is not None and _is_remote(settings, name):
-        return True
+    """Return whether workers find the model at the remote root, or can say why they do not reach it; or this user
+    compiled it before: then it is copied.
+    """
+    if (url := settings.artifacts_url) is not None:
+        try:
+            if RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None:
+                return True
+        except LoadFailed:
+            return True
     is_local = (settings.models_dir / settings.model).is_dir() or Path(settings.model).is_dir()
     if serves or settings.target != "cpu" or not is_local:
         return False
@@ -64,7 +70,7 @@ def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
     return False
 
 
-async def _compile(settings: Settings, supervisor: Supervisor, *, serves: bool) -> None:
+async def _compile(settings: Settings, supervisor: Supervisor, name: str, *, serves: bool) -> None:
     """Compile the default model in a process of its own, which a stop of the service ends."""
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
     argv += ["--cpu-kind", THIS_CPU] if serves else []
@@ -73,8 +79,14 @@ async def _compile(settings: Settings, supervisor: Supervisor, *, serves: bool) 
     process = await asyncio.create_subprocess_exec(
         *argv, env=settings.environment(), stdout=piped, stderr=piped and asyncio.subprocess.STDOUT, limit=LINE_LIMIT
     )
-    stop = asyncio.create_task(supervisor.wait())
-    done = asyncio.create_task(_show_until_end(process, supervisor))
+
+    async def show_until_end() -> None:
+        while process.stdout is not None and (line := await process.stdout.readline()):
+            if text := line.decode(errors="replace").rstrip():
+                supervisor.output.show("compile", text)
+        await process.wait()
+
+    stop, done = asyncio.create_task(supervisor.wait()), asyncio.create_task(show_until_end())
     try:
         await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -83,11 +95,11 @@ async def _compile(settings: Settings, supervisor: Supervisor, *, serves: bool) 
         if not ended:
             process.terminate()
             await done
-    name = model_name(settings.model)
-    if ended and process.returncode != 0 and serves:
-        supervisor.say(f"{name} could not be compiled for this CPU, see above; the artifact for another kind serves")
-    elif ended and process.returncode != 0:
+    if not ended or process.returncode == 0:
+        return
+    if not serves:
         raise SetupError(f"the default model {settings.model} could not be compiled; see above")
+    supervisor.say(f"{name} could not be compiled for this CPU, see above; the artifact for another kind serves")
 
 
 def lacks_its_own(settings: Settings, name: str) -> bool:
@@ -95,20 +107,3 @@ def lacks_its_own(settings: Settings, name: str) -> bool:
     if settings.target != "cpu" or not settings.compile_per_cpu or not host_kind():
         return False
     return compiled(settings, name, settings.target, THIS_CPU) is None
-
-
-def _is_remote(settings: Settings, name: str) -> bool:
-    """Return whether workers find the model at the remote root, or can say why they do not reach it."""
-    try:
-        url = str(settings.artifacts_url)
-        return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None
-    except LoadFailed:
-        return True
-
-
-async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Supervisor) -> None:
-    if process.stdout is not None:
-        while line := await process.stdout.readline():
-            if text := line.decode(errors="replace").rstrip():
-                supervisor.output.show("compile", text)
-    await process.wait()

@@ -7,19 +7,18 @@ The worker of one core is started by ``start_worker``, and stopped by ``Supervis
 import asyncio
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import socket
+from typing import TYPE_CHECKING
 
-from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
 from corelane.cli.roles import (
-    core_range,
     deliveries_argv,
     flower_argv,
     flower_env,
@@ -28,15 +27,18 @@ from corelane.cli.roles import (
     worker_argv,
     worker_env,
 )
-from corelane.cli.supervisor import Supervisor
+from corelane.cli.supervisor import FleetPart, Supervisor
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.cores import CoreSlot, core_slots
+from corelane.engine.cores import CoreSlot, core_range, core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback
 from corelane.settings.rules import without_password
 from corelane.store import keys
+
+if TYPE_CHECKING:
+    from corelane.store.link.link import AsyncLink
 
 #: The port of a Redis that is started here, or the next free one.
 REDIS_PORT = 6379
@@ -117,11 +119,10 @@ class OwnFleet:
     async def start_redis(self) -> None:
         """Start a Redis and have the settings lead to it, once it answers."""
         settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
-        folder = settings.data_dir / "redis"
+        folder, password_file = settings.data_dir / "redis", settings.data_dir / PASSWORD_FILE
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
         binary = await asyncio.to_thread(choose_server, folder, find_servers())
-        password_file = settings.data_dir / PASSWORD_FILE
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         users = write_users(folder, keep_password(password_file), password)
 
@@ -162,9 +163,7 @@ class OwnFleet:
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
     async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
-        """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or
-        of another service.
-        """
+        """Wait for Redis; raise SetupError if it is silent, or has data of a newer release or of another service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link
@@ -234,54 +233,42 @@ class OwnFleet:
         must be; and the API beside them would answer a question, or has a core started for it. An API without workers
         answers; whether a question does depends on other hosts. Other parts run.
         """
-        if "worker" in self.roles:
-            await self._until_cores()
-            return
-        names = ("api",) if "api" in self.roles else ()
-
-        async def all_up() -> bool:
-            return self.supervisor.all_up(names)
-
-        await self._until(all_up)
-
-    async def _until_cores(self) -> None:
-        from corelane.store.fleet import Fleet
         from corelane.store.link.link import AsyncLink
 
-        settings, supervisor = self.settings, self.supervisor
-        names = [str(Core(settings.core_host, slot.index)) for slot in core_slots(settings)[: settings.cores]]
-        least, _ = core_range(settings)
-        waiting: list[str] = []
+        supervisor, loop = self.supervisor, asyncio.get_running_loop()
+        deadline = loop.time() + READY_S
+        waiting, names, least = list[str](), list[str](), 0
+        if "worker" in self.roles:
+            slots, (least, _) = core_slots(self.settings)[: self.settings.cores], core_range(self.settings)
+            names = [str(Core(self.settings.core_host, slot.index)) for slot in slots]
         # The cores are read from Redis: the API would ask for a key, and may be on another host.
-        link = AsyncLink(settings.redis_url)
-        fleet = Fleet(link)
-
-        async def is_ready() -> bool:
-            with suppress(Unavailable):
-                cores = await fleet.reports(names)
-                states = [core.get("state") for core in cores]
-                waiting[:] = [core["reasons"] for core in cores if core.get("state") == "waiting"]
-                out = states.count("out_of_service")
-                up = sum(state in ("idle", "busy") for state in states)
-                if (up or not least) and up + out >= least:
-                    return "api" not in self.roles or await asyncio.to_thread(_api_is_ready, settings)
-                if "failed" in states:
-                    supervisor.fail("a core could not load its model; the reason is shown above")
-                elif least and out >= len(names):
-                    supervisor.fail("every core is out of service; the reasons are shown above")
-            return False
-
-        await self._until(is_ready, lambda: "".join(f"; {reason}" for reason in waiting))
+        link = AsyncLink(self.settings.redis_url)
+        while not supervisor.is_over and not await self._is_ready(link, names, least, waiting):
+            if loop.time() > deadline:
+                supervisor.fail("; ".join([f"not ready after {READY_S} s", *waiting]))
+            await supervisor.wait(LOOK_S)
         await link.close()
 
-    async def _until(self, is_ready: Callable[[], Awaitable[bool]], about: Callable[[], str] = str) -> None:
-        """Look until it is ready; fail after READY_S, with what ``about`` adds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + READY_S
-        while not self.supervisor.is_over and not await is_ready():
-            if loop.time() > deadline:
-                self.supervisor.fail(f"not ready after {READY_S} s{about()}")
-            await self.supervisor.wait(LOOK_S)
+    async def _is_ready(self, link: "AsyncLink", names: Sequence[str], least: int, waiting: list[str]) -> bool:
+        """Return whether the parts do their work, the cores of these names too; ``waiting`` is what cores wait for."""
+        from corelane.store.fleet import Fleet
+
+        settings, supervisor = self.settings, self.supervisor
+        if "worker" not in self.roles:
+            return supervisor.all_up(("api",) if "api" in self.roles else ())
+        with suppress(Unavailable):
+            cores = await Fleet(link).reports(names)
+            states = [core.get("state") for core in cores]
+            waiting[:] = [core["reasons"] for core in cores if core.get("state") == "waiting"]
+            out = states.count("out_of_service")
+            up = sum(state in ("idle", "busy") for state in states)
+            if (up or not least) and up + out >= least:
+                return "api" not in self.roles or await asyncio.to_thread(_api_is_ready, settings)
+            if "failed" in states:
+                supervisor.fail("a core could not load its model; the reason is shown above")
+            elif least and out >= len(names):
+                supervisor.fail("every core is out of service; the reasons are shown above")
+        return False
 
     async def _start_workers(self) -> bool:
         """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
@@ -313,7 +300,11 @@ async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlo
     async def is_up(pid: int) -> bool:
         """Return whether a child of this worker has reported the core, in any state."""
         child = await _ask_redis(settings.redis_url, "HGET", keys.core(core), "pid")
-        return child is not None and parent_of(int(child)) == pid
+        with suppress(OSError):
+            # In /proc the parent is the second field behind the name.
+            stat = Path(f"/proc/{int(child or 0)}/stat").read_text()
+            return stat.rpartition(")")[2].split()[1] == str(pid)
+        return False
 
     # Not by way of `corelane worker`, which would import the commands first: 0.6 s.
     env = worker_env(settings, slot)
@@ -344,15 +335,6 @@ async def answers_http(host: str, port: int) -> bool:
             finally:
                 writer.close()
     return False
-
-
-def parent_of(pid: int) -> int | None:
-    """Return the parent of a process; None if there is no such process."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(status.rpartition(")")[2].split()[1])
 
 
 async def _ask_redis(url: str, *command: str) -> bytes | None:

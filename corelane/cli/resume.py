@@ -91,20 +91,15 @@ def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, o
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the options that differ, as they are given to the command."""
-    names = sorted({*before, *now})
+
+    def shown(value: Any) -> str:
+        if value is None or value == []:
+            return "not given"
+        return "given" if value is False else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
     return "; ".join(
-        f"{_option(name)} was {_shown(before, name)}, now it is {_shown(now, name)}"
-        for name in names
+        f"{OPTIONS.get(name) or '--' + name.replace('_', '-')} was {shown(before.get(name))}, "
+        f"now it is {shown(now.get(name))}"
+        for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
     )
-
-
-def _option(name: str) -> str:
-    return OPTIONS.get(name, f"--{name.replace('_', '-')}")
-
-
-def _shown(asks: Mapping[str, Any], name: str) -> str:
-    value = asks.get(name)
-    if value is None or value == []:
-        return "not given"
-    return "given" if value is False else " ".join(map(str, value)) if isinstance(value, list) else str(value)

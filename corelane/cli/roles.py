@@ -18,8 +18,7 @@ from corelane.cli.errors import require
 from corelane.cli.ports import require_port
 from corelane.cli.redis_users import warn_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
-from corelane.domain.prices import host_price
-from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
+from corelane.engine.cores import CoreSlot, core_slot, only_slot, pin, sharing_cores
 from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
 
@@ -61,26 +60,27 @@ def celery_argv(*arguments: str) -> list[str]:
     return [sys.executable, "-W", f"ignore:{ROOT_WARNING}", "-m", "celery", "--quiet", "-A", "workers.app", *arguments]
 
 
-def worker_argv(core: Core) -> list[str]:
-    """Return the command of one core's worker: one child, a queue of its own, heartbeat for Flower, no gossip."""
-    return _node_argv(core.node, core.queue, "prefork", "-E")
-
-
-def keeper_argv(host: str) -> list[str]:
-    """Return the command of the keeper: sweeps, feeding and batches, from loops of its own."""
-    return _node_argv(f"keeper@{host}", KEEPER_QUEUE, "threads")
-
-
-def deliveries_argv(host: str) -> list[str]:
-    """Return the command of the webhook sender, a process of its own so that slow receivers hold up nothing else."""
-    return _node_argv(f"deliveries@{host}", DELIVERY_QUEUE, "threads")
-
-
-def _node_argv(node: str, queue: str, pool: str, *more: str) -> list[str]:
+def node_argv(node: str, queue: str, pool: str = "threads", *more: str) -> list[str]:
+    """Return the command of a Celery node that reads one queue, with no gossip."""
     return celery_argv(
         *("worker", "-n", node, "-Q", queue, "-P", pool, "-c", "1", *more),
         *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),
     )
+
+
+def worker_argv(core: Core) -> list[str]:
+    """Return the command of one core's worker: one child, a queue of its own, heartbeat for Flower."""
+    return node_argv(core.node, core.queue, "prefork", "-E")
+
+
+def keeper_argv(host: str) -> list[str]:
+    """Return the command of the keeper: sweeps, feeding and batches, from loops of its own."""
+    return node_argv(f"keeper@{host}", KEEPER_QUEUE)
+
+
+def deliveries_argv(host: str) -> list[str]:
+    """Return the command of the webhook sender, a process of its own so that slow receivers hold up nothing else."""
+    return node_argv(f"deliveries@{host}", DELIVERY_QUEUE)
 
 
 def flower_argv(settings: Settings) -> list[str]:
@@ -120,38 +120,6 @@ def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
 
 
-def sharing_cores(settings: Settings) -> int:
-    """Return how many workers share the price of this host: of an accelerator's cores all that workers can have.
-
-    Raise SettingsError for wrong prices.
-    """
-    accelerator = host_price(settings).instance.cores
-    if settings.price_cores is not None:
-        return settings.price_cores
-    if accelerator and settings.target != "cpu":
-        return max(1, accelerator // cores_of_models(settings))
-    slots = len(core_slots(settings))
-    return min(settings.cores or slots, slots)
-
-
-def is_scaled(settings: Settings) -> bool:
-    """Return whether cores of a host that `serve` runs come and go by load."""
-    return settings.min_cores is not None or settings.max_cores is not None
-
-
-def core_range(settings: Settings) -> tuple[int, int]:
-    """Return the least and the most cores that `serve` runs here; raise SetupError if that cannot be."""
-    slots = len(core_slots(settings)[: settings.cores])
-    if not is_scaled(settings):
-        return slots, slots
-    least, most = 1 if settings.min_cores is None else settings.min_cores, settings.max_cores or slots
-    if most > slots:
-        raise SetupError(f"--max-cores {most}: this host serves {slots} at most; see --cores")
-    if least > most:
-        raise SetupError(f"--min-cores {least}: more than the {most} cores that there may be at most")
-    return least, most
-
-
 RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=warn_of_password)]
 
 
@@ -181,7 +149,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     import asyncio
 
     from api.serve import BACKLOG
-    from corelane.cli.api_processes import ApiProcesses, listen_beside
+    from corelane.cli.api_processes import listen_beside, run_processes
     from corelane.log import configure_logging
 
     configure_logging(settings.log_level, settings.log_format)
@@ -189,11 +157,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     [first] = _api_config(settings, fd).create_sockets().insecure_sockets
     sockets = listen_beside(first, count, BACKLOG)
     env = settings.environment(api_processes=1, port=first.getsockname()[1])
-
-    async def run() -> bool:
-        return await ApiProcesses(sockets, env, API_GRACE_S).run()
-
-    return asyncio.run(run())
+    return asyncio.run(run_processes(sockets, env, API_GRACE_S))
 
 
 def _require_schema(settings: Settings) -> None:

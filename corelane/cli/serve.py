@@ -7,8 +7,8 @@ data on disk.
 """
 
 import asyncio
+import json
 import os
-import signal
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,12 +23,12 @@ from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
 from corelane.cli.redis_users import warn_of_password
-from corelane.cli.roles import NEEDS, core_range, require_role, sharing_cores
-from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
+from corelane.cli.roles import NEEDS, require_role
+from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, entry, ready_page
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
 from corelane.engine.backends.added import HOST_TARGETS
-from corelane.engine.cores import core_slots
+from corelane.engine.cores import core_range, core_slots, sharing_cores
 from corelane.errors import CorelaneError, SetupError
 from corelane.plugin import installed
 from corelane.settings import Settings, read_settings
@@ -105,7 +105,7 @@ def serve(
     except CorelaneError as error:
         if is_pretty:
             raise
-        typer.echo(as_json(entry(error.detail, "error")), err=True)
+        typer.echo(json.dumps(entry(error.detail, "error")), err=True)
         raise typer.Exit(1) from None
     if failure is not None:
         output.say(f"stopped: {failure}", "error")
@@ -117,9 +117,7 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
     """Run the parts of this host; return why they failed, or None."""
     supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
     supervisor.note(roles=in_order(roles), **places(settings))
-    loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, supervisor.request_stop)
+    supervisor.stop_on_signals()
     if "worker" in roles:
         settings = _count_cores(settings)
     fleet = OwnFleet(_sign_webhooks(settings, supervisor), supervisor, roles)
@@ -134,16 +132,11 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
         fleet.close()
         if supervisor.has_begun:
             reason = f" because {supervisor.failure}" if supervisor.failure else ""
-            supervisor.say(f"stopping{reason}: {', '.join(_stopped(roles))}")
+            order = ["worker" if prefix == "core" else prefix for group in STOP_ORDER for prefix in group]
+            stopped = ["workers" if role == "worker" else role for role in order if role in roles]
+            supervisor.say(f"stopping{reason}: {', '.join(stopped)}")
         await supervisor.stop(STOP_ORDER)
     return supervisor.failure
-
-
-def _stopped(roles: frozenset[str]) -> list[str]:
-    """Return the parts of these roles in the order in which they are stopped."""
-    names = {"core": "worker"}
-    order = [names.get(name, name) for group in STOP_ORDER for name in group]
-    return ["workers" if role == "worker" else role for role in order if role in roles]
 
 
 async def _run(fleet: OwnFleet) -> None:
@@ -155,42 +148,35 @@ async def _run(fleet: OwnFleet) -> None:
         await (with_default_model(fleet.settings, supervisor, start) if has_workers else start())
     if supervisor.is_over:
         return
-    beside = [asyncio.create_task(_report_issues(fleet.settings, supervisor), name="report_issues")]
-    try:
-        if has_workers:
-            for plugin in installed():
-                own = plugin.serve_tasks(fleet.settings, supervisor)
-                beside += [asyncio.create_task(task, name=plugin.name) for task in own]
-        await _run_fleet(fleet)
-    finally:
-        supervisor.request_stop()
-        await asyncio.gather(*beside)
-
-
-async def _run_fleet(fleet: OwnFleet) -> None:
-    """Wait until the parts are ready, announce what this host offers, and wait for the end.
-
-    What the first answer does not take starts after it could be given, or after a while.
-    """
-    supervisor, roles = fleet.supervisor, fleet.roles
+    tasks = [_report_issues(fleet.settings, supervisor)]
+    for plugin in installed() if has_workers else ():
+        tasks += plugin.serve_tasks(fleet.settings, supervisor)
+    beside = [asyncio.create_task(task) for task in tasks]
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
     try:
-        if "worker" in roles:
+        # What the first answer does not take starts after it could be given, or after a while.
+        if has_workers:
             await asyncio.wait((ready,), timeout=FIRST_S)
         if not supervisor.is_over:
             await fleet.start_others()
         await ready
+        if not supervisor.is_over:
+            await _announce(fleet)
+            await supervisor.wait()
     finally:
         ready.cancel()
-    if supervisor.is_over:
-        return
+        supervisor.request_stop()
+        await asyncio.gather(*beside)
+
+
+async def _announce(fleet: OwnFleet) -> None:
+    """Say what this host offers, now that it is ready."""
+    settings, supervisor, roles = fleet.settings, fleet.supervisor, fleet.roles
     supervisor.note(is_ready=True)
-    settings = fleet.settings
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
         place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
     supervisor.output.announce(ready_page(settings, fleet.flower_password, roles))
-    await supervisor.wait()
 
 
 async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
@@ -221,9 +207,12 @@ def choose_roles(wanted: str | None, *, has_redis: bool, has_flower: bool = True
 
     Raise SetupError for an unknown role, and where it is unclear which Redis is meant.
     """
-    roles = frozenset(ROLES) if wanted is None else _parse_roles(wanted)
-    if not has_flower:
-        roles -= {"flower"}
+    words = ROLES if wanted is None else [word.strip() for word in wanted.split(",") if word.strip()]
+    if not words:
+        raise SetupError(f"--roles names no role; choose among {', '.join(ROLES)}")
+    if unknown := [word for word in words if word not in ROLES]:
+        raise SetupError(f"{unknown[0]!r} is no role; choose among {', '.join(ROLES)}")
+    roles = frozenset(words) if has_flower else frozenset(words) - {"flower"}
     if wanted is None:
         return roles - {"redis"} if has_redis else roles
     if has_redis and "redis" in roles:
@@ -234,16 +223,6 @@ def choose_roles(wanted: str | None, *, has_redis: bool, has_flower: bool = True
             "or add the role redis"
         )
     return roles
-
-
-def _parse_roles(text: str) -> frozenset[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise SetupError(f"--roles names no role; choose among {', '.join(ROLES)}")
-    for word in words:
-        if word not in ROLES:
-            raise SetupError(f"{word!r} is no role; choose among {', '.join(ROLES)}")
-    return frozenset(words)
 
 
 def check_options(given: Mapping[str, object], roles: frozenset[str]) -> None:

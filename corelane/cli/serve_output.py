@@ -10,10 +10,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from rich.console import Console
@@ -21,33 +20,36 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
-from corelane.cli.roles import core_range
 from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
+from corelane.engine.cores import core_range
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
 
 Level = Literal["debug", "info", "warning", "error"]
 
-#: The name of `serve` itself as a part.
-SELF = "serve"
-
 STYLES: Mapping[str, str] = {"debug": "dim", "info": "bold", "warning": "yellow", "error": "bold red"}
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
-#: Redis: process id and role, time, a mark for the severity, text.
-REDIS_LINE = re.compile(r"\d+:[A-Za-z] \d+ \w+ \d+ [\d:.]+ ([.*#-]) (.*)")
-REDIS_LEVELS: Mapping[str, Level] = {".": "debug", "-": "debug", "*": "info", "#": "warning"}
+#: Lines of Redis (process id and role, time, a mark for the severity, text) and of Tornado, in Flower (severity, date,
+#: time and place, text).
+FOREIGN_LINE = re.compile(r"(?:\d+:[A-Za-z] \d+ \w+ \d+ [\d:.]+ ([.*#-])|\[([DIWEC]) \d+ [\d:]+ [^\]]*\]) (.*)")
+LEVELS: Mapping[str, Level] = {
+    ".": "debug",
+    "-": "debug",
+    "*": "info",
+    "#": "warning",
+    "D": "debug",
+    "I": "info",
+    "W": "warning",
+    "E": "error",
+    "C": "error",
+}
 
-#: Tornado (Flower): severity, date, time and place, text.
-TORNADO_LINE = re.compile(r"\[([DIWEC]) \d+ [\d:]+ [^\]]*\] (.*)")
-TORNADO_LEVELS: Mapping[str, Level] = {"D": "debug", "I": "info", "W": "warning", "E": "error", "C": "error"}
 
-
-@dataclass(frozen=True, slots=True)
-class ReadyPage:
+class ReadyPage(NamedTuple):
     """The addresses of a ready service: a panel, and lines that are never cut, for people; facts for programs."""
 
     panel: str
@@ -64,20 +66,21 @@ class PrettyOutput:
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print a sentence of `serve` itself, in the colour of its severity."""
-        style = STYLES[level]
-        self._console.print(Text(f"{'corelane':10}", style=style).append(" │ ", style="dim").append(text, style=style))
+        self._print("corelane", STYLES[level], Text(text, style=STYLES[level]))
 
     def show(self, part: str, line: str) -> None:
         """Print a line of a part, behind the part's name."""
         colour = self._colours.setdefault(part, COLOURS[len(self._colours) % len(COLOURS)])
-        name = Text(f"{part:10}", style=colour)
-        self._console.print(name.append(" │ ", style="dim").append_text(Text.from_ansi(line)))
+        self._print(part, colour, Text.from_ansi(line))
 
     def announce(self, page: ReadyPage) -> None:
         """Print the panel, and the lines below it."""
         self._console.print(Panel.fit(page.panel, title="Corelane"))
         if page.below:
             self._console.print(page.below, markup=False)
+
+    def _print(self, name: str, style: str, text: Text) -> None:
+        self._console.print(Text(f"{name:10}", style=style).append(" │ ", style="dim").append_text(text))
 
 
 class JsonOutput:
@@ -96,7 +99,8 @@ class JsonOutput:
         self._write({**entry("ready"), **page.facts})
 
     def _write(self, line: Mapping[str, object]) -> None:
-        sys.stdout.write(f"{as_json(line)}\n")
+        # As the logs of a single part write it.
+        sys.stdout.write(f"{json.dumps(line, default=str)}\n")
         sys.stdout.flush()
 
 
@@ -107,25 +111,16 @@ def as_object(part: str, line: str) -> dict[str, Any]:
     """Return a part's line as an object with its name."""
     if line.startswith("{"):
         try:
-            found = orjson.loads(line)
+            return {**orjson.loads(line), "part": part}
         except orjson.JSONDecodeError:
             pass
-        else:
-            return {**found, "part": part}
     text = Text.from_ansi(line).plain
-    level: Level = "info"
-    for pattern, levels in ((REDIS_LINE, REDIS_LEVELS), (TORNADO_LINE, TORNADO_LEVELS)):
-        if match := pattern.fullmatch(text):
-            level, text = levels[match[1]], match[2]
-    return entry(text, level, part)
+    if found := FOREIGN_LINE.fullmatch(text):
+        return entry(found[3], LEVELS[found[1] or found[2]], part)
+    return entry(text, "info", part)
 
 
-def as_json(line: Mapping[str, object]) -> str:
-    """Return the object as the logs of a single part write it."""
-    return json.dumps(line, default=str)
-
-
-def entry(text: str, level: Level = "info", part: str = SELF) -> dict[str, Any]:
+def entry(text: str, level: Level = "info", part: str = "serve") -> dict[str, Any]:
     """Return a line as an object, with the fields of our logs."""
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return {"event": text, "level": level, "part": part, "timestamp": timestamp}
@@ -135,47 +130,31 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
     """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
     redis = without_password(settings.redis_url)
     facts: dict[str, object] = {"roles": sorted(roles), "redis": redis}
-    here = sorted(roles - {"worker"})
+    here, lines, below = sorted(roles - {"worker"}), list[str](), list[str]()
     if "worker" in roles:
         facts |= {"cores": settings.cores, "model": settings.model}
-        here = [f"{_count_cores(settings)} core{'s' if settings.cores != 1 else ''}", escape(settings.model)]
-    lines, below = [f"[bold green]ready[/]: {', '.join(here)}", ""], list[str]()
+        least, most = core_range(settings)
+        count = f"{most}" if least == most else f"{least} to {most}"
+        here = [f"{count} core{'s' if settings.cores != 1 else ''}", escape(settings.model)]
     if "api" in roles:
-        _add_api(settings, lines, below, facts)
+        api = local_url(settings.host, settings.port)
+        key = " --api-key clk_…" if settings.requires_keys else ""
+        first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
+        added = {name: f"{api}{path}" for each in installed() for name, path in each.addresses(settings).items()}
+        lines += [f"API      {api}", f"Docs     {api}/docs"]
+        lines += [f"{name.capitalize():8} {address}" for name, address in added.items()]
+        below.append(f"Try      {first}")
+        facts |= {"api": api, "try": first, **added}
     if "flower" in roles:
-        _add_flower(settings, password, lines, facts)
+        flower, user = local_url(settings.flower_host, settings.flower_port), settings.flower_user
+        lines.append(f"Flower   {flower}   user [bold]{escape(user)}[/], password [bold]{escape(password)}[/]")
+        facts |= {"flower": flower, "flower_user": user}
+        facts |= {"flower_password": password} if settings.flower_password is None else {}
     lines.append(f"Redis    {redis}")
     if roles & {"api", "deliveries"}:
         lines.append(f"Webhooks {_describe_webhooks(settings, below, facts)}")
-    panel = "\n".join([*lines, "", "Stop     Ctrl-C"])
+    panel = "\n".join([f"[bold green]ready[/]: {', '.join(here)}", "", *lines, "", "Stop     Ctrl-C"])
     return ReadyPage(panel, "\n".join(below), facts)
-
-
-def _count_cores(settings: Settings) -> str:
-    """Return how many cores this host runs; where they come and go by load, how few and how many."""
-    least, most = core_range(settings)
-    return f"{most}" if least == most else f"{least} to {most}"
-
-
-def _add_api(settings: Settings, lines: list[str], below: list[str], facts: dict[str, object]) -> None:
-    api = local_url(settings.host, settings.port)
-    key = " --api-key clk_…" if settings.requires_keys else ""
-    first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
-    lines += [f"API      {api}", f"Docs     {api}/docs"]
-    facts |= {"api": api, "try": first}
-    for name, path in (each for plugin in installed() for each in plugin.addresses(settings).items()):
-        lines.append(f"{name.capitalize():8} {api}{path}")
-        facts[name] = f"{api}{path}"
-    below.append(f"Try      {first}")
-
-
-def _add_flower(settings: Settings, password: str, lines: list[str], facts: dict[str, object]) -> None:
-    flower = local_url(settings.flower_host, settings.flower_port)
-    user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
-    lines.append(f"Flower   {flower}   {user}")
-    facts |= {"flower": flower, "flower_user": settings.flower_user}
-    if settings.flower_password is None:
-        facts["flower_password"] = password
 
 
 def _describe_webhooks(settings: Settings, below: list[str], facts: dict[str, object]) -> str:

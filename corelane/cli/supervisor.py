@@ -1,18 +1,21 @@
 """Running the parts of one machine: started in order, watched, relaunched when they die, stopped in order.
 
-Each part is a process group of its own, so Ctrl-C reaches only the supervisor. Each dies with the supervisor, so that a
-killed supervisor leaves no orphans; child processes of a killed part are killed too. Lines that a part writes are shown
-with its name. ``parts.json`` holds the process ids and the addresses of the service. ``parts.py`` says when a part is
-given up.
+A part is *up* once it does its work, not merely once its process runs. One that was up and is then killed is relaunched
+at once, however often. One that does not come up, or fails right after, is relaunched after growing pauses; if the
+service needs it, it is given up after a few tries.
+
+Each part is a process group of its own, so Ctrl-C reaches only the supervisor. Each dies with the supervisor; child
+processes of a killed part are killed too. ``parts.json`` holds the process ids and the addresses of the service.
 """
 
 import asyncio
-import ctypes
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,29 +23,128 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import orjson
 
-from corelane.cli.parts import PRESUMED_UP_S, FleetPart, describe_status
+from corelane.engine.cores import die_with_parent
 from corelane.errors import SetupError
 
 if TYPE_CHECKING:
     from corelane.cli.serve_output import Level, ServeOutput
 
-#: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
-LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
+#: Pauses before a part is relaunched, in seconds, after one death, two in a row, and so on; then always the last.
+RELAUNCH_PAUSES_S = (0.2, 1, 2, 5, 10, 30)
 
-#: Time between two probes of a part that is not up yet, in seconds.
-PROBE_S = 0.25
+#: A part that lived this long was healthy, in seconds: a broken one dies sooner.
+STABLE_S = 15
 
-#: Longest time that a part's last lines are read after its end, in seconds.
-LAST_WORDS_S = 1
+#: A part without a probe counts as up after this time, in seconds; time between two probes of one.
+PRESUMED_UP_S, PROBE_S = 5, 0.25
 
-#: Longest line shown of a part, in bytes; a longer one is split.
-LINE_LIMIT = 1 << 20
+#: A part that is killed before it is up is given up after this many kills in a row. The cause is outside, such as a
+#: lack of memory, and may be temporary.
+MOST_KILLS = 30
+
+#: A part that takes longer to come up has an issue, in seconds. A core that loads its model reports itself before.
+SLOW_S = 60
+
+#: Launches, and the seconds they fall into, beyond which a part does not stay up, however long each life was.
+MOST_LAUNCHES, LAUNCHES_S = 5, 600
+
+#: Exit statuses whose cause is outside the part: it was asked to end, or killed.
+OUTSIDE_ENDS = (0, -signal.SIGTERM, -signal.SIGKILL)
+
+#: Longest time that a part's last lines are read after its end, in seconds; longest line that is shown whole, in bytes.
+LAST_WORDS_S, LINE_LIMIT = 1, 1 << 20
+
+
+@dataclass(slots=True)
+class PartHistory:
+    """The lives and deaths of a part."""
+
+    launches: int = 0
+    launched_at: datetime = datetime.min
+    #: Since when nothing that it needs has been missing.
+    began_at: datetime = datetime.min
+    was_ever_up: bool = False
+    is_up: bool = False
+    #: Exit statuses of the lives in a row that ended badly.
+    deaths: list[int] = field(default_factory=list)
+    #: The last launches, and the exit status of the last life that ended.
+    recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
+    last_status: int | None = None
+
+    def launched(self) -> None:
+        """Record a launch."""
+        self.launches += 1
+        self.launched_at = self.began_at = datetime.now(UTC)
+        self.recent.append(self.launched_at)
+        self.is_up = False
+
+    def came_up(self) -> None:
+        """Record that the part does its work."""
+        self.is_up = self.was_ever_up = True
+
+    def died(self, status: int, lived_s: float) -> None:
+        """Record that the part ended without having been asked to."""
+        is_bad = not self.is_up or (status not in OUTSIDE_ENDS and lived_s < STABLE_S)
+        self.deaths = [*self.deaths, status] if is_bad else []
+        self.last_status = status
+        self.is_up = False
+
+    def issue(self, now: datetime) -> str | None:
+        """Return what is wrong with the part, or None: it does not stay up, or does not come up."""
+        lives_s = (now - self.launched_at).total_seconds()
+        recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
+        ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
+        if self.deaths and (not self.is_up or lives_s < STABLE_S):
+            return f"it does not come up, and was launched {self.launches} times{ended}"
+        if recent > MOST_LAUNCHES:
+            return f"it does not stay up, and was launched {self.launches} times{ended}"
+        coming_s = (now - self.began_at).total_seconds()
+        return None if self.is_up or coming_s <= SLOW_S else f"it is not up {coming_s:.0f} s after its launch"
+
+    @property
+    def pause_s(self) -> float:
+        """Time until the next launch, in seconds."""
+        return RELAUNCH_PAUSES_S[min(max(len(self.deaths), 1), len(RELAUNCH_PAUSES_S)) - 1]
+
+    def is_hopeless(self, first_tries: int) -> bool:
+        """Return whether another launch would most likely end in the same way."""
+        own = sum(status != -signal.SIGKILL for status in self.deaths)
+        tries = len(RELAUNCH_PAUSES_S) if self.was_ever_up else first_tries
+        return own >= tries or len(self.deaths) >= MOST_KILLS
+
+
+@dataclass(slots=True)
+class FleetPart:
+    """One process to run: its name, how it starts, how long it may take to stop.
+
+    The service ends when a ``needed`` part is given up; any other is always relaunched. ``is_up`` is called with the
+    process id until it returns True. ``first_tries`` is how often a part that was never up may end by itself before it
+    is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``, and is pinned
+    to ``cpus`` if any are given. ``comment`` returns what to add to a line that the part writes, if anything. One that
+    is not ``shown`` writes where the supervisor does.
+    """
+
+    name: str
+    argv: Sequence[str] | Callable[[], Sequence[str]]
+    env: Mapping[str, str]
+    needed: bool = True
+    grace_s: float = 10
+    first_tries: int = 6
+    is_up: Callable[[int], Awaitable[bool]] | None = None
+    comment: Callable[[str], str | None] | None = None
+    fds: Sequence[int] = ()
+    cpus: frozenset[int] = frozenset()
+    shown: bool = True
+    #: Whether it is being stopped for good while others continue.
+    is_leaving: bool = False
+    process: asyncio.subprocess.Process | None = None
+    history: PartHistory = field(default_factory=PartHistory)
 
 
 class Supervisor:
     """Runs parts until it is asked to stop or a needed part is given up."""
 
-    def __init__(self, output: "ServeOutput", parts_file: Path) -> None:
+    def __init__(self, output: "ServeOutput", parts_file: Path | None = None) -> None:
         self.output = output
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
@@ -51,6 +153,11 @@ class Supervisor:
         self._over = asyncio.Event()
         self._stopping = False
         self.failure: str | None = None
+
+    def stop_on_signals(self) -> None:
+        """Have SIGINT and SIGTERM ask for a stop."""
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(sign, self.request_stop)
 
     def say(self, text: str, level: "Level" = "info") -> None:
         """Say a sentence of the supervisor itself."""
@@ -101,7 +208,7 @@ class Supervisor:
         """Count the time that parts take to come up from now on, by the prefix of their names: they had to wait."""
         for part in self._parts:
             if part.name.startswith(prefix):
-                part.history.begins()
+                part.history.began_at = datetime.now(UTC)
 
     def names(self) -> set[str]:
         """Return the parts that there are, those that are being stopped included."""
@@ -121,17 +228,17 @@ class Supervisor:
             await asyncio.wait_for(self._over.wait(), timeout_s)
         return self._over.is_set()
 
-    async def stop(self, order: Sequence[Sequence[str]]) -> None:
+    async def stop(self, order: Sequence[Sequence[str]] = ()) -> None:
         """Stop the parts group by group, by the prefixes of their names; parts in no group stop first."""
         self._stopping = True
         self._over.set()
-        named = [prefix for group in order for prefix in group]
-        loose = [part for part in self._parts if not any(part.name.startswith(prefix) for prefix in named)]
-        groups = [loose, *([p for p in self._parts if p.name.startswith(tuple(group))] for group in order)]
-        for group in groups:
-            await asyncio.gather(*(self._stop_part(part) for part in group))
+        named = tuple(prefix for group in order for prefix in group)
+        loose = [part for part in self._parts if not part.name.startswith(named)]
+        for group in (loose, *([p for p in self._parts if p.name.startswith(tuple(group))] for group in order)):
+            await asyncio.gather(*map(self._stop_part, group))
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._parts_file.unlink(missing_ok=True)
+        if self._parts_file is not None:
+            self._parts_file.unlink(missing_ok=True)
 
     async def _stop_part(self, part: FleetPart) -> None:
         process = part.process
@@ -159,8 +266,8 @@ class Supervisor:
                 *argv,
                 env=dict(part.env),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
+                stdout=writing if part.shown else None,
+                stderr=writing if part.shown else None,
                 pass_fds=part.fds,
                 start_new_session=True,
                 preexec_fn=partial(prepare, part.cpus),
@@ -174,41 +281,36 @@ class Supervisor:
         self._note_parts()
         return os.fdopen(reading, "rb", 0)
 
-    async def _watch(self, part: FleetPart, output: BinaryIO) -> None:
+    async def _watch(self, part: FleetPart, output: BinaryIO | None) -> None:
         """Relaunch the part each time it dies, until it is given up or everything stops."""
         history = part.history
         while True:
-            status, lived_s = await self._live(part, output)
-            if self._is_ending(part):
-                return
-            history.died(status, lived_s)
-            if part.needed and history.is_hopeless(part.first_tries):
-                times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
-                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; the reason is shown above")
-                return
-            self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
+            if output is not None:
+                status, lived_s = await self._live(part, output)
+                if self._is_ending(part):
+                    return
+                history.died(status, lived_s)
+                how = describe_status(status)
+                if part.needed and history.is_hopeless(part.first_tries):
+                    times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
+                    self.fail(f"{part.name} keeps failing: it {how}{times}; the reason is shown above")
+                    return
+                self.say(f"{part.name} {how}; it comes back in {history.pause_s:g} s", "error")
             if await self.wait(history.pause_s) or self._is_ending(part):
                 return
-            while (next_output := await self._relaunch(part)) is None:
-                if await self.wait(history.pause_s) or self._is_ending(part):
-                    return
-            output = next_output
+            try:
+                output = await self._launch(part)
+                self.say(f"{part.name} is launched again")
+            except (OSError, SetupError) as error:
+                # The machine lacks a process or memory for it now.
+                output = None
+                self.say(f"{part.name} cannot be launched: {error}", "error")
             if self._is_ending(part):
                 await self._stop_part(part)
 
     def _is_ending(self, part: FleetPart) -> bool:
         """Return whether the part is not to come back."""
         return self._stopping or part.is_leaving
-
-    async def _relaunch(self, part: FleetPart) -> BinaryIO | None:
-        """Launch a part again; return None if the machine lacks a process or memory for it now."""
-        try:
-            output = await self._launch(part)
-        except (OSError, SetupError) as error:
-            self.say(f"{part.name} cannot be launched: {error}", "error")
-            return None
-        self.say(f"{part.name} is launched again")
-        return output
 
     async def _live(self, part: FleetPart, output: BinaryIO) -> tuple[int, float]:
         """Wait for the end of a part's process; return its exit status and its life in seconds."""
@@ -262,13 +364,14 @@ class Supervisor:
 
     def _note_parts(self) -> None:
         """Write the process ids of the parts to disk. A full disk does not end the service."""
+        if self._parts_file is None:
+            return
         known = {
             part.name: {
                 "pid": part.process.pid,
                 "launched_at": part.history.launched_at.isoformat(timespec="milliseconds"),
                 "launches": part.history.launches,
                 "is_up": part.history.is_up,
-                "trouble": part.history.issue(datetime.now(UTC)),
             }
             for part in self._parts
             if part.process is not None
@@ -280,13 +383,17 @@ class Supervisor:
             beside.replace(self._parts_file)
 
 
+def describe_status(status: int) -> str:
+    """Return an exit status in words."""
+    if status >= 0:
+        return f"ended with status {status}"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"was ended by signal {-status}"
+
+
 def prepare(cpus: frozenset[int]) -> None:
     """Pin this process, if CPUs are given, and tie it to its parent; for ``preexec_fn``."""
     if cpus:
         os.sched_setaffinity(0, cpus)
     die_with_parent()
-
-
-def die_with_parent() -> None:
-    """Have this process get SIGTERM when its parent dies; for ``preexec_fn``."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

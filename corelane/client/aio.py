@@ -7,16 +7,14 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints, forecasts
 from corelane.client.endpoints import Call
-from corelane.client.methods import ClientMethods, call
+from corelane.client.methods import ClientMethods
 from corelane.client.steps import (
     Exchange,
     HttpReply,
     IoStep,
     Iteration,
     OpenStream,
-    ReadStream,
     Return,
     Send,
     Sleep,
@@ -44,9 +42,6 @@ class AsyncClient(ClientMethods[httpx2.AsyncClient]):
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
-
-    submit_lines = call(endpoints.submit_lines_async)
-    forecast_lines = call(forecasts.forecast_lines_async)
 
     async def _perform(self, exchange: Exchange[Answer]) -> Answer:
         async with aclosing(self._iterate(as_iteration(exchange))) as answers:
@@ -88,20 +83,17 @@ class _AsyncSteps:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            match step:
-                case Send(call):
-                    return await self._send(call)
-                case OpenStream(call):
-                    return await self._open_stream(call, step.is_events)
-                case ReadStream():
-                    return None if self._parts is None else await anext(self._parts, None)
+            if isinstance(step, Send):
+                content = step.call.content() if callable(step.call.content) else step.call.content
+                if content is not None and not isinstance(content, bytes | AsyncIterable):
+                    content = _as_async(content)
+                response = await self._http.request(**request_arguments(step.call, self._protocol), content=content)
+                return HttpReply(response.status_code, response.headers, response.content)
+            if isinstance(step, OpenStream):
+                return await self._open_stream(step.call, step.is_events)
+            return None if self._parts is None else await anext(self._parts, None)
         except httpx2.HTTPError as error:
             return error
-
-    async def _send(self, call: Call[Any]) -> HttpReply:
-        content = _async_content(call.content() if callable(call.content) else call.content)
-        response = await self._http.request(**request_arguments(call, self._protocol), content=content)
-        return HttpReply(response.status_code, response.headers, response.content)
 
     async def _open_stream(self, call: Call[Any], is_events: bool) -> HttpReply | None:
         await self.aclose()
@@ -113,14 +105,6 @@ class _AsyncSteps:
         return None
 
 
-def _async_content(
-    content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None,
-) -> bytes | AsyncIterable[bytes] | None:
-    if content is None or isinstance(content, bytes | AsyncIterable):
-        return content
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for piece in content:
-            yield piece
-
-    return pieces()
+async def _as_async(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

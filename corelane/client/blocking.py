@@ -7,16 +7,14 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints, forecasts
 from corelane.client.endpoints import Call
-from corelane.client.methods import ClientMethods, call
+from corelane.client.methods import ClientMethods
 from corelane.client.steps import (
     Exchange,
     HttpReply,
     IoStep,
     Iteration,
     OpenStream,
-    ReadStream,
     Return,
     Send,
     Sleep,
@@ -44,9 +42,6 @@ class Client(ClientMethods[httpx2.Client]):
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-
-    submit_lines = call(endpoints.submit_lines)
-    forecast_lines = call(forecasts.forecast_lines)
 
     def _perform(self, exchange: Exchange[Answer]) -> Answer:
         with closing(self._iterate(as_iteration(exchange))) as answers:
@@ -87,20 +82,15 @@ class _Steps:
             time.sleep(step.seconds)
             return None
         try:
-            match step:
-                case Send(call):
-                    return self._send(call)
-                case OpenStream(call):
-                    return self._open_stream(call, step.is_events)
-                case ReadStream():
-                    return next(self._parts, None)
+            if isinstance(step, Send):
+                content = step.call.content() if callable(step.call.content) else step.call.content
+                response = self._http.request(**request_arguments(step.call, self._protocol), content=content)
+                return HttpReply(response.status_code, response.headers, response.content)
+            if isinstance(step, OpenStream):
+                return self._open_stream(step.call, step.is_events)
+            return next(self._parts, None)
         except httpx2.HTTPError as error:
             return error
-
-    def _send(self, call: Call[Any]) -> HttpReply:
-        content = call.content() if callable(call.content) else call.content
-        response = self._http.request(**request_arguments(call, self._protocol), content=content)
-        return HttpReply(response.status_code, response.headers, response.content)
 
     def _open_stream(self, call: Call[Any], is_events: bool) -> HttpReply | None:
         self.close()

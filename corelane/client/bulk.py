@@ -58,8 +58,9 @@ class BulkState:
     It is behind by a moment at most, and never ahead.
     """
 
-    #: The jobs in flight, oldest first, as they were submitted; and any of them as it was last seen.
-    jobs: dict[str, Job] = field(default_factory=dict)
+    #: The jobs in flight, oldest first, as they were submitted, or the result of an item that was refused.
+    in_flight: deque[Job | ModelResult] = field(default_factory=deque)
+    #: Some of them as they were last seen.
     seen: dict[str, Job] = field(default_factory=dict)
     #: Results that were read of the oldest job.
     read: int = 0
@@ -69,15 +70,20 @@ class BulkState:
     spend: Callable[[Usage | None], None] | None = None
 
     @property
+    def jobs(self) -> list[Job]:
+        """The jobs in flight as they were last seen."""
+        return [self.seen.get(each.id, each) for each in list(self.in_flight) if isinstance(each, Job)]
+
+    @property
     def ahead(self) -> int:
         """Items that the service has finished, and whose results have not been read."""
-        done = [self._now(job).counts.done for job in list(self.jobs.values())]
+        done = [job.counts.done for job in self.jobs]
         return max(0, done[0] - self.read) + sum(done[1:]) if done else 0
 
     @property
     def open(self) -> int:
         """Items in flight that the service has not finished, by its last reports."""
-        return sum(found.counts.total - found.counts.done for found in map(self._now, list(self.jobs.values())))
+        return sum(job.counts.total - job.counts.done for job in self.jobs)
 
     def look(self, client: Client, label: str) -> None:
         """Update the progress of the jobs in flight, by their label; does nothing if the service is unreachable."""
@@ -85,20 +91,6 @@ class BulkState:
         with suppress(CorelaneError, RuntimeError):
             for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):
                 self.seen[job.id] = job
-
-    def begin(self, job: Job) -> None:
-        """Note a job that was submitted."""
-        self.found += job.counts.done
-        self.jobs[job.id] = job
-
-    def end(self, job_id: str) -> None:
-        """Forget the oldest job."""
-        self.jobs.pop(job_id)
-        self.read = 0
-        self.seen.pop(job_id, None)
-
-    def _now(self, job: Job) -> Job:
-        return self.seen.get(job.id, job)
 
 
 def answer_all(
@@ -129,88 +121,71 @@ def answer_all(
             key += ".again"
 
     state = BulkState() if state is None else state
-    in_flight = _JobsInFlight(client, cut_jobs(items), submit, state)
+    submitter = _Submitter(cut_jobs(items), submit, state)
     index = 0
     try:
-        while in_flight.fill(jobs_in_flight):
-            for result in in_flight.oldest():
+        while submitter.fill(jobs_in_flight):
+            for result in _results(client, state):
                 yield result.model_copy(update={"index": index})
                 index += 1
-            in_flight.end_oldest()
+            done = state.in_flight[0]
+            if isinstance(done, Job):
+                if state.spend is not None:
+                    state.spend(client.get(done.id).usage)
+                state.seen.pop(done.id, None)
+            state.in_flight.popleft()
+            state.read = 0
             if run is not None:
                 run.reached(run.first + index)
     finally:
         if run is None:
-            in_flight.cancel()
+            with suppress(CorelaneError):
+                for job in state.jobs:
+                    client.cancel(job.id)
 
 
-class _JobsInFlight:
-    """The jobs in flight, oldest first: ids, or the result of an item that was refused."""
+def _results(client: Client, state: BulkState) -> Iterator[ModelResult]:
+    """Yield the results of the oldest job in flight, to its end."""
+    oldest = state.in_flight[0]
+    if isinstance(oldest, ModelResult):
+        yield oldest
+        return
+    for result in client.iter_results(oldest.id):
+        state.read += 1
+        yield ModelResult(**dict(result), model=oldest.model)
+
+
+class _Submitter:
+    """Submits jobs one after the other, in halves where the service refuses them whole."""
 
     def __init__(
-        self,
-        client: Client,
-        jobs: Iterator[list[JobItem]],
-        submit: Callable[[int, list[JobItem]], Job],
-        state: BulkState,
+        self, jobs: Iterator[list[JobItem]], submit: Callable[[int, list[JobItem]], Job], state: BulkState
     ) -> None:
-        self._client = client
-        self._jobs = jobs
-        self._submit = submit
-        self._state = state
+        self._jobs, self._submit, self._state = jobs, submit, state
         self._next = 0
         self._held: deque[list[JobItem]] = deque()
-        self._in_flight: deque[Job | ModelResult] = deque()
 
     def fill(self, most: int) -> bool:
         """Submit until ``most`` are in flight; return whether any is."""
-        while len(self._in_flight) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
+        in_flight = self._state.in_flight
+        while len(in_flight) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
             try:
                 submitted = self._submit(self._next, job)
-                self._state.begin(submitted)
-                self._in_flight.append(submitted)
-                self._next += len(job)
             except ServiceError as error:
-                if error.status in OVERLOADED and self._in_flight:
+                if error.status in OVERLOADED and in_flight:
                     self._held.appendleft(job)
                     break
                 if error.status != TOO_LARGE and error.problem_code != UnknownContext.code:
                     raise
-                self._divide(job, error)
-        return bool(self._in_flight)
-
-    def oldest(self) -> Iterator[ModelResult]:
-        """Yield the oldest job's results, to its end."""
-        first = self._in_flight[0]
-        if isinstance(first, ModelResult):
-            yield first
-            return
-        for result in self._client.iter_results(first.id):
-            self._state.read += 1
-            yield ModelResult(**dict(result), model=first.model)
-
-    def end_oldest(self) -> None:
-        """Let go of the oldest job, whose results have all been read."""
-        first = self._in_flight.popleft()
-        if isinstance(first, Job):
-            if self._state.spend is not None:
-                self._state.spend(self._client.get(first.id).usage)
-            self._state.end(first.id)
-
-    def cancel(self) -> None:
-        """Cancel all jobs in flight, as long as the service can be reached."""
-        with suppress(CorelaneError):
-            for job in self._in_flight:
-                if isinstance(job, Job):
-                    self._client.cancel(job.id)
-                    self._state.end(job.id)
-
-    def _divide(self, job: list[JobItem], error: ServiceError) -> None:
-        if len(job) > 1:
-            middle = len(job) // 2
-            self._held.extendleft([job[middle:], job[:middle]])
-            return
-        item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
-        self._next += 1
-        result = failed_result(0, item_id, error.problem_code, error.detail)
-        self._in_flight.append(ModelResult.model_validate(result))
+                if len(job) > 1:
+                    middle = len(job) // 2
+                    self._held.extendleft([job[middle:], job[:middle]])
+                    continue
+                item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
+                result = failed_result(0, item_id, error.problem_code, error.detail)
+                in_flight.append(ModelResult.model_validate(result))
+            else:
+                self._state.found += submitted.counts.done
+                in_flight.append(submitted)
+            self._next += len(job)
+        return bool(in_flight)

@@ -134,32 +134,22 @@ def same_as_lines(call: Call[Answer], items: Iterable[JobItem], head: Mapping[st
 
 
 def submit_lines(
-    items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
-) -> Call[Job]:
-    """Submit a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
-
-    Memory stays flat. Items are checked by the service alone, which names a bad one by its line: the head is line 1,
-    the first item line 2. Tried once, as an iterator cannot be read twice: with an idempotency key you may send the
-    same lines again.
-    """
-    return _submit_pieces(dump_lines(head or {}, items), idempotency_key)
-
-
-def submit_lines_async(
     items: Iterable[JobItem] | AsyncIterable[JobItem],
     head: LinesHead | Mapping[str, Any] | None = None,
     *,
     idempotency_key: str | None = None,
 ) -> Call[Job]:
-    """Submit a job of any number of items, from either kind of iterable. More at ``Client.submit_lines``."""
-    if not isinstance(items, AsyncIterable):
-        return submit_lines(items, head, idempotency_key=idempotency_key)
-    return _submit_pieces(dump_lines_async(head or {}, items), idempotency_key)
+    """Submit a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
 
-
-def _submit_pieces(content: Iterable[bytes] | AsyncIterable[bytes], key: str | None) -> Call[Job]:
-    headers = NDJSON | ({} if key is None else {"Idempotency-Key": key})
-    return Call("POST", "/v1/jobs", of(Job), headers=headers, content=content, repeatable=False, tried_once=True)
+    Memory stays flat. Items are checked by the service alone, which names a bad one by its line: the head is line 1,
+    the first item line 2. Tried once, as an iterator cannot be read twice: with an idempotency key you may send the
+    same lines again. ``AsyncClient`` takes asynchronous iterables too.
+    """
+    dump: Any = dump_lines_async if isinstance(items, AsyncIterable) else dump_lines
+    headers = NDJSON | ({} if idempotency_key is None else {"Idempotency-Key": idempotency_key})
+    return Call(
+        "POST", "/v1/jobs", of(Job), headers=headers, content=dump(head or {}, items), repeatable=False, tried_once=True
+    )
 
 
 def get_job(job_id: str, wait_s: float = 0.0) -> Call[Job]:

@@ -4,21 +4,12 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from corelane.client.endpoints import (
-    JSON,
-    Call,
-    JobParts,
-    job_head,
-    of,
-    submit_lines,
-    submit_lines_async,
-)
+from corelane.client.endpoints import JSON, Call, JobParts, job_head, of, submit_lines
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange
 from corelane.client.wire import JobItem, dump_body
 from corelane.domain.job_forecast import BatchForecast, JobForecast
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Job
 
 #: What makes a request a dry run.
 DRY = {"dry_run": True}
@@ -37,27 +28,12 @@ def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack
     return found
 
 
-def forecast_lines(items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None) -> Call[JobForecast]:
-    """Forecast a job of any number of items, sent as they come. Memory stays flat; tried once."""
-    return as_forecast(submit_lines(items, dry(head)))
-
-
-def forecast_lines_async(
+def forecast_lines(
     items: Iterable[JobItem] | AsyncIterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None
 ) -> Call[JobForecast]:
-    """Forecast a job of any number of items, from either kind of iterable. More at ``Client.forecast_lines``."""
-    return as_forecast(submit_lines_async(items, dry(head)))
-
-
-def as_forecast(call: Call[Job]) -> Call[JobForecast]:
-    """Return the same call, whose answer is read as a forecast."""
-    return cast(Call[JobForecast], replace(call, read=cast(Any, of(JobForecast))))
-
-
-def dry(head: LinesHead | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a head that asks for a dry run."""
+    """Forecast a job of any number of items, sent as they come. Memory stays flat; tried once."""
     given = head.model_dump(mode="json", exclude_unset=True) if isinstance(head, LinesHead) else dict(head or {})
-    return given | DRY
+    return cast(Call[JobForecast], replace(submit_lines(items, given | DRY), read=cast(Any, of(JobForecast))))
 
 
 def forecast_batch(input_file_id: str, *, completion_window: str = "24h") -> Call[BatchForecast]:

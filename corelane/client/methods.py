@@ -44,37 +44,32 @@ class IteratingMethod(Protocol[P, Answer_co]):
 
 def call(make: Callable[P, Call[Answer]]) -> AnsweringMethod[P, Answer]:
     """Return a method that makes one call."""
-
-    def method(self: "ClientMethods[Any]", /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._perform(self._protocol.call(make(*args, **kwargs)))
-
-    return cast(AnsweringMethod[P, Answer], _like(method, make, 0))
+    return cast(AnsweringMethod[P, Answer], _like(make, 0, lambda self, call: self._perform(self._protocol.call(call))))
 
 
 def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Answer]]) -> AnsweringMethod[P, Answer]:
     """Return a method that performs an exchange."""
-
-    def method(self: "ClientMethods[Any]", /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._perform(make(self._protocol, *args, **kwargs))
-
-    return cast(AnsweringMethod[P, Answer], _like(method, make, 1))
+    return cast(AnsweringMethod[P, Answer], _like(make, 1, lambda self, exchange: self._perform(exchange)))
 
 
 def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Answer]]) -> IteratingMethod[P, Answer]:
     """Return a method that iterates over what an exchange returns."""
-
-    def method(self: "ClientMethods[Any]", /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._iterate(make(self._protocol, *args, **kwargs))
-
-    return cast(IteratingMethod[P, Answer], _like(method, make, 1))
+    return cast(IteratingMethod[P, Answer], _like(make, 1, lambda self, exchange: self._iterate(exchange)))
 
 
-def _like(method: Callable[..., Any], source: Callable[..., Any], skipped: int) -> Callable[..., Any]:
-    """Return the method with the name, docstring and arguments of its source, without those that are skipped."""
-    signature = inspect.signature(source)
+def _like(make: Callable[..., Any], skipped: int, perform: Callable[["ClientMethods[Any]", Any], Any]) -> object:
+    """Return a method with the name, docstring and arguments of what makes its call or exchange.
+
+    If an argument is ``skipped``, that is the protocol.
+    """
+
+    def method(self: "ClientMethods[Any]", /, *args: Any, **kwargs: Any) -> Any:
+        return perform(self, make(*(self._protocol,) * skipped, *args, **kwargs))
+
+    signature = inspect.signature(make)
     client = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     arguments = [client, *list(signature.parameters.values())[skipped:]]
-    method.__name__, method.__doc__ = source.__name__, source.__doc__
+    method.__name__, method.__doc__ = make.__name__, make.__doc__
     method.__signature__ = signature.replace(parameters=arguments, return_annotation=signature.empty)  # type: ignore[attr-defined]
     return method
 
@@ -90,7 +85,9 @@ class ClientMethods(BaseClient[Http]):
 
     ask = exchange(ServiceProtocol.ask)
     submit = exchange(ServiceProtocol.submit)
+    submit_lines = call(endpoints.submit_lines)
     forecast = exchange(forecasts.forecast)
+    forecast_lines = call(forecasts.forecast_lines)
     get = call(endpoints.get_job)
     wait = exchange(ServiceProtocol.wait)
     iter_results = iteration(ServiceProtocol.results)

@@ -1,7 +1,7 @@
 """Aliases: movable names, each for one version or for several by weight. Pure.
 
-Which version of several a job gets is a function of its key and the weights alone: the same key gets the same version
-on every API process, and when weights change only those keys move that must (weighted rendezvous hashing).
+The version is chosen by weighted rendezvous hashing: a key gets the same one on every API process, and when weights
+change only those keys move that must.
 """
 
 import hashlib

@@ -15,9 +15,6 @@ from corelane.domain.options import IN_OPTIONS, Options
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
 
-#: The one endpoint that batches and their lines may name.
-ENDPOINT = "/v1/answers"
-
 #: The purpose of uploaded files, and of files that a batch writes.
 Purpose = Literal["batch", "batch_output"]
 

@@ -17,17 +17,13 @@ from corelane.domain.wire import Wire
 #: What an id begins with.
 PREFIX = "ctx_"
 
-#: The form of an id.
-ID = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
-
-
-#: The same anywhere in a text.
-NAMED_IN = re.compile(rb"ctx_[0-9a-f]{64}")
+#: The form of an id, anywhere in a line.
+ID = re.compile(rb"ctx_[0-9a-f]{64}")
 
 
 def named_in(line: bytes) -> set[str]:
     """Find strings that look like ids in a line. Some of them may not be ids; none that it names is left out."""
-    return {found.decode() for found in NAMED_IN.findall(line)}
+    return {found.decode() for found in ID.findall(line)}
 
 
 def digest_of(text: str) -> str:
@@ -47,7 +43,7 @@ def digest_in(name: str) -> str:
 
 def is_context_id(text: str) -> bool:
     """Return whether a text has the form of a stored context's id."""
-    return ID.fullmatch(text) is not None
+    return ID.fullmatch(text.encode(errors="replace")) is not None
 
 
 @dataclass(frozen=True, slots=True)

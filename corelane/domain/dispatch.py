@@ -4,9 +4,8 @@ A *slice* is a run of neighbouring items of one job; a *ref* is the short text t
 cut from it, in a lane: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are named by their index in the
 job: ``payload`` is the first of the stored slice, ``first`` the first of this stretch, and so the name of its result.
 
-A core reads every window of every item, so an item costs the tokens of its windows. No tokenizer is needed to estimate
-them. A context that many items share is stored, measured and tokenised once, but its windows are computed once for each
-question. The core that reads an item corrects the estimate (``Dispatch.exchange``).
+An item costs the tokens of all its windows, which are estimated without a tokenizer. The core that reads an item
+corrects the estimate (``Dispatch.exchange``).
 
 In a slice's payload an item is a row, ``[id, question, context]``. A context is stored once: a number refers to the
 job's own contexts, an object to one that its owner stored before, null to the row before.
@@ -17,7 +16,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits, whitespace
-from typing import Any
 
 import orjson
 
@@ -45,11 +43,10 @@ DELIVERY_QUEUE = "deliveries"
 SMALL_TOKENS = 1024
 
 #: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short questions:
-#: another core may be free for the next one sooner. With 1,024 the slowest twentieth waited 20 % longer (simulated).
+#: another core may be free for the next one sooner.
 BESIDE_TOKENS = 256
 
-#: Small jobs have this many tokens for each one of the larger. So a batch does not delay its owner's questions, and an
-#: endless stream of questions leaves it a ninth.
+#: Small jobs have this many tokens for each one of the larger: a stream of questions leaves a batch a ninth.
 SMALL_WEIGHT = 8
 
 #: Each claim of a core of this number begins with the lowest priority, so that none starves.
@@ -150,8 +147,7 @@ WINDOW_TOKENS = 384
 #: [CLS] question [SEP] context [SEP].
 SPECIAL_TOKENS = 3
 
-#: A window gives at least this share of its tokens to the context, or the item is refused: with less, a long
-#: document would cost more windows than its answer is worth.
+#: A window gives at least this share of its tokens to the context, or the item is refused.
 MIN_CONTEXT_SHARE = 1 / 4
 
 #: Texts of up to this many characters fit one window. Most items of a flood do, and are estimated faster.
@@ -162,11 +158,7 @@ NO_MARKS = f"{ascii_letters}{digits}{whitespace}".encode() + bytes(range(128, 25
 
 
 def measure(text: str) -> float:
-    """Estimate the tokens of a text.
-
-    Characters beyond ASCII are counted as a token for each two bytes they need over one, which is exact for
-    CJK (three bytes, one token a character) and generous for accented letters.
-    """
+    """Estimate the tokens of a text; characters beyond ASCII count as half a token for each byte over one."""
     encoded = text.encode()
     chars = len(text)
     marks = len(encoded.translate(None, NO_MARKS))
@@ -193,11 +185,7 @@ def overlap(room: float, doc_stride: int) -> int:
 
 
 def estimate(question_tokens: float, context_tokens: float, doc_stride: int) -> int:
-    """Estimate the tokens of an item's windows.
-
-    Never less than the shortest bucket, which the shortest item fills with padding. A question that leaves a window too
-    little room for its context is refused when it is read: no window ever holds more of it.
-    """
+    """Estimate the tokens of an item's windows: never less than the shortest bucket."""
     beside = min(SPECIAL_TOKENS + question_tokens, WINDOW_TOKENS * (1 - MIN_CONTEXT_SHARE))
     room = WINDOW_TOKENS - beside
     windows = count_windows(context_tokens, room, doc_stride)
@@ -255,8 +243,7 @@ PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
 #: Most bytes of UTF-8 a character of each.
 PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.01, 1.2, 1.5
 
-#: Blocks of Unicode, of 256 characters each, that are one script: Chinese characters and those written among them,
-#: Hangul, all symbols beyond the first plane. So there are not more than some two hundred.
+#: Blocks of Unicode, of 256 characters each, that are one script.
 BLOCKS = {
     HAN: range(0x2E, 0xA0),
     "hangul": range(0xAC, 0xD8),
@@ -285,11 +272,7 @@ def script_of(text: str) -> str:
 
 
 def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
-    """Return the class of a slice by what its items cost; see ``domain.item_costs``.
-
-    It is told from its first item's index, the estimated tokens of its items and their contexts, of which a few are
-    looked at: one passage with a foreign name is not another script.
-    """
+    """Return the class of a slice, whose first item has this index, by what its items cost (``item_costs``)."""
     count = len(contexts)
     looked_at = contexts if count <= SCRIPT_ITEMS else contexts[:: count // SCRIPT_ITEMS]
     text = "".join([context[:SCRIPT_CHARS] for context in looked_at])
@@ -361,9 +344,11 @@ def encode_slice(rows: Iterable[Row]) -> bytes:
 
 def decode_slice(payload: bytes) -> list[Row]:
     """Return the rows of a slice; raise ValueError for a payload that no process of ours wrote."""
+    found = orjson.loads(payload)
+    if not isinstance(found, list) or not all(isinstance(row, list) and len(row) == 3 for row in found):
+        raise ValueError("a payload is not a list of rows")
     rows: list[Row] = []
-    for row in _rows(payload):
-        item_id, question, context = row
+    for item_id, question, context in found:
         if context is None and rows:
             context = rows[-1][2]
         elif type(context) is dict:
@@ -382,10 +367,3 @@ def slice_ids(payload: bytes | None) -> Sequence[str | None]:
         return [row[0] for row in decode_slice(payload)] if payload else ()
     except ValueError:
         return ()
-
-
-def _rows(payload: bytes) -> list[list[Any]]:
-    rows = orjson.loads(payload)
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
-        raise ValueError("a payload is not a list of rows")
-    return rows

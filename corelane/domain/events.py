@@ -1,7 +1,6 @@
-"""The events of a job: their types, and what each carries.
+"""The events of a job: their types, and what each carries; part of the wire format.
 
-Part of the wire format: types and fields may be added, none is removed or changes its meaning. A reader skips types
-it does not know. An event's id is its place among the job's events: ids grow, and name the millisecond.
+A reader skips types it does not know. An event's id is its place among the job's events: ids grow.
 """
 
 import re

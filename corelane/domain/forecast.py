@@ -5,13 +5,10 @@ larger one of its owner is served at most T. Owners share the cores by tokens to
 most as much as its own owner is: what goes first of that owner's, plus T. Work of lower priority is left out; the
 eighth of the claims that begins with it lies within the interval.
 
-What is reckoned so never quite happens: others submit later, batches are shared, machines slow down. So a job's time is
-told from how long others of its *kind* took lately. A *residual* is the logarithm of the time that a job took over the
-time that was reckoned for it. Redis keeps the last of each kind (``lua/rates.lua``). If the next job is like the
-last n, it lies below the k-th smallest of their residuals in k of n + 1 cases, however they are distributed (conformal
-prediction; Vovk, Gammerman and Shafer, 2005). So places among the sorted residuals are the interval. Old residuals drop
-out, and the interval follows the machine and the load. Few residuals tell no ends by their places. Then they are taken
-for normal, of which something is known before: from other kinds, or else from ``PRIOR``.
+Others submit later, batches are shared, machines slow down. So the interval follows how long the last jobs of the same
+*kind* took. A *residual* is the logarithm of the time that a job took over the time that was reckoned for it; Redis
+keeps the last of each kind (``lua/rates.lua``). The places among the sorted residuals are the interval, however they
+are distributed (conformal prediction; Vovk, Gammerman and Shafer, 2005). While there are few, the interval is wide.
 """
 
 import itertools
@@ -42,20 +39,8 @@ HUNDREDTHS, RESIDUAL_CHARS, MOST = 100, 4, 700
 #: The part of the jobs that end before an interval, and the part that end after it.
 TAIL = 0.05
 
-#: A kind with fewer residuals is taken for normal.
-ENOUGH = round(1 / TAIL) - 1
-
-#: Mean and standard deviation of residuals before any is known.
-PRIOR = (0.0, 0.35)
-
-#: What is known before counts as this many residuals of a kind: for the mean, for the deviation.
-PRIOR_MEAN_WEIGHT, PRIOR_DEVIATION_WEIGHT = 1, 4
-
-#: No kind is more certain than this, as times are whole milliseconds and no two jobs are alike.
-LEAST_DEVIATION = 0.03
-
-#: Student's t for an interval that holds nine in ten, by degrees of freedom from 1 on.
-STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75, 1.75, 1.74, 1.73)
+#: A kind with fewer residuals has an interval of this half width around their mean, in hundredths: 2.5 times.
+ENOUGH, WIDE = round(1 / TAIL) - 1, 92
 
 #: Upper bounds of the classes of time that is reckoned, in seconds; the last class has none.
 SECONDS = (0.02, 0.06, 0.2, 0.6, 2.0, 6.0, 20.0, 60.0)
@@ -84,9 +69,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Seconds until a job is done: the expectation, and an interval that holds nine in ten. ``reckoned_s`` is what was
-    reckoned for a job of its ``kind``.
-    """
+    """Seconds until a job is done: the expectation, and an interval that holds nine in ten."""
 
     expected_s: float
     earliest_s: float
@@ -109,7 +92,6 @@ class Residuals:
 
     def __init__(self, kept: Mapping[str, Sequence[int]] | None = None) -> None:
         self._kept = dict(kept or {})
-        self._spreads: dict[str, TimeSpread] = {}
 
     @classmethod
     def decode(cls, kept: Iterable[tuple[bytes, bytes]]) -> "Residuals":
@@ -123,31 +105,12 @@ class Residuals:
 
     def spread(self, kind: str) -> TimeSpread:
         """Return the spread of a kind."""
-        if (found := self._spreads.get(kind)) is None:
-            found = self._spreads[kind] = self._find(kind)
-        return found
-
-    def _find(self, kind: str) -> TimeSpread:
-        own = self._kept.get(kind, ())
+        own = sorted(self._kept.get(kind, ()))
         if len(own) >= ENOUGH:
-            ordered = sorted(own)
-            return _spread(statistics.median(ordered), _place(ordered, TAIL), _place(ordered, 1 - TAIL))
-        mean, deviation = self._before(kind)
-        count = len(own)
-        mean = (sum(own) + PRIOR_MEAN_WEIGHT * mean) / (count + PRIOR_MEAN_WEIGHT)
-        squares = sum((each - mean) ** 2 for each in own) + PRIOR_DEVIATION_WEIGHT * deviation**2
-        deviation = max(math.sqrt(squares / (count + PRIOR_DEVIATION_WEIGHT)), HUNDREDTHS * LEAST_DEVIATION)
-        freedom = min(count + PRIOR_DEVIATION_WEIGHT, len(STUDENT))
-        half = STUDENT[freedom - 1] * deviation * math.sqrt(1 + 1 / (count + PRIOR_MEAN_WEIGHT))
-        return _spread(mean, mean - half, mean + half)
-
-    def _before(self, kind: str) -> tuple[float, float]:
-        """Return mean and deviation of the kinds that wait alike; of all kinds, or the prior, if too few are known."""
-        alike = [each for other, kept in self._kept.items() if other[:1] == kind[:1] for each in kept]
-        for known in (alike, [each for kept in self._kept.values() for each in kept]):
-            if len(known) >= ENOUGH:
-                return statistics.fmean(known), statistics.pstdev(known)
-        return HUNDREDTHS * PRIOR[0], HUNDREDTHS * PRIOR[1]
+            return _spread(statistics.median(own), _place(own, TAIL), _place(own, 1 - TAIL))
+        # As if one more job had taken just what was reckoned.
+        mean = sum(own) / (len(own) + 1)
+        return _spread(mean, mean - WIDE, mean + WIDE)
 
 
 NO_RESIDUALS = Residuals()
@@ -223,8 +186,7 @@ def kind_of(ahead: int, tokens: float, seconds: float) -> str:
 def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
     """Estimate how many tokens a second the cores with work answer while there is enough of it; 0 if nothing is known.
 
-    ``answered`` counts the tokens of the last full seconds, newest first. The newest ones in which the cores were busy
-    tell most. Seconds of little work say nothing, and the cores' own speeds stand for them.
+    ``answered`` counts the tokens of the last full seconds, newest first. Seconds of little work say nothing.
     """
     known = sum(speed.mean for speed in speeds)
     busy_from = BUSY * (known or max(answered, default=0))

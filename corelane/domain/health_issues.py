@@ -57,15 +57,10 @@ def core_issues(cores: Sequence[CoreSigns]) -> list[HealthIssue]:
 
 
 def keeper_issues(ages_s: Mapping[str, float], cores_s: float) -> list[HealthIssue]:
-    """Judge the keeper by how long ago each of its loops went round; ``cores_s`` is for how long there are cores.
-
-    It may start after the cores. One that no longer sweeps is overdue, and so is work that it leaves.
-    """
-    if "sweeps" not in ages_s:
-        if not LOOP_STANDS.holds(cores_s):
-            return []
-        return [HealthIssue("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
-    return []
+    """Judge whether a keeper has ever run; it may start after the cores, which there are for ``cores_s``."""
+    if "sweeps" in ages_s or not LOOP_STANDS.holds(cores_s):
+        return []
+    return [HealthIssue("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
 
 
 def overdue_issues(overdue: Mapping[str, float], carriers: Mapping[str, str]) -> list[HealthIssue]:
@@ -93,7 +88,8 @@ def delivery_issues(dead: int, resting: Sequence[tuple[str, float]]) -> list[Hea
     """Judge webhooks that were given up, and hosts that are left alone, each with the seconds until it is tried."""
     found = []
     if dead:
-        found.append(HealthIssue("webhooks", f"{_count(dead, 'webhook')} given up; redeliver or wait until forgotten"))
+        webhooks = f"{dead:,} webhook" + ("" if dead == 1 else "s")
+        found.append(HealthIssue("webhooks", f"{webhooks} given up; redeliver or wait until forgotten"))
     found += [
         HealthIssue(
             "webhooks",
@@ -118,13 +114,6 @@ def redis_issues(used_bytes: int, limit_bytes: int, *, can_write: bool) -> list[
     if limit_bytes and REDIS_MEMORY.holds(used_bytes / limit_bytes):
         share = used_bytes / limit_bytes
         becomes = "new jobs are refused" if share >= FULL else "when it is full, jobs are refused"
-        found.append(
-            HealthIssue(
-                "redis", f"uses {share:.0%} of its memory; {becomes}: delete final jobs, or raise its maxmemory"
-            )
-        )
+        said = f"uses {share:.0%} of its memory; {becomes}: delete final jobs, or raise its maxmemory"
+        found.append(HealthIssue("redis", said))
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

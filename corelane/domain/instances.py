@@ -1,12 +1,8 @@
 """Instance types with Neuron chips: what each has and what an hour of it costs, as of ``PRICES_OF``. Pure.
 
-The prices are those of Linux in us-east-1: on demand, and the effective hourly price of a reservation as the Neuron
-documents use it. They change. ``corelane.domain.prices`` puts an operator's own prices in front of them. Where a type
-is not sold on demand there, its price is None and must be set.
-
-Chips, cores, vCPU and memory are from the hardware pages of the Neuron documents. Two misprints of the Inferentia
-samples are corrected: inf1.24xlarge has 192 GiB of host memory, not 19; and their column for inf2 holds the memory of
-the devices, not of the host.
+Chips, cores, vCPU and memory are from the hardware pages of the AWS Neuron documents, prices on demand from AWS' price
+list (us-east-1, Linux, version 20260924211011), and those of reservations from the Neuron benchmarks. Where a type is
+not sold on demand, its price is None and must be set.
 """
 
 from collections.abc import Mapping
@@ -14,13 +10,6 @@ from dataclasses import dataclass
 
 #: The day of the price list that the prices were checked against.
 PRICES_OF = "2026-09-24"
-
-#: Where the figures are from.
-SOURCES = (
-    "AWS Neuron documents, about-neuron/arch/neuron-hardware: chips, cores, vCPU, memory",
-    "AWS Price List, us-east-1, Linux, version 20260924211011: prices on demand",
-    "AWS Neuron documents, about-neuron/benchmarks: effective hourly prices of reservations",
-)
 
 #: The name of a host without an accelerator, or of one that is not in the table.
 CPU = "cpu"

@@ -14,29 +14,6 @@ JobEvent = Literal[
 ]
 
 
-class OutputField(BaseModel):
-    """Part of ``JobHead``."""
-
-    output_url: str | None = Field(
-        None,
-        max_length=MAX_URL_CHARS,
-        description="Where the results are written as lines (NDJSON) once the job is final: an `s3` URL, or an `https` "
-        "URL that takes a PUT. The service allows certain beginnings only.",
-    )
-
-
-class InputField(BaseModel):
-    """Part of ``JobRequest``."""
-
-    input_url: str | None = Field(
-        None,
-        max_length=MAX_URL_CHARS,
-        description="In place of `items`: where they are read from, an `s3` or `https` URL of lines (NDJSON), or of a "
-        "JSON document if its name ends in `.json`; packed if it ends in `.gz`. The service allows certain beginnings "
-        "only.",
-    )
-
-
 class JobUrls(BaseModel):
     """Links from a job."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from corelane.domain.contexts import is_context_id, no_context
-from corelane.domain.job_references import InputField
+from corelane.domain.job_references import MAX_URL_CHARS
 from corelane.domain.jobs import CallersId, Item, JobHead
 from corelane.domain.wire import in_pieces
 
@@ -22,9 +22,16 @@ class LinesHead(JobHead):
     )
 
 
-class JobRequest(JobHead, InputField):
+class JobRequest(JobHead):
     """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
 
+    input_url: str | None = Field(
+        None,
+        max_length=MAX_URL_CHARS,
+        description="In place of `items`: where they are read from, an `s3` or `https` URL of lines (NDJSON), or of a "
+        "JSON document if its name ends in `.json`; packed if it ends in `.gz`. The service allows certain beginnings "
+        "only.",
+    )
     items: Annotated[list[Item], Field(min_length=1), in_pieces(Item)] | None = Field(
         None, description="The questions of this job."
     )

@@ -1,7 +1,6 @@
 """Jobs: the wire format, and the rules that need no Redis.
 
-The wire format is kept from version 1 on: fields may be added, none is removed or changes its meaning. The API
-answers with these models, the client reads them, and the worker writes results in their shape.
+The wire format is kept from version 1 on: fields may be added, none is removed or changes its meaning.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from corelane.domain.job_references import JobEvent, JobInput, JobOutput, JobUrls, OutputField
+from corelane.domain.job_references import MAX_URL_CHARS, JobEvent, JobInput, JobOutput, JobUrls
 from corelane.domain.options import IN_OPTIONS, Options
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
@@ -124,10 +123,16 @@ class Webhook(Wire):
     )
 
 
-class JobHead(Wire, OutputField):
+class JobHead(Wire):
     """All of a job but its items."""
 
     hints: ClassVar[Mapping[str, str]] = IN_OPTIONS
+    output_url: str | None = Field(
+        None,
+        max_length=MAX_URL_CHARS,
+        description="Where the results are written as lines (NDJSON) once the job is final: an `s3` URL, or an `https` "
+        "URL that takes a PUT. The service allows certain beginnings only.",
+    )
     contexts: Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Text], OBJECT_IN_PIECES] | None = (
         Field(
             None, description="Passages that several items share, by ids of your own; items name them by `context_id`."

@@ -2,8 +2,7 @@
 
 A version without a placement runs where a worker's settings name its model. A placement decides otherwise: all cores, a
 number of them, or none; always on ``cores``, and never on those ``without``. A number of cores is chosen by hashing
-version and core. So every worker makes the same choice by itself, and when a core dies, joins or fails to load the
-version, at most one other core changes.
+version and core, so every worker makes the same choice by itself.
 """
 
 import hashlib
@@ -19,8 +18,7 @@ ALL_CORES = "all"
 #: A core that has been silent for longer than this gives its place to another, in seconds: longer than a restart.
 PLACE_KEPT_S = 60
 
-#: Cores that failed to load a version and give their places to others, at most. If those fail too, the version is at
-#: fault, and more attempts would only try it on every core of the fleet.
+#: Cores that failed to load a version and give their places to others, at most: if more fail, the version is at fault.
 MOST_REPLACED = 2
 
 
@@ -149,9 +147,7 @@ UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
 
 @dataclass(frozen=True, slots=True)
 class CoreSight:
-    """The known state of a core: how long it has been silent; while it lives, its state and the state of each version,
-    and why versions failed.
-    """
+    """The known state of a core: while it lives, its state and those of its versions, and why versions failed."""
 
     name: str
     silent_s: float

@@ -1,28 +1,14 @@
-"""The price of an hour of a core: the host's price by its type, or as the operator set it, over its cores. Pure but for
-the file of own prices.
+"""The price of an hour of a core: the host's price by its type, or as the operator set it, over its cores.
 
-A file of prices is TOML or JSON. It says its day and its currency, and names types of the table with other prices, or
-types of its own:
-
-    as_of = "2026-11-01"
-    currency = "EUR"
-
-    [instances."inf2.xlarge"]
-    per_hour = 0.70
-
-    [instances.rack-7]
-    per_hour = 1.20
-    cores = 8
-    vcpu = 16
+Pure, but for the file of own prices (docs/16-cost.md has an example).
 """
 
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -140,14 +126,13 @@ def host_price(settings: "PriceFields") -> HostPrice:
     own = read_prices(settings.prices_file) if settings.prices_file is not None else None
     name = settings.instance or CPU
     entry = own.instances.get(name) if own is not None else None
-    known = INSTANCES.get(name) or (entry and Instance(name, 0, 0, 0, 0, 0, None))
-    if not known:
-        names = ", ".join([*INSTANCES, *_new_names(own)])
+    instance = all_instances(own).get(name)
+    if instance is None:
+        names = ", ".join(all_instances(own))
         raise _refuse(
             f"CORELANE_INSTANCE cannot be {name!r}: it takes one of {names}; write another into a file of your own "
             "prices, and name that by CORELANE_PRICES_FILE"
         )
-    instance = known if entry is None else _with_own(known, entry)
     if settings.price_per_hour is not None:
         return HostPrice(instance, settings.price_per_hour, settings.currency, None)
     if entry is not None and own is not None:
@@ -184,18 +169,10 @@ def all_instances(own: OwnPrices | None = None) -> dict[str, Instance]:
     """
     table = dict(INSTANCES)
     for name, entry in own.instances.items() if own is not None else ():
-        known = _with_own(table.get(name) or Instance(name, 0, 0, 0, 0, 0, None), entry)
-        table[name] = replace(known, usd_per_hour=entry.per_hour, usd_reserved_per_hour=None)
+        known = table.get(name) or Instance(name, 0, 0, 0, 0, 0, None)
+        changes: dict[str, Any] = entry.model_dump(exclude={"per_hour"}, exclude_none=True)
+        table[name] = replace(known, **changes, usd_per_hour=entry.per_hour, usd_reserved_per_hour=None)
     return table
-
-
-def _with_own(known: Instance, entry: OwnInstance) -> Instance:
-    changes: Mapping[str, object] = entry.model_dump(exclude={"per_hour"}, exclude_none=True)
-    return replace(known, **changes)  # type: ignore[arg-type]
-
-
-def _new_names(own: OwnPrices | None) -> Iterable[str]:
-    return [name for name in own.instances if name not in INSTANCES] if own is not None else []
 
 
 def _refuse(sentence: str) -> "SettingsError":

@@ -1,8 +1,7 @@
 """Reuse: by which digest equal items are found, and what may share an answer. Pure.
 
-Two items are equal if they have the same owner, model version, options, question and passage; how the passage is given
-does not matter, nor do ids, priority or the job. A version is immutable and leaves nothing to chance, so equal items
-have equal answers. Jobs of few items are looked at as they are submitted; the bookkeeping is ``store/lua/reuse.lua``.
+Two items are equal if they have the same owner, model version, options, question and passage, however the passage is
+given. The bookkeeping is ``store/lua/reuse.lua``.
 """
 
 import hashlib
@@ -12,7 +11,7 @@ from itertools import pairwise
 
 import orjson
 
-from corelane.domain.contexts import PREFIX
+from corelane.domain.contexts import digest_in, digest_of
 from corelane.domain.jobs import Item
 from corelane.domain.options import Options
 
@@ -43,19 +42,11 @@ def item_digests(
     """
     same = b"\n".join((owner.encode(), version.encode(), orjson.dumps(vars(options)), b""))
     begun = hashlib.blake2b(same, digest_size=DIGEST_BYTES)
-    passages: dict[str, str] = {}
+    shared = {name: digest_of(text) for name, text in contexts.items()}
     digests = []
     for item in items:
-        if item.context is not None:
-            passage = hashlib.sha256(item.context.encode()).hexdigest()
-        else:
-            name = item.context_id or ""
-            if (known := passages.get(name)) is None:
-                text = contexts.get(name)
-                known = passages[name] = (
-                    name.removeprefix(PREFIX) if text is None else hashlib.sha256(text.encode()).hexdigest()
-                )
-            passage = known
+        name = item.context_id or ""
+        passage = digest_of(item.context) if item.context is not None else shared.get(name) or digest_in(name)
         digest = begun.copy()
         # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.
         digest.update((passage + item.question).encode())

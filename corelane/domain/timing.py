@@ -59,12 +59,8 @@ class JobTimes:
     cores: Sequence[str] = ()
     deliver_s: float | None = None
 
-    def describe(self) -> JobTiming:
-        """Return the parts of the wall time."""
-        return JobTiming(**self.shown())
-
     def shown(self) -> dict[str, Any]:
-        """Return the same as the fields of a ``JobTiming``.
+        """Return the parts of the wall time, as the fields of a ``JobTiming``.
 
         Where cores worked side by side, their sums are longer than the time they had: then all are scaled to it. Time
         after the first claim in which no core held the job is waiting.

@@ -1,9 +1,7 @@
 """Usage: what work cost, of a job, of a batch, and of all of an owner by day. Pure but for the wire models.
 
 Core seconds are the time that cores spent on reading texts, running the model and making answers, shared among jobs by
-tokens: on CPUs CPU time, on devices the time that passed. A core costs its share of its host's price for that time.
-Idle time, loads of models and trips to Redis are charged to nobody: they are in the host's whole cost, which is told
-beside.
+tokens: on CPUs CPU time, on devices the time that passed. Idle time is charged to nobody.
 """
 
 from collections.abc import Mapping
@@ -12,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corelane.domain.prices import Price
+from corelane.domain.prices import NOTHING, Price
 
 #: Microseconds in a second.
 US = 1_000_000
@@ -124,6 +122,19 @@ class Used:
     tokens: int = 0
     core_us: dict[Price | None, int] = field(default_factory=dict)
 
+    @classmethod
+    def decode(cls, text: str) -> "Used":
+        """Read the stored usage of a job."""
+        counts, *parts = text.split(";")
+        items, windows, tokens = map(int, counts.split(" "))
+        by_price = (part.partition(" ") for part in parts)
+        return cls(items, windows, tokens, {Price.decode(price): int(core_us) for core_us, _, price in by_price})
+
+    def encode(self) -> str:
+        """Return the text that is stored."""
+        by_price = ((core_us, NOTHING if price is None else price.encode()) for price, core_us in self.core_us.items())
+        return f"{self.items} {self.windows} {self.tokens}" + "".join(f";{us} {price}" for us, price in by_price)
+
     def add(self, other: "Used") -> None:
         """Add what other work took."""
         self.items += other.items
@@ -138,7 +149,7 @@ class Used:
         return round(sum(self.core_us.values()) / US, 6)
 
     def describe(self) -> Usage:
-        """Return the usage as callers see it. Of several currencies there is no cost: see ``by_currency``."""
+        """Return the usage as callers see it; of several currencies there is no cost."""
         return Usage(**self.shown())
 
     def shown(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Shared parts of the models of requests: how much of a value is looked at before it is refused. Pure.
 
-Pydantic lists every fault of a value, which takes 10 µs and 1 kB for each: a body of 5 MB may have two million. So
-entries and fields are counted before they are validated, and long lists are validated a piece at a time, up to the
-first piece that has a fault. Between two pieces other threads run, because one call of pydantic holds the GIL.
+Pydantic lists every fault of a value, and a body of 5 MB may have two million. So entries and fields are counted before
+they are validated, and long lists are validated a piece at a time, up to the first piece that has a fault.
 """
 
 from collections.abc import Callable, Mapping

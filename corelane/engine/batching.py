@@ -3,24 +3,23 @@
 Windows, not items, are scheduled. Who is next, in three lines:
 
 1. Owners share by tokens, row by row: the one that has had least is next. One without work saves up a little.
-2. Of an owner the higher priority is next, then small jobs, up to eight tokens for each one of the larger, then the job
-   that has had least, then the item with the fewest windows left.
+2. Of an owner the higher priority is next, then small jobs, then the job that has had least, then the item with the
+   fewest windows left.
 3. An owner that has passed over its oldest item seven times begins with it.
 
-So a question waits neither for a flood of another owner nor for a document, and neither a document nor a low priority
-starves. A new job is level with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were it
-level with those that still wait, new jobs would pass over a longer one again and again.
+So a question waits neither for a flood of another owner nor for a document, and neither a document, a large job nor a
+low priority starves. A new job is level with the one that was served last (self-clocked fair queueing, Golestani,
+1994): were it level with those that still wait, new jobs would pass over a longer one again and again.
 
 Who begins the batch is settled here; which buckets' windows may join it, and how many, is given (``choose``): a batch
 holds windows of one bucket, the shortest that fits each, or of neighbouring ones where that is quicker (``passes``).
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
-from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS, SMALL_WEIGHT
+from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
 from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
@@ -30,10 +29,6 @@ OLDEST_TURN = 8
 
 #: Tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
 SAVED_TOKENS = 2048
-
-#: Small jobs go first until they were charged a row more than the larger job: were only what has run compared, each
-#: question would let a row of its owner's batch pass.
-ROW_TOKENS = 256
 
 #: Given the bucket of the window that begins a batch, and how many windows may be in it by bucket, returns the buckets
 #: of its windows, the shortest first, and its rows.
@@ -105,16 +100,12 @@ class Turns:
         self.had[job] = self.had.get(job, self.served) + tokens
         self.served = max(self.served, self.had[job])
 
-    def level(self, jobs: Iterable[str], foremost: Collection[str]) -> int:
-        """Subtract the least count among the foremost ``jobs`` from all of them, and return it.
-
-        Other jobs have left, and are forgotten.
-        """
+    def level(self, jobs: Iterable[str]) -> None:
+        """Count from the least of these jobs. Others have left, and are forgotten."""
         had = {job: self.had.get(job, self.served) for job in jobs}
-        least = min((tokens for job, tokens in had.items() if job in foremost), default=0)
-        self.had = {job: max(0, tokens - least) for job, tokens in had.items()}
+        least = min(had.values(), default=0)
+        self.had = {job: tokens - least for job, tokens in had.items()}
         self.served = max(0, self.served - least)
-        return least
 
 
 @dataclass(slots=True)
@@ -122,35 +113,28 @@ class Share:
     """The service an owner has had: tokens beyond those of the waiting owner that has had least, below zero while it
     saves up, and how often in a row batches that it began passed over its oldest item.
 
-    The same within it, of small jobs and of larger ones; ``small_ahead`` is what small ones were charged beside those.
+    ``small`` and ``larger`` are the turns of its jobs.
     """
 
     ahead: int = -SAVED_TOKENS
     passed_over: int = 0
     small: Turns = field(default_factory=Turns)
     larger: Turns = field(default_factory=Turns)
-    small_ahead: float = 0.0
 
     def charge(self, job: str, tokens: int, *, is_small: bool) -> None:
         """Count tokens that run for a job."""
         self.ahead += tokens
         (self.small if is_small else self.larger).charge(job, tokens)
-        if is_small:
-            self.small_ahead += tokens / SMALL_WEIGHT
 
-    def level(self, by_job: Mapping[str, int], foremost: Collection[str]) -> None:
-        """Count from the least of the jobs that may go first. Where one kind waits alone it competes with nobody."""
-        small = [job for job, tokens in by_job.items() if tokens <= SMALL_TOKENS]
-        larger = [job for job, tokens in by_job.items() if tokens > SMALL_TOKENS]
-        self.small.level(small, foremost)
-        least = self.larger.level(larger, foremost)
-        self.small_ahead = max(0.0, self.small_ahead - least) if small and larger else 0.0
+    def level(self, by_job: Mapping[str, int]) -> None:
+        """Count from the least of the jobs that wait, given their tokens."""
+        self.small.level(job for job, tokens in by_job.items() if tokens <= SMALL_TOKENS)
+        self.larger.level(job for job, tokens in by_job.items() if tokens > SMALL_TOKENS)
 
-    def turn(self, job: str) -> tuple[float, int]:
-        """Order jobs: the kind that is to go first, then the one that has had least."""
-        if job in self.small.had:
-            return self.small_ahead, self.small.had[job]
-        return self.larger.had[job] + ROW_TOKENS, self.larger.had[job]
+    def turn(self, job: str) -> tuple[bool, int]:
+        """Order jobs: small ones first, then the one that has had least."""
+        is_larger = job in self.larger.had
+        return is_larger, (self.larger if is_larger else self.small).had[job]
 
 
 @dataclass(slots=True, eq=False)
@@ -180,17 +164,9 @@ class OwnerLine:
         self.items = [item for item in self.items if self.by_job[item.job] <= most_tokens]
         return bool(self.items)
 
-    def windows(self, buckets: Sequence[Bucket], like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
-        """Take the windows of these buckets, one by one.
-
-        With ``like`` the items of a job with windows of about this many tokens go first: a batch is as long as its
-        longest row.
-        """
-        items: Iterable[WaitingItem] = self.items
-        if like is not None:
-            fitting = [item for item in self.items if any(bucket in item.by_bucket for bucket in buckets)]
-            items = (item for _, job in groupby(fitting, _job) for item in sorted(job, key=_distance(buckets, like)))
-        for item in items:
+    def windows(self, buckets: Sequence[Bucket]) -> Iterator[tuple[WaitingItem, Window]]:
+        """Take the windows of these buckets, one by one."""
+        for item in self.items:
             for bucket in buckets:
                 while bucket in item.by_bucket:
                     yield item, item.take(bucket)
@@ -206,14 +182,12 @@ def next_batch(
     shares: dict[str, Share],
     choose: Choose = full,
     little_tokens: int = 0,
-    *,
-    alike: bool = False,
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
     """Take a batch from the items: its bucket and the windows that ``choose`` lets in; None if nothing waits.
 
     ``shares`` is remembered between calls, empty at first. A job with at most ``little_tokens`` waiting shares a
     batch that it begins only with others like it: where few rows take less time than many, its question is answered at
-    once, and not with the rest of a flood. With ``alike`` a job's rows are those most like the first in length.
+    once, and not with the rest of a flood.
     """
     lines = _line_up(items, shares)
     if not lines:
@@ -224,9 +198,8 @@ def next_batch(
     bucket = next(iter(first.items[0].by_bucket))
     if first.by_job[first.items[0].job] <= little_tokens:
         lines = [line for line in lines if line.keep_little(little_tokens)]
-    like = first.items[0].by_bucket[bucket][0].length if alike else None
     buckets, most = choose(bucket, _count(lines))
-    rows = _alternate(first, lines, buckets, most, like)
+    rows = _alternate(first, lines, buckets, most)
     return smallest_fit(max(window.length for _, window in rows), buckets), rows
 
 
@@ -260,8 +233,7 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
     by_job: dict[str, int] = {}
     for item in items:
         by_job[item.job] = by_job.get(item.job, 0) + item.tokens
-    foremost = min(item.priority for item in items)
-    share.level(by_job, {item.job for item in items if item.priority == foremost})
+    share.level(by_job)
 
     def turn(item: WaitingItem) -> tuple[float, ...]:
         job = item.job
@@ -272,11 +244,11 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
 
 
 def _alternate(
-    first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int, like: int | None
+    first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int
 ) -> list[tuple[WaitingItem, Window]]:
     """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
-    sources = {line: line.windows(buckets, like) for line in lines}
+    sources = {line: line.windows(buckets) for line in lines}
     line = first
     while sources and len(rows) < most:
         row = next(sources[line], None)
@@ -291,12 +263,3 @@ def _alternate(
 
 def _arrival(item: WaitingItem) -> int:
     return item.arrival
-
-
-def _job(item: WaitingItem) -> str:
-    return item.job
-
-
-def _distance(buckets: Sequence[Bucket], like: int) -> Callable[[WaitingItem], int]:
-    """Return how far the length of an item's next window is from ``like``; equal ones keep their order."""
-    return lambda item: min(abs(item.by_bucket[each][0].length - like) for each in buckets if each in item.by_bucket)

@@ -6,12 +6,14 @@ import never sees more than its own, and the Neuron runtime reads which cores ar
 
 import ctypes
 import os
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import model_name
+from corelane.domain.prices import host_price
 from corelane.engine.backends.added import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
@@ -40,6 +42,9 @@ KERNELS = 192
 KERNELS_OF_A_PASS = 32
 
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS), "LRU_CACHE_CAPACITY": str(KERNELS_OF_A_PASS)}
+
+#: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
 #: The allocator's two for a process that runs already: their names in glibc's mallopt.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
@@ -180,7 +185,43 @@ def pin(slot: CoreSlot) -> None:
 
 def keep_memory() -> None:
     """Set this process' allocator as a worker's is at its start; without glibc nothing happens."""
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
-        library.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    with suppress(AttributeError):
+        LIBC.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+        LIBC.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+
+
+def die_with_parent() -> None:
+    """Have this process get SIGTERM when its parent dies; for ``preexec_fn``."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def sharing_cores(settings: Settings) -> int:
+    """Return how many workers share the price of this host: of an accelerator's cores all that workers can have.
+
+    Raise SettingsError for wrong prices.
+    """
+    accelerator = host_price(settings).instance.cores
+    if settings.price_cores is not None:
+        return settings.price_cores
+    if accelerator and settings.target != "cpu":
+        return max(1, accelerator // cores_of_models(settings))
+    slots = len(core_slots(settings))
+    return min(settings.cores or slots, slots)
+
+
+def is_scaled(settings: Settings) -> bool:
+    """Return whether cores of a host that `serve` runs come and go by load."""
+    return settings.min_cores is not None or settings.max_cores is not None
+
+
+def core_range(settings: Settings) -> tuple[int, int]:
+    """Return the least and the most cores that `serve` runs here; raise SetupError if that cannot be."""
+    slots = len(core_slots(settings)[: settings.cores])
+    if not is_scaled(settings):
+        return slots, slots
+    least, most = 1 if settings.min_cores is None else settings.min_cores, settings.max_cores or slots
+    if most > slots:
+        raise SetupError(f"--max-cores {most}: this host serves {slots} at most; see --cores")
+    if least > most:
+        raise SetupError(f"--min-cores {least}: more than the {most} cores that there may be at most")
+    return least, most

@@ -38,8 +38,8 @@ def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
     needed = LOAD_COPIES * files_bytes + LOAD_MARGIN_BYTES
     if left_bytes is not None and needed > left_bytes:
         raise LoadFailed(
-            f"{version} needs {_mb(needed)} of memory while it is loaded (twice its files' {_mb(files_bytes)}, and "
-            f"{_mb(LOAD_MARGIN_BYTES)}); {_mb(max(0, left_bytes))} are available: unload another version first, raise "
+            f"{version} needs {mb(needed)} of memory while it is loaded (twice its files' {mb(files_bytes)}, and "
+            f"{mb(LOAD_MARGIN_BYTES)}); {mb(max(0, left_bytes))} are available: unload another version first, raise "
             "the memory limit, or compile it with fewer buckets or in int8; then load it again"
         )
 
@@ -90,5 +90,6 @@ def _free(meminfo: Path) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def _mb(count: int) -> str:
+def mb(count: int) -> str:
+    """Return a number of bytes as one reads it."""
     return f"{count / 1000**2:,.0f} MB"

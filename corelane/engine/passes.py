@@ -89,6 +89,10 @@ class PassTable:
         """Return the shape that this many windows of a bucket run in."""
         return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
+    def rows_within(self, bucket: Bucket, seconds: float) -> int:
+        """Return the most rows of a bucket that take no longer than this; 0 if one takes longer."""
+        return max((rows for rows, took in enumerate(self.seconds[bucket], 1) if took <= seconds), default=0)
+
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
         """Return the seconds of one pass of windows of several buckets, the longest last."""
         longest = waiting[-1][0]
@@ -167,53 +171,66 @@ class Measured:
 
 
 class PassTimes:
-    """The times of passes, and the table that follows from them."""
+    """The times of passes, and the table that follows from them.
+
+    Where rows are flexible they are CPU times; where shapes are fixed, times by the clock, as a device computes by
+    itself. What is computed beside passes is CPU time in any case, of one thread where others poll a device.
+    """
 
     def __init__(
-        self, ladder: Sequence[Bucket], *, ragged: bool, cpu_clock: Callable[[], float] = time.process_time
+        self,
+        ladder: Sequence[Bucket],
+        *,
+        flexible_rows: bool,
+        ragged: bool = False,
+        clock: Callable[[], float] | None = None,
+        beside_clock: Callable[[], float] | None = None,
     ) -> None:
         """``ragged`` says that only attentions have padding."""
-        self._cpu_clock = cpu_clock
         self._ladder = ladder
-        self._ragged = ragged
+        self._flexible_rows, self._ragged = flexible_rows, ragged
+        self._clock = clock or (time.process_time if flexible_rows else time.perf_counter)
+        self._beside_clock = beside_clock or (time.process_time if flexible_rows else time.thread_time)
         self._measured: dict[tuple[Bucket, int], deque[Measured]] = {}
         self._beside: deque[float] = deque([0.0], maxlen=FIT_AFTER)
         self._began = 0.0
         self._ended: float | None = None
         self._count = 0
         self._fitted_at = -math.inf
-        self._table = PassTable({bucket: range(1, bucket.rows + 1) for bucket in ladder})
+        self._table: PassTable | None = None
 
-    def begin(self) -> float:
-        """Begin a pass; return the time by the clock of others. What was computed since the last one is beside both."""
-        now = self._cpu_clock()
+    def begin(self) -> None:
+        """Begin a pass. What was computed since the last one is beside both."""
         if self._ended is not None:
-            self._beside.append(now - self._ended)
-        self._began = now
-        return time.perf_counter()
+            self._beside.append(max(0.0, self._beside_clock() - self._ended))
+        self._began = self._clock()
 
     def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
-        """Note the end of a pass: its shape, rows × length, and its tokens without padding."""
-        self._ended = self._cpu_clock()
+        """Note the end of a pass: its bucket, its shape, rows × length, and its tokens without padding."""
+        took = max(self._clock() - self._began, MOMENT_S)
+        self._ended = self._beside_clock()
         rows, length = shape
         self._count += 1
         work = 1.0, float(tokens if self._ragged else rows * length), float(rows * length * length)
         line = self._measured.setdefault((bucket, rows), deque(maxlen=RECENT_BATCHES))
-        line.append(Measured(self._count, max(self._ended - self._began, MOMENT_S), work))
+        line.append(Measured(self._count, took, work))
 
     def table(self) -> PassTable:
-        """Return the table, worked out again now and then; until a pass was measured each window counts the same."""
-        if self._measured and self._count - self._fitted_at >= FIT_AFTER:
-            self._fitted_at = self._count
-            self._table = self._work_out()
+        """Return the table, worked out again now and then by what ran recently."""
+        if self._table is None or self._count - self._fitted_at >= FIT_AFTER:
+            oldest = self._count - FORGET_AFTER
+            recent = {shape: [each for each in line if each.number > oldest] for shape, line in self._measured.items()}
+            self._measured = {shape: deque(line, RECENT_BATCHES) for shape, line in recent.items() if line}
+            work_out = self._of_flexible_rows if self._flexible_rows else self._of_shapes
+            self._table = work_out(statistics.median(self._beside))
+            self._fitted_at = self._count or -math.inf
         return self._table
 
-    def _work_out(self) -> PassTable:
-        oldest = self._count - FORGET_AFTER
-        recent = {shape: [each for each in line if each.number > oldest] for shape, line in self._measured.items()}
-        self._measured = {shape: deque(line, RECENT_BATCHES) for shape, line in recent.items() if line}
+    def _of_flexible_rows(self, beside_s: float) -> PassTable:
+        """Return the table by costs that fit all passes; until one was measured each window counts the same."""
+        if not self._measured:
+            return PassTable({each: [MOMENT_S * (rows + 1) for rows in range(each.rows)] for each in self._ladder})
         costs = fit([_median(line) for line in self._measured.values()])
-        beside_s = statistics.median(self._beside)
 
         def seconds(bucket: Bucket, rows: int) -> float:
             took = _seconds(costs, (1, rows * bucket.length, rows * bucket.length**2))
@@ -222,55 +239,14 @@ class PassTimes:
         by_bucket = {each: [seconds(each, rows + 1) for rows in range(each.rows)] for each in self._ladder}
         return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
 
-
-class ShapeTimes:
-    """The times of passes whose shapes are fixed, by the clock, and the table that follows from them."""
-
-    def __init__(
-        self,
-        ladder: Sequence[Bucket],
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-        cpu_clock: Callable[[], float] = time.thread_time,
-    ) -> None:
-        """``cpu_clock`` is that of one thread: those that poll a device do not count."""
-        self._ladder = ladder
-        self._clock = clock
-        self._cpu_clock = cpu_clock
-        self._measured: dict[Bucket, deque[float]] = {}
-        self._ran_at: dict[Bucket, int] = {}
-        self._beside: deque[float] = deque([0.0], maxlen=FIT_AFTER)
-        self._began = 0.0
-        self._ended: float | None = None
-        self._count = 0
-        self._worked_out_at = -math.inf
-        self._table: PassTable | None = None
-
-    def begin(self) -> float:
-        """Begin a pass; return the time. What was computed since the last one is beside both."""
-        if self._ended is not None:
-            self._beside.append(max(0.0, self._cpu_clock() - self._ended))
-        self._began = self._clock()
-        return self._began
-
-    def end(self, bucket: Bucket, *_: object) -> None:
-        """End a pass of a bucket's shape."""
-        self._count += 1
-        line = self._measured.setdefault(bucket, deque(maxlen=RECENT_BATCHES))
-        line.append(max(self._clock() - self._began, MOMENT_S))
-        self._ran_at[bucket] = self._count
-        self._ended = self._cpu_clock()
-
-    def table(self) -> PassTable:
-        """Return the table, worked out again now and then; a shape that has not run lately takes what its size says."""
-        if self._table is None or self._count - self._worked_out_at >= FIT_AFTER:
-            self._worked_out_at, oldest = self._count, self._count - FORGET_AFTER
-            self._measured = {each: line for each, line in self._measured.items() if self._ran_at[each] > oldest}
-            known = {bucket: statistics.median(line) for bucket, line in self._measured.items()}
-            place_s = statistics.median([took / each.places for each, took in known.items()] or [MOMENT_S])
-            seconds = {bucket: known.get(bucket, bucket.places * place_s) for bucket in self._ladder}
-            self._table = PassTable.of_shapes(seconds, statistics.median(self._beside))
-        return self._table
+    def _of_shapes(self, beside_s: float) -> PassTable:
+        """Return the table by the time of each shape; one that has not run recently takes what its size says."""
+        known = {
+            bucket: statistics.median(each.seconds for each in line) for (bucket, _), line in self._measured.items()
+        }
+        place_s = statistics.median([took / each.places for each, took in known.items()] or [MOMENT_S])
+        seconds = {bucket: known.get(bucket, bucket.places * place_s) for bucket in self._ladder}
+        return PassTable.of_shapes(seconds, beside_s)
 
 
 def fit(passes: Sequence[Measured]) -> tuple[float, ...]:
@@ -311,18 +287,12 @@ def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
 
 
 class Pace:
-    """Seconds a row takes by bucket, and so the rows that are done in time. A bucket never measured is not limited.
+    """How long a batch may take, and so its rows, by who asked recently.
 
-    Of the last few batches the fastest counts: one that was held up by other processes says nothing about the core. A
-    core that slows down for good soon gets smaller batches, and larger ones again when it recovers.
-
-    Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows,
-    at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
-    of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
-    that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
-    company, and are mostly a document's, beside which others may have questions. While questions come it gets no longer
-    ones: a question waits for the batch that runs. Questions among themselves get long ones, those of long rows too:
-    sixteen callers were answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
+    A job that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing
+    by company, and are mostly a document's. While questions come it gets no longer ones, as a question waits for the
+    batch that runs. Questions among themselves get long ones. Batches of 40 ms run at 96 % of the speed of full ones,
+    of 60 ms at all of it.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -332,11 +302,6 @@ class Pace:
         self._last_asker: str | None = None
         #: When another larger job came, any larger job, a question.
         self._turned_at = self._larger_at = self._little_at = -math.inf
-        self._row_s: dict[Bucket, deque[float]] = {}
-
-    def note(self, bucket: Bucket, rows: int, seconds: float) -> None:
-        """Note the time that a batch took."""
-        self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
 
     def heard(self, asker: str, *, is_little: bool = False) -> None:
         """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
@@ -348,15 +313,12 @@ class Pace:
             self._turned_at = now
         self._last_asker, self._larger_at = asker, now
 
-    def rows(self, bucket: Bucket) -> int:
-        """Return the rows that are done in time; one at least, and never more than the bucket's."""
-        row_s = min(self._row_s.get(bucket, ()), default=0.0)
-        if row_s <= 0:
-            return bucket.rows
-        in_time, stretch = self._target_s / row_s, self._stretch()
-        if in_time >= 2 or stretch == AMONG_QUESTIONS:
-            in_time *= stretch
-        return max(1, int(min(bucket.rows, in_time)))
+    def rows(self, bucket: Bucket, table: PassTable) -> int:
+        """Return the rows that are done in time; one at least."""
+        rows, stretch = table.rows_within(bucket, self._target_s), self._stretch()
+        if rows >= 2 or stretch == AMONG_QUESTIONS:
+            rows = table.rows_within(bucket, stretch * self._target_s)
+        return max(1, rows)
 
     def _stretch(self) -> float:
         """Return how many times as long as the target batches may take, by who asks recently."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -25,23 +24,17 @@ from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
-from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import ForwardPass, Pace, PassTimes, ShapeTimes, choose
+from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
-from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
+from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.engine.warming import PASSES, WarmUp, warm_ups
+from corelane.engine.warming import PASSES, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
-
-#: A job with no more tokens than this waiting (three questions) is answered by itself, where few rows take less time.
-LITTLE_TOKENS = 512
-
-#: A job of which so few items come at a time, none of them long, is a question that someone waits for.
-LITTLE_ITEMS = 3
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
@@ -73,7 +66,7 @@ class ServedModel:
     ladder: Sequence[Bucket]
     flexible_rows: bool = False
     flexible_lengths: bool = False
-    warm_ups: Sequence[WarmUp] = ()
+    warm_ups: Sequence[tuple[Bucket, int]] = ()
     ragged_rows: bool = False
 
     @classmethod
@@ -100,7 +93,6 @@ class RunningBatch:
     rows: Sequence[BatchRow] = ()
     batch: WindowBatch | None = None
     logits: "Future[Logits] | None" = None
-    began: float = 0.0
     #: The queries whose context was read on in before the batch, and the seconds that took.
     read_for: Collection[Any] = ()
     read_s: float = 0.0
@@ -148,9 +140,7 @@ class Runner(SharedItems):
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
-        self._most_rows = self._pace.rows if served.flexible_rows else attrgetter("rows")
-        times = partial(PassTimes, ragged=served.ragged_rows) if served.flexible_rows else ShapeTimes
-        self._times: PassTimes | ShapeTimes = times(served.ladder)
+        self._times = PassTimes(served.ladder, flexible_rows=served.flexible_rows, ragged=served.ragged_rows)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, ItemInProgress] = {}
@@ -185,16 +175,15 @@ class Runner(SharedItems):
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run what brings the model to speed; a bucket's last pass tells its pace, all of a CPU what items cost."""
-        for each in self._warm_ups:
-            ones = np.ones((each.rows, each.bucket.length), dtype=np.int64)
+        """Run what brings the model to speed; on a CPU these passes tell what items cost."""
+        for bucket, rows in self._warm_ups:
+            ones = np.ones((rows, bucket.length), dtype=np.int64)
             # Two tokens in turn: one of them is no padding, and some networks (mBART) look for such a one.
             ids = np.cumsum(ones, axis=1) % 2
             for _ in range(PASSES):
-                began = self._times.begin()
-                self._run(WindowBatch(each.bucket, ids, ones, np.zeros_like(ones)))
-                self._times.end(each.bucket, ids.shape, ids.size)
-            self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
+                self._times.begin()
+                self._run(WindowBatch(bucket, ids, ones, np.zeros_like(ones)))
+                self._times.end(bucket, ids.shape, ids.size)
         if not self.overlaps:
             self.summary = {**self.summary, "row_us": self._times.table().row_us(flexible_rows=self._flexible_rows)}
 
@@ -231,17 +220,6 @@ class Runner(SharedItems):
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
 
-    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
-        """Put an item in progress."""
-        self._arrivals += 1
-        query = item.query
-        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
-        is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
-        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
-        self._progress[key] = progress = ItemInProgress(item, waiting)
-        self._by_arrival[self._arrivals] = key
-        return progress
-
     @property
     def long_items(self) -> Collection[Any]:
         """Return the keys of long items in progress whose windows other cores may read."""
@@ -249,7 +227,11 @@ class Runner(SharedItems):
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
-        return int(self._most_rows(self.bucket_of(key)))
+        return self._most_rows(self.bucket_of(key))
+
+    def _most_rows(self, bucket: Bucket) -> int:
+        """Return how many rows a batch of a bucket may have."""
+        return self._pace.rows(bucket, self._times.table()) if self._flexible_rows else bucket.rows
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -299,7 +281,7 @@ class Runner(SharedItems):
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._chooses:
             rule = partial(choose, table=self._times.table(), most_rows=self._most_rows)
-            chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS, alike=self._flexible_lengths)
+            chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)
         for grown in self._task.read_so_far() if read_for else ():
@@ -314,7 +296,7 @@ class Runner(SharedItems):
         return running
 
     def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
-        began = self._times.begin()
+        self._times.begin()
         bucket = self._times.table().shape(bucket, len(rows)) if self._chooses else bucket
         height = len(rows) if self._flexible_rows else bucket.rows
         batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
@@ -322,7 +304,7 @@ class Runner(SharedItems):
             length = cut_to(max(window.length for _, _, window in rows))
             batch = batch if length >= bucket.length else batch.cut(length)
         logits = None if self._device is None else self._device.submit(self._run, batch)
-        return RunningBatch(self, rows, batch, logits, began)
+        return RunningBatch(self, rows, batch, logits)
 
     def _finish(self, running: RunningBatch) -> list[Answered]:
         self._collect(running)
@@ -342,12 +324,6 @@ class Runner(SharedItems):
         self.work.items += len(answered) - fragments
         running.merge_s += time.perf_counter() - merge_began
         return answered
-
-    def _take_out(self, key: Hashable) -> None:
-        """Take a query out of progress, with all of it that still waited."""
-        progress = self._progress.pop(key)
-        self._previews.next.pop(key, None)
-        del self._by_arrival[progress.waiting.arrival]
 
     def _compose(self, progress: ItemInProgress) -> Result:
         if progress.is_fragment:
@@ -393,8 +369,6 @@ class Runner(SharedItems):
         self.work.padding += done.padding
         ran = time.perf_counter()
         decoded = self._task.decode(logits, rows)
-        merged = time.perf_counter()
-        running.merge_s += merged - ran
+        running.merge_s += time.perf_counter() - ran
         self._times.end(batch.bucket, batch.input_ids.shape, used)
-        self._pace.note(batch.bucket, len(batch.input_ids), merged - running.began)
         return decoded

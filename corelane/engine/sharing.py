@@ -14,10 +14,17 @@ from typing import Any
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.batching import WaitingItem, smallest_fit
 from corelane.engine.buckets import Bucket
+from corelane.engine.passes import Pace
 from corelane.engine.previews import LONG_WINDOWS, PreviewTimes
 from corelane.engine.task import Query, Result, Task, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
+
+#: A job with no more tokens than this waiting (three questions) is answered by itself, where few rows take less time.
+LITTLE_TOKENS = 512
+
+#: A job of which so few items come at a time, none of them long, is a question that someone waits for.
+LITTLE_ITEMS = 3
 
 #: A fragment has windows for at most this many batches, so that its core soon has a look at what else there is to do.
 FRAGMENT_BATCHES = 8
@@ -66,6 +73,9 @@ class SharedItems:
 
     _task: Task[Any]
     _ladder: Sequence[Bucket]
+    _pace: Pace
+    _arrivals: int
+    _by_arrival: dict[int, Hashable]
     _progress: dict[Hashable, ItemInProgress]
     _answered: list[tuple[Any, Result]]
     _charges: list[Charge]
@@ -75,18 +85,27 @@ class SharedItems:
 
     def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
         """Put an item in progress."""
-        raise NotImplementedError
+        self._arrivals += 1
+        query = item.query
+        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+        is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
+        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
+        self._progress[key] = progress = ItemInProgress(item, waiting)
+        self._by_arrival[self._arrivals] = key
+        return progress
 
     def _take_out(self, key: Hashable) -> None:
         """Take a query out of progress, with all of it that still waited."""
-        raise NotImplementedError
+        progress = self._progress.pop(key)
+        self._previews.next.pop(key, None)
+        del self._by_arrival[progress.waiting.arrival]
 
-    def _grow(self, key: Hashable, item: Tokenized, fresh: Sequence[Window]) -> None:
+    def _grow(self, key: Hashable, item: Tokenized) -> None:
         """Take in windows of a document that is being tokenized. With enough of them it is in progress."""
         progress = self._progress.get(key)
         if progress is not None:
+            progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
             progress.item = item
-            progress.waiting.add(fresh, self._ladder)
         elif len(item.windows) >= LONG_WINDOWS:
             self._put(key, item).grows = True
             self._previews.add(key)

@@ -74,10 +74,6 @@ Item = TypeVar("Item", bound=Tokenized)
 Ready = tuple[Any, Item | Result]
 
 
-#: A query's key, the query with those of its tokens and windows that are known, and the windows that are new.
-Grown = tuple[Any, Item, Sequence[Window]]
-
-
 class Task(Protocol[Item]):
     """The way from queries to results around the forward pass. Not thread-safe.
 
@@ -101,9 +97,9 @@ class Task(Protocol[Item]):
         """Tokenize one chunk of one long context; return the queries that are ready with it."""
         return []
 
-    def read_so_far(self) -> list[Grown[Item]]:
+    def read_so_far(self) -> list[tuple[Hashable, Item]]:
         """Return the items whose context the last ``read_on`` read on in and that are not ready, as far as they are
-        known, each with the windows that are new.
+        known.
         """
         return []
 

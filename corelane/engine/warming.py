@@ -8,7 +8,6 @@ built-in model takes a fifth of the CPU time that every batch three times takes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from corelane.engine.buckets import Bucket
 
@@ -16,24 +15,11 @@ from corelane.engine.buckets import Bucket
 PASSES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """A batch that is run ``PASSES`` times: a bucket, and the rows in it."""
-
-    bucket: Bucket
-    rows: int
-
-
-def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernels: bool) -> list[WarmUp]:
-    """Return the batches that bring a model to speed.
+def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernels: bool) -> list[tuple[Bucket, int]]:
+    """Return the batches that bring a model to speed, each run ``PASSES`` times: a bucket, and the rows in it.
 
     Rows are run full where they are fixed. Where they are flexible one row is run too; alone where others cost next to
     nothing then (``rows_share_kernels``).
     """
-    found = []
-    for bucket in ladder:
-        if flexible_rows:
-            found.append(WarmUp(bucket, 1))
-        if not (flexible_rows and rows_share_kernels):
-            found.append(WarmUp(bucket, bucket.rows))
-    return found
+    alone, full = flexible_rows, not (flexible_rows and rows_share_kernels)
+    return [(bucket, rows) for bucket in ladder for rows, runs in ((1, alone), (bucket.rows, full)) if runs]

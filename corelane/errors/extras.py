@@ -1,7 +1,4 @@
-"""The command that installs an optional part of Corelane where it runs.
-
-No package index has Corelane: the command names the checkout it was installed from, else what the extra requires.
-"""
+"""The command that installs an optional part of Corelane, which no package index has."""
 
 import json
 import re

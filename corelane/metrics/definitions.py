@@ -1,8 +1,7 @@
 """Every metric of Corelane, in one table: name, kind, what it means, labels, buckets.
 
-A metric says where its numbers come from. ``COUNTED`` ones are counted by the store's functions in the step that does
-the thing, so they are exact. ``MEASURED`` ones are added up in each process by a Recorder, which sends what was added
-to the store about once a second. ``READ`` ones are read from the store when they are asked for.
+``COUNTED`` ones are counted by the store's functions in the step that does the thing. ``MEASURED`` ones are added up in
+each process by a Recorder, which sends them about once a second. ``READ`` ones are read from the store at the scrape.
 """
 
 from dataclasses import dataclass

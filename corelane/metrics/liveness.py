@@ -1,8 +1,7 @@
 """Liveness files: one of each worker, keeper and webhook sender, renewed every second, for health checks.
 
-A check of a container must neither need Redis nor cost anything: an outage of Redis is no reason to restart workers,
-and a check runs every few seconds beside the work. So the part itself notes its state, and a check reads that. Only the
-standard library is imported here. Times are of the monotonic clock, which all processes of a host share.
+A check needs no Redis, as an outage of it is no reason to restart workers, and imports only the standard library. Times
+are of the monotonic clock, which all processes of a host share.
 """
 
 import json

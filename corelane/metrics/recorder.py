@@ -1,9 +1,7 @@
 """The recorder: adds up what one process measures, and hands out what was added since the last time.
 
-Adding is safe from any thread and costs well below a microsecond: it appends to a queue. The queue is summed up when
-it is taken, once a second, and whenever it has grown long. What was taken stays here until the store has it, under a
-number by which the store tells a repetition from something new. So nothing is lost and nothing counted twice while the
-process lives, even if the reply to a flush gets lost.
+Adding is safe from any thread: it appends to a queue, which is summed up when it is taken or has grown long. What was
+taken stays here until the store has it, under a number by which the store tells a repetition from something new.
 """
 
 import threading
@@ -51,25 +49,22 @@ class Recorder:
         self._unsent: Delta | None = None
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
-        """Add to a counter; the labels' values come in the order of its definition."""
+        """Add to a counter, or a value to a histogram; the labels' values come in the order of its definition."""
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, not {labels}")
         self._added.append((metric, amount, labels))
         if len(self._added) > MOST_ENTRIES:
-            self._sum_up()
-
-    def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """Add a value to a histogram."""
-        self.add(metric, value, *labels)
+            with self._lock:
+                self._drain()
 
     @contextmanager
     def timed(self, metric: Metric, *labels: str) -> Iterator[None]:
-        """Observe the seconds that a block takes, also if it fails."""
+        """Add the seconds that a block takes to a histogram, also if it fails."""
         begun_s = time.perf_counter()
         try:
             yield
         finally:
-            self.observe(metric, time.perf_counter() - begun_s, *labels)
+            self.add(metric, time.perf_counter() - begun_s, *labels)
 
     def take(self) -> Delta | None:
         """Return what was added since the last flush that ``sent`` confirmed; None if that is nothing.
@@ -89,10 +84,6 @@ class Recorder:
         with self._lock:
             if self._unsent is delta:
                 self._unsent = None
-
-    def _sum_up(self) -> None:
-        with self._lock:
-            self._drain()
 
     def _drain(self) -> None:
         """Sum up the queue; others may go on adding, and what they add stays for the next time."""

@@ -62,7 +62,7 @@ class Series:
 
     counters: Mapping[Metric, Mapping[Labels, float]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
-    #: What submitted items less final ones are off by from open ones: see ``mend_open_items``.
+    #: What submitted items less final ones are off by from open ones, in data of a release that did not count all.
     open_items_off: float = 0.0
 
     def total(self, metric: Metric, *labels: str | None) -> float:

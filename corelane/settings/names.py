@@ -22,8 +22,7 @@ GUARDS = frozenset(
     }
 )
 
-#: Settings that were removed, and what to do instead. A service that still has one does not start: it would use another
-#: Redis than its operator believes.
+#: Settings that were removed, and what to do instead. A service that has one does not start: it may use another Redis.
 REMOVED = {
     "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/22-redis.md#several-services",
     "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/22-redis.md#several-services",

@@ -1,9 +1,8 @@
 """Rules of the access control list (ACL) of Redis: what each part of the service may do. Pure.
 
-A rule lists commands, keys and channels; all others are refused. Those of the Lua library are read from its text, and
-keys come from ``keys.py``. What Python code and the libraries below it send is listed here. A test reads the code and
-fails where the list has one too few or too many (``tests/corelane/test_acl.py``). Redis checks each call of a Lua
-function by the rights of the user who called it.
+A rule lists commands, keys and channels; all others are refused. What Python code and the libraries below it send is
+listed here, and a test compares the list with the code. Redis checks each call of a Lua function by the rights of the
+user who called it.
 """
 
 import hashlib

@@ -16,9 +16,6 @@ from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink
 
-#: A core that was silent for longer does not count when it is asked whether all of them read stored contexts.
-SILENT_MS = 60_000
-
 #: What a caller is shown.
 FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed", "jobs")
 
@@ -81,19 +78,6 @@ class ContextStore:
             for context, (tokens, head, expires, removed) in zip(contexts, hashes, strict=True)
             if tokens is not None and (held or (removed is None and int(expires) > now))
         }
-
-    async def texts(self, owner: str, contexts: Collection[str]) -> dict[str, str]:
-        """Return the texts of an owner's contexts, also of those kept only for jobs; missing ones are left out."""
-        found = await self._link.many([("HGET", keys.context(owner, digest_in(each)), "text") for each in contexts])
-        return {each: text.decode() for each, text in zip(contexts, found, strict=True) if text is not None}
-
-    async def are_read(self) -> bool:
-        """Return whether every core that lives, or lived recently, reads stored contexts."""
-        since = await self._link.now_ms() - SILENT_MS
-        cores, readers = await self._link.many(
-            [("ZCOUNT", key, since, "+inf") for key in (keys.CORES, keys.READERS)],
-        )
-        return bool(readers >= cores)
 
 
 def unknown(contexts: Iterable[str]) -> UnknownContext:

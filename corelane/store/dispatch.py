@@ -1,7 +1,7 @@
 """Dispatch: a core's side of the store. Claim under a lease, fetch payloads, commit under the fence, linger.
 
-One worker process uses it, on a connection of its own. No call is repeated here: after StoreUnavailable the caller goes
-on with its next claim, and claimed work comes back when its lease lapses.
+No call is repeated here: after StoreUnavailable the caller goes on with its next claim, and claimed work comes back
+when its lease lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -124,19 +124,6 @@ class ExchangeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The reply to a claim: what was claimed, or a part of another core's item, where that was asked for."""
-
-    claim: Claim | None = None
-    part: TakenPart | None = None
-    #: Redis' time at the claim, in microseconds, if work was asked for.
-    redis_us: int | None = None
-
-
-NOTHING_TAKEN = Taken()
-
-
-@dataclass(frozen=True, slots=True)
 class Exchange:
     """The replies of one trip: how many slices were refused, by lease; jobs that are final; and the new claim."""
 
@@ -181,8 +168,8 @@ class Dispatch:
         replies = {step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True)}
         refused = {lease: replies["commit", lease] for lease in request.commits}
         closed = {job for job in request.jobs if replies["job", job] not in OPEN_STATUSES}
-        taken = replies.get(CLAIM, NOTHING_TAKEN)
-        return Exchange(refused, closed, taken.claim, taken.redis_us, taken.part, replies.get(SHARE))
+        claim, part, redis_us = replies.get(CLAIM, (None, None, None))
+        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE))
 
     def _steps(self, request: ExchangeRequest) -> Iterator[Step]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
@@ -313,11 +300,12 @@ def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]
         yield lease, call("add_partials", *(orjson.dumps(preview.data) for preview in own), lease=lease, items=items)
 
 
-def _parse_taken(reply: Sequence[Any]) -> Taken:
+def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int]:
+    """Read the reply to a claim: what was claimed, or a part of another core's item; and Redis' time."""
     redis_us, *taken = reply
     if taken and taken[0] == b"part":
-        return Taken(part=TakenPart.parse(taken[1:]), redis_us=redis_us)
-    return Taken(_parse_claim(taken), redis_us=redis_us)
+        return None, TakenPart.parse(taken[1:]), redis_us
+    return _parse_claim(taken), None, redis_us
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

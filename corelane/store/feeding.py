@@ -1,8 +1,7 @@
 """Feeding: the items of large jobs are in files, and come into Redis slice after slice, as cores answer them.
 
-So a job of millions of items takes no more of Redis' memory than its slices in progress and the results that were not
-dropped yet. A feeder may die at any point: the step that puts slices into the lanes also writes how far the job was
-fed, and payloads that are written again are the same.
+A feeder may die at any point: the step that puts slices into the lanes also writes how far the job was fed, and
+payloads that are written again are the same.
 """
 
 import time

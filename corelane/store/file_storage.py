@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 from corelane.errors import NotFound, SetupError, StorageFailed
@@ -42,32 +42,10 @@ S3_OPTIONS: dict[str, Any] = {
 }
 
 
-class FileBackend(Protocol):
-    """The operations of a kind of storage. Errors are its own, except FileNotFoundError for a missing file."""
-
-    def create(self, name: str) -> BinaryIO:
-        """Open a file for writing; it exists once it is closed."""
-
-    def abort(self, file: BinaryIO) -> None:
-        """End the writing of a file that is not to exist; it may exist for a moment, and is deleted then."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
-
-    def read_at(self, name: str, start: int, most: int) -> bytes:
-        """Read bytes from an offset on; fewer than ``most`` only at the end of the file."""
-
-    def delete(self, name: str) -> None:
-        """Delete a file."""
-
-    def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder."""
-
-
 class Storage:
     """Files by name."""
 
-    def __init__(self, place: FileBackend, where: str) -> None:
+    def __init__(self, place: "DiskFiles | RemoteFiles", where: str) -> None:
         """``where`` is how the place is called in errors."""
         self._place = place
         self.where = where
@@ -205,7 +183,7 @@ class SyncedFile(FileIO):
 
 
 class DiskFiles:
-    """A folder."""
+    """A folder. Errors are its own, except FileNotFoundError for a missing file; so are those of ``RemoteFiles``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -217,7 +195,7 @@ class DiskFiles:
         return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb"), WRITE_BYTES))
 
     def abort(self, file: BinaryIO) -> None:
-        """Close a file that is deleted next."""
+        """End the writing of a file that is not to exist; it may exist for a moment, and is deleted then."""
         file.close()
 
     def open(self, name: str) -> BinaryIO:
@@ -225,7 +203,7 @@ class DiskFiles:
         return (self._folder / name).open("rb")
 
     def read_at(self, name: str, start: int, most: int) -> bytes:
-        """Read bytes from an offset on."""
+        """Read bytes from an offset on; fewer than ``most`` only at the end of the file."""
         with (self._folder / name).open("rb") as file:
             file.seek(start)
             return file.read(most)

@@ -54,10 +54,9 @@ class Announcer:
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
-        ``is_full_speed`` says that the core had enough to do when its speed was measured. ``is_out`` says that it is
-        out of service: no version is to be placed on it. ``worked`` is the core's process, its price as it is stored,
-        and the microseconds for which that process has worked. ``costs`` are what items took since the last heartbeat,
-        by version and class: see ``lua/rates.lua``.
+        ``is_full_speed`` says that the core had enough to do when its speed was measured; ``is_out`` that no version is
+        to be placed on it. ``worked`` is its process, its price as it is stored, and the microseconds worked so far.
+        ``costs`` are what items took since the last heartbeat, by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
             "beat",

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-import redis.exceptions
 
 from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
@@ -22,19 +21,18 @@ from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
-from corelane.store.health_issues import read_redis
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
-from corelane.store.replication import parse_replication
+from corelane.store.redis_info import RedisState, Replication, read_info
 from corelane.store.scaling import read_stopped
 
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
 
-#: With more open jobs than this, open items are the difference of two counters instead of a sum over the jobs.
-COUNTED_JOBS = 500
+#: Jobs that are fed from files, of which the tokens that are not fed yet are counted.
+COUNTED_FEEDS = 500
 
 #: Owners, and larger jobs of one owner, among which the longest wait is looked for.
 LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
@@ -58,8 +56,6 @@ class Work:
     oldest_s: Mapping[tuple[str, str], float]
     waited_s: Mapping[tuple[str, str], float]
     open_jobs: Mapping[str, int]
-    #: None where there are too many jobs to count them.
-    open_items: int | None
 
     @property
     def outstanding(self) -> dict[str, int]:
@@ -87,8 +83,8 @@ class Work:
 
 async def read_work(link: CommonLink) -> Work:
     """Read the work that is not done."""
-    versions, claimed, speeds, oldest, open_jobs, open_items = await link.run(
-        "outstanding", jobs=COUNTED_JOBS, owners=LOOKED_AT_OWNERS, larger=LOOKED_AT_JOBS
+    versions, claimed, speeds, oldest, open_jobs = await link.run(
+        "outstanding", fed=COUNTED_FEEDS, owners=LOOKED_AT_OWNERS, larger=LOOKED_AT_JOBS
     )
     found = {version.decode(): rest for version, *rest in versions}
     return Work(
@@ -102,7 +98,6 @@ async def read_work(link: CommonLink) -> Work:
         oldest_s=_ages(each for each in oldest if not each[3]),
         waited_s=_ages(sorted(oldest, key=lambda each: int(each[2]))),
         open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
-        open_items=None if open_items < 0 else int(open_items),
     )
 
 
@@ -133,10 +128,8 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     return series, samples
 
 
-def count_open_items(work: Work, series: Series) -> int:
+def count_open_items(series: Series) -> int:
     """Return the items that are not final."""
-    if work.open_items is not None:
-        return work.open_items
     return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
 
 
@@ -150,7 +143,7 @@ def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:
         yield MetricSample(m.OLDEST_WAIT_S, seconds, lane)
     for priority, count in work.open_jobs.items():
         yield MetricSample(m.OPEN_JOBS, count, (priority,))
-    yield MetricSample(m.OPEN_ITEMS, count_open_items(work, series))
+    yield MetricSample(m.OPEN_ITEMS, count_open_items(series))
 
 
 async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
@@ -233,17 +226,12 @@ async def _read_processes(link: CommonLink) -> list[MetricSample]:
 
 async def _read_redis(link: CommonLink) -> list[MetricSample]:
     """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
-    try:
-        commands, replicas = await link.many([("INFO", "commandstats"), ("INFO", "replication")])
-    except redis.exceptions.ResponseError:
+    info = await read_info(link, "memory", "persistence", "commandstats", "replication")
+    if not info:
         return []
-    stats, state = _info(commands), await read_redis(link)
-    usec = sum(
-        int(stats[name].partition("usec=")[2].partition(",")[0])
-        for name in ("cmdstat_fcall", "cmdstat_fcall_ro")
-        if name in stats
-    )
-    replication = parse_replication(_info(replicas))
+    state, replication = RedisState.parse(info), Replication.parse(info)
+    calls = [info[name] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in info]
+    usec = sum(int(stats.partition("usec=")[2].partition(",")[0]) for stats in calls)
     return [
         MetricSample(m.REDIS_REPLICAS, replication.replicas),
         MetricSample(m.REDIS_LAG, replication.lag_bytes),
@@ -252,8 +240,3 @@ async def _read_redis(link: CommonLink) -> list[MetricSample]:
         MetricSample(m.REDIS_WRITES, float(state.can_write)),
         MetricSample(m.REDIS_SCRIPT_S, usec / 1e6),
     ]
-
-
-def _info(reply: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in reply.decode().splitlines())
-    return {name: value for name, colon, value in lines if colon}

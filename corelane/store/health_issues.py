@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import redis.exceptions
 
 from corelane.domain.health_issues import (
     CoreSigns,
@@ -24,6 +22,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.pauses import read_pauses
+from corelane.store.redis_info import read_redis
 from corelane.store.scaling import read_stopped
 
 #: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
@@ -82,7 +81,7 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     Where Redis takes no writes, heartbeats and rounds stop as well: then that alone is wrong.
     """
     state = await read_redis(link)
-    of_redis = _of_redis(state)
+    of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
     if not state.can_write:
         return of_redis
     rounds, now_ms = texts(await link("HGETALL", keys.ROUNDS)), await link.now_ms()
@@ -101,36 +100,13 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     ]
 
 
-def _of_redis(state: "RedisState") -> list[HealthIssue]:
-    return redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
-
-
-@dataclass(frozen=True, slots=True)
-class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; taken to be well if that is hidden."""
-
-    used_bytes: int = 0
-    limit_bytes: int = 0
-    can_write: bool = True
-
-
-async def read_redis(link: CommonLink) -> RedisState:
-    """Read how Redis does, as far as an access list lets us know."""
-    try:
-        sections = await link.many([("INFO", "memory"), ("INFO", "persistence")])
-    except redis.exceptions.ResponseError:
-        return RedisState()
-    lines = (line.split(b":", 1) for section in sections for line in section.splitlines() if b":" in line)
-    found = dict(lines)
-    failed = b"err" in (found.get(b"aof_last_write_status"), found.get(b"rdb_last_bgsave_status"))
-    return RedisState(int(found.get(b"used_memory", 0)), int(found.get(b"maxmemory", 0)), not failed)
-
-
 async def find_issues(link: CommonLink) -> list[HealthIssue]:
     """Return all that is wrong; where no core has ever been, what concerns Redis and the parts of a `serve`."""
     if cores := await read_cores(link):
         return await read_issues(link, cores)
-    return [*_of_redis(await read_redis(link)), *await read_part_issues(link)]
+    state = await read_redis(link)
+    of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+    return [*of_redis, *await read_part_issues(link)]
 
 
 def _signs(core: Mapping[str, Any], now_ms: int) -> CoreSigns:

@@ -1,10 +1,8 @@
 """The files of large jobs' items: where they lie, how they are written, and read from any offset.
 
-A job's ``file`` says where. ``JOB.jsonl`` is in the folder that API and keeper share. ``items/JOB.jsonl`` is in the
-storage of files: where that is at a URL, so that they may be on different hosts, and for every job whose input is read
-by URL. Such an input may be in several files, its parts: ``items/JOB.jsonl.0`` and so on.
-
-A line is an item's row and its tokens; or, of an input read by URL, the error of a line that is no item.
+A job's ``file`` says where: ``JOB.jsonl`` is in the folder that API and keeper share, ``items/JOB.jsonl`` in the
+storage of files. The latter may be in several files, its parts: ``items/JOB.jsonl.0`` and so on. A line is an item or,
+of an input read by URL, the error of a line that is none.
 """
 
 import errno

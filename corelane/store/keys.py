@@ -46,7 +46,6 @@ owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is b
 terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
 job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms but `s:open`, to be forgotten with it
 INDEXED = RedisKey("cl:indexed", "hash")  # owner → how many of its jobs are in the index
-INDEXING = RedisKey("cl:indexing", "string")  # set while it is too early to walk over all jobs again; 5 min
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
 once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → what it made; idempotency_ttl_s

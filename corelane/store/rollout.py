@@ -1,18 +1,21 @@
 """Rollout: the changes of operators. Where versions are wanted, and what aliases mean.
 
-Only the desired state is written here, each change in one step; the workers act on it between batches and report their
-progress in their heartbeats. It stays in Redis, so it survives restarts of workers and of Redis.
+Only the desired state is written here, each change in one step; the workers act on it between batches.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs
-from corelane.store.marks import MarkKind
+
+#: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
+#: calibration, a core that an autoscaler started or stopped, a pause: marks in the history of the console.
+MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"]
 
 #: Attempts at changing a placement that others change at the same time.
 PLACE_ATTEMPTS = 20
@@ -148,3 +151,8 @@ class Rollout:
                     "(PUT /v1/aliases/NAME), or give `force=true`"
                 )
         raise StoreUnavailable(f"the placement of {version} is being changed by too many at once; try again")
+
+
+async def write_mark(link: CommonLink, kind: MarkKind, text: str) -> None:
+    """Note that something was done to the service. Lua does so itself where that is one step with what is done."""
+    await link.run("mark", kind=kind, text=text)

@@ -1,15 +1,13 @@
 """Upkeep: the keeper's side of the store. It returns lapsed leases, ends jobs that expire and rings sleeping cores."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from typing import Any
 
 import orjson
 import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
-from corelane.domain.ids import id_time
 from corelane.domain.unanswered import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
@@ -18,9 +16,7 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
-from corelane.store.gauges import COUNTED_JOBS
 from corelane.store.jobs.owners import IDLE_S
-from corelane.store.jobs.search import indexed, owners_of_jobs
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
@@ -48,14 +44,6 @@ ENDED_FIELDS = (
 ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "traceparent"})
 
 
-#: Steps in one sweep that put jobs into the index, jobs looked at in a step, and the least time between two walks over
-#: all jobs, in seconds.
-INDEX_STEPS, INDEXED_AT_ONCE, INDEX_S = 50, 500, 300
-
-#: A job is in its owner's list this long after its id was made, in milliseconds; later only if its body came slowly.
-SETTLE_MS = 10_000
-
-
 class Upkeep:
     """The keeper's regular work. Every call may be repeated, by several keepers too."""
 
@@ -65,8 +53,6 @@ class Upkeep:
         self._bell = bell
         self._link = Link(settings.redis_url)
         self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
-        self._indexing: Iterator[None] | None = None
-        self._has_indexed = False
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes, and how many slices that were."""
@@ -93,14 +79,10 @@ class Upkeep:
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
         if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
-        self.index()
         return forgotten
 
     def prune(self) -> int:
-        """Remove useless entries that have no expiry of their own, and mend the count of open items.
-
-        Return how many refs of ended jobs were dropped.
-        """
+        """Remove useless entries that have no expiry of their own; return how many refs of ended jobs were dropped."""
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,
@@ -109,31 +91,7 @@ class Upkeep:
             most=PRUNED_AT_ONCE,
             **self._of_plugins,
         )
-        self._link.run("mend_open_items", jobs=COUNTED_JOBS)
         return int(dropped)
-
-    def index(self) -> None:
-        """Go on putting jobs into the index that processes of an earlier version submitted, ended or forgot: those of
-        every owner once, later those of owners whose index is not complete.
-        """
-        if self._indexing is None and self._link("SET", keys.INDEXING, 1, "NX", "EX", INDEX_S) is not None:
-            self._indexing = self._index_owners()
-        for _ in range(INDEX_STEPS):
-            if self._indexing is not None and next(self._indexing, self) is self:
-                self._indexing = None
-
-    def _index_owners(self) -> Iterator[None]:
-        owners = self._link.read(owners_of_jobs)
-        complete = self._link.read(lambda link: indexed(link, owners)) if self._has_indexed and owners else []
-        for owner in (each for each, is_complete in zip_longest(owners, complete) if not is_complete):
-            for function in ("index_jobs", "clear_index"):
-                last: bytes | None = b""
-                while last is not None:
-                    yield
-                    last = self._link.run(function, owner=owner, after=last or None, most=INDEXED_AT_ONCE)
-            lately = id_time("job", self._link.now_ms() - SETTLE_MS, self._settings.cell)
-            self._link.run("index_jobs", owner=owner, after=lately, most=10 * INDEXED_AT_ONCE, is_end=True)
-        self._has_indexed = True
 
     def went_round(self) -> None:
         """Note that a sweep was done, so that a missing keeper is noticed."""

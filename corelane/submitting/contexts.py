@@ -1,34 +1,20 @@
 """Stored contexts in submissions: which ones its items name, whether they are there, and how the job carries them.
 
-A job names a stored context by its digest, and each core fetches the text once. Where a core of an earlier release may
-take the job, it carries the text itself, as if the caller had sent it.
-
-What a context says never changes, so it is remembered here. That it is still there is checked as the job is taken in.
+A job names a stored context by its digest, and each core fetches the text once. What a context says never changes, so
+it is remembered here.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from corelane.domain.contexts import Known, digest_in, is_context_id
+from corelane.domain.contexts import Known, is_context_id
 from corelane.domain.jobs import Item
 from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.submission import Submission
 
 #: Contexts that one process remembers.
 REMEMBERED = 4096
-
-#: How long it is believed that all cores read stored contexts, in seconds.
-BELIEVED_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The stored contexts that a job names, by their ids: what is known of them, or their texts if it carries those."""
-
-    known: dict[str, Known] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
 
 
 class StoredContexts:
@@ -37,31 +23,15 @@ class StoredContexts:
     def __init__(self, store: ContextStore) -> None:
         self._store = store
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
-        self._asked_at = float("-inf")
-        self._are_read = False
 
     async def resolve(self, submission: Submission) -> Submission:
         """Return a submission that knows the contexts its items name; raise UnknownContext naming all that are none."""
         wanted = stored_ids(submission.items, submission.head.contexts)
         if not wanted:
             return submission
-        named = await self.name(submission.owner, wanted, held=submission.retry_of is not None)
-        if named.texts:
-            contexts = dict(submission.head.contexts or {}) | named.texts
-            submission = replace(submission, head=submission.head.model_copy(update={"contexts": contexts}))
-        return replace(submission, known=named.known)
-
-    async def name(self, owner: str, wanted: Collection[str], *, held: bool = False) -> Named:
-        """Find contexts for a job; raise UnknownContext. With ``held`` those kept only for jobs are found too."""
-        are_read = await self._read_by_all()
-        # Where the job carries the texts, nobody checks later that they are there.
-        known = await self.find(owner, wanted, held=held, afresh=not are_read)
-        if are_read:
-            return Named(known)
-        texts = await self._store.texts(owner, wanted)
-        if missing := set(wanted) - texts.keys():
-            raise unknown(missing)
-        return Named(texts=texts)
+        return replace(
+            submission, known=await self.find(submission.owner, wanted, held=submission.retry_of is not None)
+        )
 
     async def find(
         self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
@@ -90,20 +60,8 @@ class StoredContexts:
         for each in contexts:
             self._known.pop((owner, each), None)
 
-    async def _read_by_all(self) -> bool:
-        """Return whether every core reads stored contexts, as it was recently."""
-        now = time.monotonic()
-        if now - self._asked_at > BELIEVED_S:
-            self._are_read, self._asked_at = await self._store.are_read(), now
-        return self._are_read
-
 
 def stored_ids(items: Iterable[Item], contexts: Mapping[str, str] | None) -> list[str]:
     """Return the ids of stored contexts that items name, each once; a job's own context of that id goes first."""
     ids = {item.context_id: None for item in items if item.context_id is not None}
     return [each for each in ids if is_context_id(each) and each not in (contexts or {})]
-
-
-def digests_of(known: Iterable[str]) -> list[str]:
-    """Return the digests in ids."""
-    return [digest_in(each) for each in known]

@@ -1,7 +1,4 @@
-"""The items of a job as they come, however they came: checked one by one, and kept as items or as what is wrong.
-
-Whether a bad item fails alone or has the job refused is decided here, for items in a body, in lines and at a URL alike.
-"""
+"""The items of a job, from a body, lines or a URL: checked one by one, and kept as items or as what is wrong."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,13 +57,6 @@ class ItemChecker:
         self.contexts = dict(contexts)
         self._numbers = {name: number for number, name in enumerate(contexts)}
         self._estimator = Estimator(contexts, self._doc_stride, self.known)
-
-    def carry(self, texts: Mapping[str, str]) -> None:
-        """Have the job carry the texts of further contexts."""
-        for name, text in texts.items():
-            self.contexts[name] = text
-            self._numbers[name] = len(self._numbers)
-            self._estimator.share(name, text)
 
     def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
         """Return the item of a line, or why it is none; raise InvalidInput if bad items are refused."""
@@ -172,10 +162,7 @@ class TolerantJobs:
         require_few_items(self._settings, len(values))
         wanted = {name for value in values if (name := stored_in(value)) and name not in (head.contexts or {})}
         known = await self._contexts.find_some(owner, wanted) if wanted else {}
-        named = await self._contexts.name(owner, known) if known else None
-        found = named.known if named else {}
-        checker = ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, found.get, refuses=False)
-        checker.carry(named.texts if named else {})
+        checker = ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, known.get, refuses=False)
         return checker, await asyncio.to_thread(
             lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]
         )
@@ -183,10 +170,7 @@ class TolerantJobs:
     async def prepare(self, submission: Submission, values: Sequence[Any]) -> Submission:
         """Return a submission with its items; in a file if some are bad, which then stand there in their places."""
         checker, found = await self.check(submission.head, submission.owner, values)
-        head = submission.head
-        if checker.contexts != (head.contexts or {}):
-            head = head.model_copy(update={"contexts": checker.contexts})
-        submission = replace(submission, head=head, known=checker.known)
+        submission = replace(submission, known=checker.known)
         items = [each for each in found if isinstance(each, Item)]
         if len(items) == len(found):
             return replace(submission, items=items)

@@ -1,8 +1,7 @@
 """Large bodies: how they are read so that one caller's holds up no other request, and how much of them is held.
 
-A small body is read at once. A large one is read in a thread, one at a time, because its parser holds the GIL for as
-long as it takes. After it the thread rests for as long, so that other requests run between two large bodies. Large
-bodies in memory are bounded, by owner and in all; the next ones wait outside, unread.
+A large one is read in a thread, one at a time, because its parser holds the GIL. The thread then rests for as long, so
+that other requests run. Large bodies in memory are bounded, by owner and in all; the next ones wait outside, unread.
 """
 
 import asyncio
@@ -25,8 +24,7 @@ HELD_BYTES, OWNER_BYTES = 64 * 1024 * 1024, 32 * 1024 * 1024
 #: A large body waits for room for this long, in seconds.
 ROOM_S = 10.0
 
-#: Lists, objects and fields in a body: parsing 250,000 takes 60 ms, and nothing can run meanwhile. They are counted by
-#: their marks, those in texts too, which is quick: 10,000 items with ids have 40,000.
+#: Brackets and colons in a body, those in texts too: parsing 250,000 takes 60 ms, and nothing can run meanwhile.
 MOST_MARKS = 250_000
 
 Read = TypeVar("Read")

@@ -1,6 +1,6 @@
 """Bytes cut into lines: each that is not blank with its number and where it ends. Pure.
 
-Blank lines cost nothing worth mention, however many, and a line that is too long is not held in memory.
+A line that is too long is not held in memory.
 """
 
 import re

@@ -1,11 +1,11 @@
 """NDJSON jobs: a body is read as it comes in, checked line by line, and written to a file that the keeper feeds from.
 
-Neither the body nor its items are ever held in memory. The file is complete before its job is submitted. If the request
-fails, the file is deleted; if the process dies, the keeper deletes it.
+The file is complete before its job is submitted. If the request fails, it is deleted; if the process dies, the keeper
+deletes it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,7 +21,6 @@ from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
 from corelane.store.jobs.idempotency import Digest
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
-from corelane.submitting.contexts import Named
 from corelane.submitting.items import BadItem, ItemChecker, read_line, stored_in
 from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies
 from corelane.submitting.lines import InputLine, LineCutter
@@ -39,7 +38,7 @@ class NdjsonBody:
         settings: Settings,
         body: AsyncIterator[bytes],
         digest: Digest | None = None,
-        find: Callable[[str], Awaitable[Named]] | None = None,
+        find: Callable[[str], Awaitable[Mapping[str, Known]]] | None = None,
         large: LargeBodies | None = None,
         owner: str = "",
     ) -> None:
@@ -90,8 +89,6 @@ class NdjsonBody:
         """
         with ItemFiles(self._settings).writing() as new:
             items, tokens = await self._write(new)
-            if self._checker.contexts != (self.head.contexts or {}):
-                self.head = self.head.model_copy(update={"contexts": self._checker.contexts})
             job, file = await asyncio.to_thread(new.finish)
         return job, ItemFile(file, items, tokens, self.head.results_window)
 
@@ -148,9 +145,7 @@ class NdjsonBody:
         checker, name = self._checker, stored_in(value)
         if name is not None and self.find is not None and name not in checker.contexts and name not in checker.known:
             with suppress(UnknownContext):
-                named = await self.find(name)
-                checker.known.update(named.known)
-                checker.carry(named.texts)
+                checker.known.update(await self.find(name))
         return checker.check(f"line {number}", value)
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[InputLine]:

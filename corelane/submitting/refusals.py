@@ -1,8 +1,7 @@
 """Refusals: how exact the times were after which refused callers were told to come back.
 
-A job is refused because too much work waits. The time told is right if the job would fit just then. So a few refusals
-are remembered, at most one of each caller and one of the whole service at a time, and outstanding work is compared with
-what they needed, once a second. Pure, but for the clock.
+The time told is right if the job would fit just then. So a few refusals are remembered, at most one of each caller and
+one of the whole service at a time, and compared with outstanding work once a second.
 """
 
 import time

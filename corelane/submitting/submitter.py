@@ -80,10 +80,8 @@ class Submitter:
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, once, or return the one that the same request made before; admit it first if it is not yet.
 
-        Raise the errors of ``admit``; UnknownContext for a stored context that is not there; TooLarge, Overloaded or
-        DeadlineInfeasible if the job is too much work; the error of its ``Once`` if another request made the holder;
-        JobExpired if the holder's job is gone for good; StoreUnavailable if this cannot be settled now. Nothing is
-        written then.
+        Raise the errors of ``admit``, UnknownContext, TooLarge, Overloaded, DeadlineInfeasible, the error of its
+        ``Once`` if another request made the holder, JobExpired, or StoreUnavailable. Nothing is written then.
         """
         if self._tracer is None:
             return await self._submit_once(submission, admission)
@@ -148,10 +146,7 @@ class Submitter:
         )
 
     async def replay(self, once: Once) -> Submitted | None:
-        """Return the job that the same request made before; None if there is none, or it may be made again.
-
-        Raise the error of the ``Once`` if another request made it, JobExpired if it is gone for good.
-        """
+        """Return the job that the same request made before; None if there is none, or it may be made again."""
         holder = await self._store.holder(once.key)
         return None if holder is None else await self._replay(once, holder)
 
@@ -163,8 +158,7 @@ class Submitter:
     async def admit(self, head: JobHead, owner: str, job: str) -> Admission:
         """Check whether a job can be taken, before its items are known.
 
-        Raise WebhookRefused, UnknownModel, NotCalibrated; InvalidInput if it asks to be kept for too long; NotReady
-        before any worker has announced the default model; VersionNotReady if no core holds the version or is about to.
+        Raise WebhookRefused, UrlRefused, UnknownModel, NotCalibrated, InvalidInput, NotReady or VersionNotReady.
         """
         settings = self._settings
         if head.keep_s is not None and head.keep_s > settings.results_ttl_s:
@@ -332,10 +326,7 @@ def _check_passage(settings: Settings, name: str, text: str) -> None:
 
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:
-    """Estimate a job's place and finish time. Its owner's waiting larger jobs do not go before a small one.
-
-    No time is promised while a pause holds the job up, and nobody waits for owners who are paused.
-    """
+    """Estimate a job's place and finish time; no time is promised while a pause holds the job up."""
     own = admission.own[rank]
     waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
     if admission.pauses.all and (paused := admission.pauses.names(PauseKind.OWNER) - {owner}):

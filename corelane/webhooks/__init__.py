@@ -1,8 +1,4 @@
-"""Webhooks without the store.
-
-``protocol`` makes and signs payloads and judges replies, ``addresses`` decides what may be reached, ``post`` makes one
-attempt within its time.
-"""
+"""Webhooks without the store: their protocol, the addresses that they may reach, and one attempt."""
 
 from corelane.webhooks.addresses import check_receiver
 

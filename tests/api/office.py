@@ -61,13 +61,12 @@ class Office:
 
 @contextmanager
 def open_office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    """Yield an office whose index of jobs is complete."""
+    """Yield an office with one core."""
     changes = {"auth": "required", "submit_rate": "10000/second"}
     config = Settings(**settings.model_dump(exclude_unset=True) | changes)
     store = ApiKeyStore(Link(settings.redis_url))
     secrets = {who: store.create(who, scopes, owner=who)[1] for who, scopes in SCOPES.items()}
     bench = Bench(config, raw, bell)
     bench.core("a/0")
-    bench.upkeep.index()
     with TestClient(create_app(config), raise_server_exceptions=False) as client:
         yield Office(client, bench, secrets)

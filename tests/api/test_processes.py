@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from benchmarks.harness import children
-from corelane.cli.api_processes import ApiProcesses, count_processes, usable_cpus
+from corelane.cli.api_processes import count_processes, run_processes, usable_cpus
 from corelane.settings import Settings
 from tests.api.wires import ESTABLISHED
 from tests.conftest import free_port
@@ -141,7 +141,7 @@ def test_processes_share_callers_and_know_what_they_must_of_each_other(processes
 def test_process_that_keeps_dying_ends_all_of_them(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         cannot_start = settings.environment() | {"CORELANE_PORT": "none"}
-        assert not asyncio.run(ApiProcesses([listening], cannot_start, 1).run())
+        assert not asyncio.run(run_processes([listening], cannot_start, 1))
 
 
 @pytest.mark.parametrize(

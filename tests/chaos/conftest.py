@@ -51,12 +51,9 @@ def _metrics_tell_the_truth(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def report(pytestconfig: pytest.Config) -> Iterator[Report]:
-    """Yield the report of this session; write it after each test where ``--chaos-report`` says."""
-    report = pytestconfig.stash.setdefault(REPORT, Report())
-    yield report
-    if path := pytestconfig.getoption("--chaos-report"):
-        report.write(Path(path))
+def report(pytestconfig: pytest.Config) -> Report:
+    """Return the report of this session."""
+    return pytestconfig.stash.setdefault(REPORT, Report())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

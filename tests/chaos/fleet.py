@@ -19,7 +19,7 @@ import redis
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from tests.chaos.processes import HOST, SETTINGS, Clock, child_of, environment, kill_all_with, launch, made
+from tests.chaos.processes import HOST, SETTINGS, Clock, child_of, environment, kill_all_with, launch
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port
@@ -71,7 +71,7 @@ class ChaosFleet:
 
     def __init__(self, folder: Path, cores: int, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.redis = RedisServer(made(folder / "redis"), free_port())
+        self.redis = RedisServer(folder / "redis")
         self.network = Network()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

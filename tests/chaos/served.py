@@ -33,7 +33,6 @@ from tests.chaos.processes import (
     environment,
     kill_all_with,
     launch,
-    made,
     parent_of,
 )
 from tests.chaos.proxy import Network, Proxy
@@ -156,7 +155,7 @@ class ServedFleet:
         argv = [sys.executable, "-m", "corelane", "serve", "--port", str(self.port), "--cores", str(self.cores)]
         argv += ["--data", str(self.folder / "data")]
         if self._proxied:
-            self.redis = RedisServer(made(self.folder / "redis"), free_port())
+            self.redis = RedisServer(self.folder / "redis")
             self.redis.start()
             self.network = Network()
             self.proxy = self.network.proxy(self.redis.port)

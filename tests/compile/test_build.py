@@ -6,16 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 from transformers import (
-    DebertaV2Config,
-    DebertaV2ForQuestionAnswering,
     LongformerConfig,
     LongformerForQuestionAnswering,
 )
 
 from compile.build import build
-from compile.model.samples import TEXTS
 from compile.model.source import find_source
 from compile.once import compile_once
 from compile.trial import Trial
@@ -30,13 +26,9 @@ from corelane.artifacts.calibration import (
 )
 from corelane.artifacts.finding import find_artifact, list_artifacts
 from corelane.artifacts.instructions import instruction_sets
-from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, check_files, read_artifact
-from corelane.engine.backends.protocol import WindowBatch
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
-from corelane.engine.runner import Runner
-from corelane.engine.task import Query
-from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
+from corelane.engine.buckets import DEFAULT_BUCKETS, fitting_buckets, parse_buckets
+from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.artifacts_for_tests import CALIBRATION
 from tests.compile.conftest import Edit
@@ -231,27 +223,12 @@ def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, da
     assert everything_below(data.artifact_root) == []
 
 
-def test_deberta_is_compiled_without_a_warning(tmp_path: Path, data: Settings) -> None:
-    deberta = save_tiny(
-        *(tmp_path / "deberta", DebertaV2Config, DebertaV2ForQuestionAnswering),
-        relative_attention=True,
-        pos_att_type=["c2p", "p2c"],
-        max_position_embeddings=130,
-    )
-    # A warning is an error in tests.
-    assert build(str(deberta), settings=data, buckets="2x64", dtype="fp32").manifest.answers_equal == 1
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
         ({"buckets": "4by32"}, "is not a bucket"),
-        ({"buckets": "0x32"}, "is not a bucket"),
-        ({"buckets": "4x8"}, "shorter than 16"),
-        ({"buckets": "4x32,2x32"}, "same length"),
         ({"buckets": "1x256"}, "longer than tiny-qa can read"),
         ({"dtype": "fp8"}, "is not a dtype"),
-        ({"name": "Not A Name"}, "is not a model name"),
         ({"name": "../escape"}, "is not a model name"),
         ({"target": "abacus"}, "nothing compiles for target"),
     ],
@@ -264,28 +241,12 @@ def test_wrong_request_is_refused_and_nothing_is_written(
     assert not data.artifact_root.exists()
 
 
-def test_refused_model_leaves_nothing(edited: Edit, data: Settings) -> None:
-    with pytest.raises(ModelRefused):
-        build(str(edited(architectures=["BertModel"])), settings=data)
-    assert not data.artifact_root.exists()
-
-
 def test_full_disk_leaves_the_artifact_that_was_there(tiny_model: Path, data: Settings, there: Artifact) -> None:
     before = everything_below(data.artifact_root)
     with largest_file(20_000), pytest.raises(CompileFailed, match=r"disk is full .* needs about \d+ MB"):
         build(str(tiny_model), settings=data, buckets="2x64", dtype="fp32")
     assert everything_below(data.artifact_root) == before
     check_files(read_artifact(there.path))
-
-
-def test_ctrl_c_leaves_nothing(tiny_model: Path, data: Settings) -> None:
-    def interrupt(text: str, done: int, total: int) -> None:
-        if text.startswith("compiling 2x64"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build(str(tiny_model), settings=data, buckets="4x32,2x64", dtype="fp32", report=interrupt)
-    assert everything_below(data.artifact_root) == []
 
 
 def test_poisoned_weights_are_caught_and_leave_nothing(edited: Edit, data: Settings) -> None:
@@ -298,38 +259,3 @@ def test_poisoned_weights_are_caught_and_leave_nothing(edited: Edit, data: Setti
     with pytest.raises(CompileFailed, match="differ by nan"):
         build(str(folder), settings=data, buckets="4x32", dtype="fp32")
     assert everything_below(data.artifact_root) == []
-
-
-@pytest.mark.parametrize("name", ["bs4-len32.pt", TOKENIZER_NAME])
-def test_damaged_file_is_refused(there: Artifact, name: str) -> None:
-    content = bytearray(there.file(name).read_bytes())
-    content[len(content) // 2] ^= 1
-    there.file(name).write_bytes(content)
-    with pytest.raises(ArtifactRefused, match=f"{name} is damaged"):
-        check_files(there)
-
-
-def test_built_in_model_is_compiled_and_answers(data: Settings) -> None:
-    artifact = build("qa-minilm", settings=data, buckets="2x64", dtype="fp32")
-    assert artifact.manifest.version_id.startswith("qa-minilm@")
-    assert artifact.manifest.buckets[0].max_logit_error < 1e-3
-    runner = Runner.open(open_backend("cpu"), artifact)
-    question, context = TEXTS[0]
-    assert runner.answer([Query(question, context)])[0]["answer"]["text"] == "1889"
-    runner.close()
-
-
-def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, tiny_artifact: Artifact) -> None:
-    saved = Tokenizer.from_file(str(tiny_artifact.file(TOKENIZER_NAME)))
-    own = Tokenizer.from_file(str(tiny_model / TOKENIZER_NAME))
-    text = "Who built the tower, Ada or Byron?"
-    assert saved.encode(text).ids == own.encode(text).ids
-    assert saved.truncation is None
-    assert saved.padding is None
-
-
-def test_artifact_runs_at_its_full_shape(tiny_artifact: Artifact) -> None:
-    backend = open_backend("cpu")
-    ones = np.ones((4, 32), dtype=np.int64)
-    logits = backend.run(backend.load(tiny_artifact), WindowBatch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
-    assert logits.start.shape == logits.end.shape == (4, 32)

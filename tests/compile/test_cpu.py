@@ -15,9 +15,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.cpu import CpuBackend
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.errors import CompileFailed
 from corelane.settings import Settings
-from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
+from tests.compile.tiny_models import save_tiny_distilbert
 
 
 def make_batch(bucket: Bucket, rows: int, highest_id: int, used: int) -> WindowBatch:
@@ -53,16 +52,6 @@ def test_network_without_token_types_takes_and_ignores_them(tmp_path: Path) -> N
         model, WindowBatch(batch.bucket, batch.input_ids, batch.attention_mask, 0 * batch.token_type_ids)
     )
     np.testing.assert_array_equal(with_types.start, without.start)
-
-
-def test_roberta_is_compiled_up_to_its_last_position(tmp_path: Path) -> None:
-    folder = save_tiny_roberta(tmp_path / "tiny-roberta")
-    settings = Settings(data_dir=tmp_path)
-    artifact = build(str(folder), settings=settings, buckets="2x64", dtype="fp32")
-    assert artifact.manifest.tokenizer.sep_count == 2
-    assert artifact.manifest.answers_equal == 1
-    with pytest.raises(CompileFailed, match="positions for 64 tokens"):
-        build(str(folder), settings=settings, buckets="2x65", dtype="fp32")
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])

@@ -1,7 +1,6 @@
 """The pure parts of a Neuron build, without processes."""
 
 import ast
-import json
 import os
 import time
 import warnings
@@ -16,7 +15,6 @@ from compile.neuron.cache import KEEP_S, Cache
 from compile.neuron.children import TRACER
 from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import TracerEnd, explain
-from corelane.artifacts.cache import key_of
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
@@ -150,13 +148,6 @@ def test_unused_entries_are_dropped(compiled: Path, tmp_path: Path) -> None:
 def test_cache_that_cannot_be_written_is_no_failure(compiled: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     Cache(tmp_path / "cache").keep("key", compiled, "bs4-len32", {})
-
-
-def test_key_depends_on_every_fact_and_not_on_their_order() -> None:
-    facts = {"source": "a", "bucket": "4x32", "versions": {"torch": "2.9", "python": "3.12"}}
-    assert key_of(facts) == key_of(json.loads(json.dumps(dict(reversed(facts.items())))))
-    changed = [{**facts, "bucket": "4x64"}, {**facts, "versions": {"torch": "2.8", "python": "3.12"}}]
-    assert len({key_of(each) for each in (facts, *changed)}) == 3
 
 
 def test_example_always_has_padding() -> None:

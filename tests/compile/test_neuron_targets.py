@@ -1,6 +1,5 @@
 """Neuron targets in real processes, with a stand-in for the packages, the compilers and the device."""
 
-import json
 import os
 import signal
 import subprocess
@@ -35,7 +34,7 @@ from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
-from tests.compile.neuron_runs import make_machine, stand_in_environment
+from tests.neuron_for_tests import STAND_IN, Machine
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
@@ -43,9 +42,18 @@ pytestmark = pytest.mark.neuron
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 
 
+def stand_in_environment(machine: Path | None = None, **variables: str) -> dict[str, str]:
+    """Return the environment of a process that finds the stand-in, on a machine or on one without a device."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("NEURON_", "CORELANE_"))}
+    root = Path(__file__).parents[2]
+    env |= {"PYTHONPATH": f"{root}{os.pathsep}{STAND_IN}", "PATH": f"{STAND_IN / 'bin'}{os.pathsep}{env['PATH']}"}
+    env |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return env | ({} if machine is None else {"NEURON_STAND_IN": str(machine)}) | variables
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_machine(tmp_path_factory.mktemp("machine"), "inf2")
+    return Machine("inf2").save(tmp_path_factory.mktemp("machine"))
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +110,6 @@ def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact
     assert manifest.coverage is not None
     assert (manifest.coverage.found_by, manifest.coverage.percent) == ("trace", 100)
     assert "sample answers equal to the eager model's: 100%" in printed
-
-
-def test_file_carries_the_mark_that_the_runtime_goes_by(compiled: tuple[Artifact, str]) -> None:
-    extra = {"neuron.json": ""}
-    with torch_warnings_ignored():
-        torch.jit.load(compiled[0].file("bs2-len64.pt"), _extra_files=extra)
-    assert json.loads(extra["neuron.json"]) == {
-        "family": "torch_neuronx",
-        "target": "inf2",
-        "shapes": [[2, 64]] * 3,
-        "pipeline_cores": 1,
-    }
 
 
 def torch_warnings_ignored() -> Any:
@@ -221,7 +217,7 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
     assert manifest.coverage.not_compiled == {"aten::embedding": 3}
     with pytest.raises(CorelaneError, match="no inf1 device"):
         verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
-    stand_in.setenv("NEURON_STAND_IN", str(make_machine(tmp_path / "machine", "inf1")))
+    stand_in.setenv("NEURON_STAND_IN", str(Machine("inf1").save(tmp_path / "machine")))
     verified = verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
     check_files(verified)
     assert verified.manifest.verified

@@ -12,22 +12,11 @@ from tests.artifacts_for_tests import CALIBRATION
 NOWHERE = "http://127.0.0.1:9"
 
 
-def test_name_is_looked_for_among_the_models_that_come_with_corelane(tiny_model: Path) -> None:
-    source = find_source("tiny-qa", tiny_model.parent)
-    assert source.folder == tiny_model
-    assert source.label == "tiny-qa"
-
-
-def test_local_folder_is_taken_as_it_is(tiny_model: Path, tmp_path: Path) -> None:
-    source = find_source(str(tiny_model), tmp_path)
-    assert source.folder == tiny_model.resolve()
-    assert source.label == "tiny-qa"
-
-
-def test_version_is_the_beginning_of_the_digest(tiny_model: Path, tmp_path: Path) -> None:
-    source = find_source(str(tiny_model), tmp_path)
-    assert len(source.digest) == 64
-    assert source.version == source.digest[:FINGERPRINT_CHARS]
+@pytest.mark.parametrize("by_name", [True, False])
+def test_model_is_a_name_among_those_that_come_with_corelane_or_a_folder(tiny_model: Path, by_name: bool) -> None:
+    source = find_source("tiny-qa" if by_name else str(tiny_model), tiny_model.parent if by_name else Path("/"))
+    assert (source.folder, source.label) == (tiny_model.resolve(), "tiny-qa")
+    assert (len(source.digest), source.version) == (64, source.digest[:FINGERPRINT_CHARS])
 
 
 def test_digest_knows_contents_and_not_where_they_lie(tiny_model: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import Probe, find_answers, make_probe
 from compile.model.reference import QuestionAnswering, Run, runner_of, wrap
 from compile.model.source import find_source
-from compile.torch.cpu import cast, trace
 from compile.verify import Disagreement, compare, judge, judge_answers, share_equal
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -48,30 +47,12 @@ def test_eager_model_agrees_with_itself(probe: Probe, reference: QuestionAnsweri
     assert share_equal([compared]) == 1
 
 
-def test_trace_agrees_with_the_model(probe: Probe, reference: QuestionAnswering) -> None:
-    compiled = trace(cast(reference, "fp32"), probe.batches[0])
-    compared = compare(probe, runner_of(compiled), "fp32")
-    judge(compared, "fp32", "trace")
-    assert share_equal([compared]) == 1
-    assert compared.flexible_rows
-
-
 def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
     run = changed(reference, lambda batch: replace(batch, attention_mask=np.ones_like(batch.attention_mask)))
     compared = compare(probe, run, "fp32")
     assert compared.isolation_error > 1e-3
     with pytest.raises(Disagreement, match="gives other logits"):
         judge(compared, "fp32", "bucket")
-
-
-def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
-    frozen = probe.batches[0].attention_mask
-
-    def keep_mask(batch: WindowBatch) -> WindowBatch:
-        return replace(batch, attention_mask=frozen[: batch.rows])
-
-    with pytest.raises(Disagreement):
-        judge(compare(probe, changed(reference, keep_mask), "fp32"), "fp32", "bucket")
 
 
 def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: QuestionAnswering) -> None:

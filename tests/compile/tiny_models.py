@@ -35,11 +35,23 @@ def save_tiny_roberta(folder: Path) -> Path:
 
 def save_tiny_distilbert(folder: Path) -> Path:
     """Save a random DistilBERT, whose network takes no token types though its tokenizer makes them."""
+    from transformers import DistilBertConfig, DistilBertForQuestionAnswering
+
+    sizes = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 64}
+    return _save(folder, DistilBertConfig, DistilBertForQuestionAnswering, **sizes)
+
+
+def save_tiny(folder: Path, config: Any, network: Any, **options: Any) -> Path:
+    """Save a random network of any family, with words as tokens and BERT's template."""
+    return _save(folder, config, network, pad_token_id=0, **_sizes(), **options)
+
+
+def _save(folder: Path, config: Any, network: Any, **options: Any) -> Path:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import BertPreTokenizer
     from tokenizers.processors import BertProcessing
-    from transformers import DistilBertConfig, DistilBertForQuestionAnswering, PreTrainedTokenizerFast, set_seed
+    from transformers import PreTrainedTokenizerFast, set_seed
 
     names = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]))
     tokenizer = Tokenizer(WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
@@ -54,31 +66,7 @@ def save_tiny_distilbert(folder: Path) -> Path:
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
     set_seed(7)
-    config = DistilBertConfig(
-        vocab_size=len(names), dim=32, hidden_dim=64, n_layers=2, n_heads=2, max_position_embeddings=64
-    )
-    DistilBertForQuestionAnswering(config).eval().save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
-
-
-def save_tiny(folder: Path, config: Any, network: Any, **options: Any) -> Path:
-    """Save a random network of any family, with words as tokens and BERT's template."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import BertProcessing
-    from transformers import PreTrainedTokenizerFast, set_seed
-
-    names = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]))
-    tokenizer = Tokenizer(WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]"
-    )
-    set_seed(7)
-    network(config(vocab_size=len(names), pad_token_id=0, **_sizes(), **options)).eval().save_pretrained(folder)
+    network(config(vocab_size=len(names), **options)).eval().save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder
 

@@ -51,10 +51,9 @@ class LoneCore(Dispatch):
         super().__init__(settings, name)
         self._room = Room(settings.claim_tokens)
 
-    def claim(self, versions: Sequence[str], *, linger: bool, wait: bool = False) -> Claim | None:
-        return self.exchange(
-            ExchangeRequest(versions=versions, room=self._room, linger=linger, idle=True, wait=wait)
-        ).claim
+    def claim(self, versions: Sequence[str], *, linger: bool, idle: bool = True, **more: Any) -> Claim | None:
+        request = ExchangeRequest(versions=versions, room=self._room, linger=linger, idle=idle, **more)
+        return self.exchange(request).claim
 
     def commit(self, lease: str, outcomes: Sequence[SliceResults]) -> int:
         """Commit, and return how many were refused."""

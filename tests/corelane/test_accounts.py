@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Item
 from corelane.store.dispatch import Claim, ExchangeRequest, Room
@@ -59,32 +61,21 @@ def test_what_a_core_found_is_charged_once_however_often_it_is_told(bench: Bench
     assert accounts(bench) == {}
 
 
-def test_owner_whose_work_costs_more_than_estimated_is_served_less(bench: Bench) -> None:
+@pytest.mark.parametrize("is_told", [True, False], ids=["told while it runs", "told with its answers"])
+@pytest.mark.parametrize("owners", [("heavy", "light"), ("one", "one")], ids=["of two owners", "of one owner"])
+def test_job_that_costs_more_than_estimated_is_served_less(
+    bench: Bench, owners: tuple[str, str], is_told: bool
+) -> None:
     core = bench.core("a/0")
-    heavy, light = [bench.submit(32 * 8, owner=owner) for owner in ("heavy", "light")]
+    heavy, light = [bench.submit(32 * 8, owner=owner) for owner in owners]
     order = []
     while (claim := core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim) is not None:
-        order += [ref.job for ref, _ in claim.refs]
+        order += claim.jobs
         outcomes = answered(claim)
-        if claim.refs[0][0].job == heavy:
+        if claim.jobs == [heavy]:
             outcomes = [replace(outcome, ref=replace(outcome.ref, tokens=2048 * 16)) for outcome in outcomes]
-        core.commit(claim.lease, outcomes)
-    assert order.count(heavy) == order.count(light) == 8
-    assert order[:9].count(heavy) == 1
-    assert accounts(bench) == {}
-
-
-def test_job_that_costs_more_than_estimated_is_served_less_than_its_owners_other_one(bench: Bench) -> None:
-    core = bench.core("a/0")
-    heavy, light = [bench.submit(32 * 8) for _ in range(2)]
-    order = []
-    while (claim := core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim) is not None:
-        order += [ref.job for ref, _ in claim.refs]
-        if claim.refs[0][0].job == heavy:
-            refs = tell_found(core, claim, 2048 * 16)
-            outcomes = [replace(outcome, ref=ref) for outcome, ref in zip(answered(claim), refs, strict=True)]
-        else:
-            outcomes = answered(claim)
+            if is_told:
+                tell_found(core, claim, 2048 * 16)
         core.commit(claim.lease, outcomes)
     assert order.count(heavy) == order.count(light) == 8
     assert order[:9].count(heavy) == 1

@@ -50,25 +50,17 @@ def test_artifact_comes_back_whole_without_its_calibration(
     assert kept.fetch(KEY, "another@0123456789ab", "cpu") is None
 
 
-def _damage(entry: Path) -> None:
-    next(entry.glob("*.pt")).write_bytes(b"torn")
+HARMS: dict[str, Callable[[Path], object]] = {
+    "damaged": lambda entry: next(entry.glob("*.pt")).write_bytes(b"torn"),
+    "halved": lambda entry: next(entry.glob("*.pt")).unlink(),
+    "without manifest": lambda entry: (entry / MANIFEST_NAME).unlink(),
+    "broken manifest": lambda entry: (entry / MANIFEST_NAME).write_text(json.dumps({"name": 1})),
+}
 
 
-def _halve(entry: Path) -> None:
-    next(entry.glob("*.pt")).unlink()
-
-
-def _leave_no_manifest(entry: Path) -> None:
-    (entry / MANIFEST_NAME).unlink()
-
-
-def _break_manifest(entry: Path) -> None:
-    (entry / MANIFEST_NAME).write_text(json.dumps({"name": 1}))
-
-
-@pytest.mark.parametrize("harm", [_damage, _halve, _leave_no_manifest, _break_manifest])
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
 def test_broken_entry_counts_as_absent_and_goes(
-    kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path, harm: Callable[[Path], None]
+    kept: ArtifactCache, tiny_artifact: Artifact, tmp_path: Path, harm: Callable[[Path], object]
 ) -> None:
     put(kept, tiny_artifact)
     harm(tmp_path / "cache" / KEY)

@@ -57,30 +57,6 @@ def test_every_window_runs_once_in_the_shortest_bucket_that_holds_it(lengths: li
     assert not shares
 
 
-@given(ITEMS)
-def test_rows_alike_in_length_run_once_each_and_the_first_item_begins(lengths: list[tuple[list[int], str]]) -> None:
-    items, shares = owned_items(lengths), dict[str, Share]()
-    others, other_shares = owned_items(lengths), dict[str, Share]()
-    ran: list[tuple[int, int]] = []
-    while (chosen := next_batch(items, shares, at_most(2), alike=True)) is not None:
-        bucket, rows = chosen
-        assert all(smallest_fit(window.length, LADDER) == bucket for _, window in rows)
-        if not ran:
-            first = next_batch(others, other_shares, at_most(2))
-            assert first is not None
-            assert (first[0], first[1][0][0].arrival) == (bucket, rows[0][0].arrival)
-        ran += [(item.arrival, window.start) for item, window in rows]
-    assert sorted(ran) == [(arrival, n) for arrival, (item, _) in enumerate(lengths) for n in range(len(item))]
-
-
-def test_rows_most_like_the_first_share_its_batch_within_a_job() -> None:
-    longest = LADDER[0].length
-    items = waiting_items([[longest - 9], [longest], [longest - 8], [longest - 1]], job="one")
-    chosen = next_batch(items, {}, at_most(2), alike=True)
-    assert chosen is not None
-    assert [item.arrival for item, _ in chosen[1]] == [0, 2]
-
-
 @given(ITEMS, st.integers(1, 16))
 def test_batch_is_full_unless_its_bucket_has_no_more(lengths: list[tuple[list[int], str]], most: int) -> None:
     items, shares = owned_items(lengths), dict[str, Share]()
@@ -170,13 +146,13 @@ def test_windows_of_neighbouring_buckets_share_a_batch_of_the_longest_row_where_
         counted.append(waiting)
         return LADDER[:2] if first in LADDER[:2] else (first,), 8
 
-    chosen = next_batch(items, shares, two_shortest, alike=True)
+    chosen = next_batch(items, shares, two_shortest)
     assert chosen is not None
     assert counted == [{LADDER[0]: 2, LADDER[1]: 2, LADDER[2]: 1}]
     assert chosen[0] == LADDER[1]
     assert chosen[1][0][0] is items[0]
     assert sorted(window.length for _, window in chosen[1]) == [50, 60, 100, 120]
-    chosen = next_batch(items, shares, two_shortest, alike=True)
+    chosen = next_batch(items, shares, two_shortest)
     assert chosen is not None
     assert (chosen[0], [window.length for _, window in chosen[1]]) == (LADDER[2], [250])
 
@@ -200,26 +176,6 @@ def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() 
     assert batch[0].left == 0
     assert next_batch([batch[0], *waiting_items([[384] * 4], first=10_000, job="last")], shares) is not None
     assert shares[PUBLIC].larger.had.keys() == {"last"}
-
-
-def test_questions_that_had_the_core_alone_owe_nothing_to_a_batch_that_comes_later() -> None:
-    questions = [waiting_items([[60]], first=n, job=f"question {n}")[0] for n in range(60)]
-    shares = dict[str, Share]()
-    for _ in range(5):
-        run_batch(questions, shares, 8)
-    batch = waiting_items([[60] * 100], first=100, job="batch")
-    assert run_batch([*questions, *batch], shares, 1)[0] in questions
-
-
-def test_questions_save_nothing_up_while_a_low_priority_waits_beside_their_owners_batch() -> None:
-    low = waiting_items([[250] * 100], job="low")
-    low[0].priority = Priority.LOW.rank
-    batch, shares = waiting_items([[250]] * 400, first=1, job="batch"), dict[str, Share]()
-    for _ in range(20):
-        run_batch([*low, *batch], shares)
-    questions = [waiting_items([[60]], first=500 + n, job=f"question {n}")[0] for n in range(200)]
-    rows = [run_batch([*low, *batch, *questions], shares, 1)[0] for _ in range(100)]
-    assert any(row in batch for row in rows)
 
 
 def test_questions_that_ask_for_little_go_before_their_owners_batch_each_time() -> None:

@@ -1,7 +1,6 @@
 from collections.abc import Hashable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,18 +110,6 @@ def test_only_long_contexts_are_read_in_chunks(reader: ChunkReader, tiny_artifac
     assert [key for key, _ in task.read_on()] == [101]
 
 
-def test_document_is_done_after_its_last_chunk(reader: ChunkReader, tokenizer: Tokenizer) -> None:
-    query = Query("who", DOCUMENT)
-    reader.add("key", query)
-    assert [reader.read_on() for _ in range(3)] == [None] * 3
-    read = reader.read_on()
-    assert read is not None
-    passage, context, queries = read
-    assert (passage, queries) == (query.passage, [("key", query)])
-    assert context.ids.tolist() == tokenizer.encode(DOCUMENT, add_special_tokens=False).ids
-    assert not reader.documents
-
-
 def test_documents_take_turns(reader: ChunkReader) -> None:
     for text in (DOCUMENT * 10, DOCUMENT):
         reader.add(text, Query("who", text))
@@ -134,12 +121,6 @@ def test_questions_on_one_document_share_its_reading(reader: ChunkReader) -> Non
         reader.add(key, Query(key, DOCUMENT))
     [(_, _, queries)] = finish(reader)
     assert [key for key, _ in queries] == ["a", "b", "c"]
-
-
-def test_owners_with_the_same_document_have_it_read_each(reader: ChunkReader) -> None:
-    for owner in ("ada", "bob"):
-        reader.add(owner, Query("who", DOCUMENT, owner=owner))
-    assert [[key for key, _ in queries] for _, _, queries in finish(reader)] == [["ada"], ["bob"]]
 
 
 def test_dropped_queries_are_not_read_for(reader: ChunkReader) -> None:
@@ -156,10 +137,3 @@ def test_waiting_tokens_are_bounded_for_each_item(reader: ChunkReader) -> None:
         reader.add(key, Query(key, DOCUMENT))
     assert reader.tokens(10**9) == 2 * len(DOCUMENT) // 4
     assert reader.tokens(7) == 14
-
-
-def test_places_of_a_far_chunk_are_those_of_the_whole_text(tokenizer: Tokenizer) -> None:
-    context = read_chunks(tokenizer, cut_text(DOCUMENT, 7))
-    starts, ends = context.places.T
-    assert "".join(DOCUMENT[start:end] for start, end in zip(starts, ends, strict=True)) == DOCUMENT.replace(" ", "")
-    assert np.all(starts[1:] >= ends[:-1])

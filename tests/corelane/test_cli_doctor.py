@@ -33,6 +33,7 @@ from corelane.cli.doctor import (
     check_cores,
     check_disk,
     check_flower_port,
+    check_service,
     check_torch,
     doctor,
     judge_disk,
@@ -46,7 +47,7 @@ from corelane.errors.extras import install_command
 from corelane.settings import Settings
 from corelane.settings.address import read_address
 from corelane.settings.names import UnknownName
-from corelane.store.replication import parse_replication
+from corelane.store.redis_info import Replication
 from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
 from tests.neuron_for_tests import Machine, neuron_process
@@ -104,7 +105,7 @@ def test_valkey_is_called_by_its_name() -> None:
     ],
 )
 def test_replicas_are_counted_and_missing_ones_told(info: dict[str, str], wanted: int, state: str, found: str) -> None:
-    check = judge_replicas(parse_replication(info), wanted, read_address("rediss+sentinel://a,b/main"))
+    check = judge_replicas(Replication.parse(info), wanted, read_address("rediss+sentinel://a,b/main"))
     assert (check.state, found in check.found, "2 Sentinels, by TLS" in check.found) == (state, True, True)
 
 
@@ -286,3 +287,7 @@ def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, s
     missing = examine(f"{s3}-missing/files")
     assert (missing.state, "AWS_ENDPOINT_URL_S3" in missing.advice) == ("fail", True)
     assert "missing" in missing.found
+
+
+def test_service_with_nothing_to_do_is_well(settings: Settings) -> None:
+    assert "no health issue" in check_service(settings).found

@@ -3,12 +3,12 @@ import sys
 import threading
 from pathlib import Path
 
-from corelane.artifacts.compiling import compiling, wait_for_compiler
+from corelane.artifacts.locks import compiling, wait_for_compiler
 
 HOLD = """
 import sys
 from pathlib import Path
-from corelane.artifacts.compiling import compiling
+from corelane.artifacts.locks import compiling
 with compiling(Path(sys.argv[1])) as waits:
     print(waits, flush=True)
     sys.stdin.read()

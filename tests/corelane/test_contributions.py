@@ -1,4 +1,4 @@
-"""What plugins contribute to a job's life: to the step that submits it, and by hooks of the Lua library."""
+"""What plugins contribute to a job's life by hooks of the Lua library."""
 
 from pathlib import Path
 
@@ -6,22 +6,14 @@ import pytest
 import redis
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.jobs import Item, JobHead
-from corelane.store.jobs.contributions import CONTRIBUTORS, SubmitStep
-from corelane.store.jobs.records import JobRecord, PromiseRecord
-from corelane.store.jobs.store import JobStore
-from corelane.store.jobs.submission import Submission
 from corelane.store.link.library import make_library, read_code
-from corelane.store.link.link import AsyncLink
-from tests.corelane.store_bench import VERSION, Bench, answered, claimed
+from tests.corelane.store_bench import Bench, answered, claimed
 
 PAINT = """-- Paint: each job has a colour; what it was answered with is noted at its end.
-on('refuse', function(_, ask)
-  if ask.colour == 'invisible' then return redis.error_reply('NOPAINT this job has no colour') end
+on('refuse', function()
+  if call('EXISTS', 'no paint') == 1 then return redis.error_reply('NOPAINT this job has no colour') end
 end)
-on('submit', function(job, ask)
-  job.fields.paint = ask.colour .. ' on ' .. job.fields.ground
-end)
+on('submit', function(job) job.fields.paint = 'red on ' .. job.fields.owner end)
 on('claim', function(job, changes) changes.paint = job.paint .. ', wet' end, { 'paint' })
 on('finish', function(job, changes) changes.paint = job.paint .. ', dry' end, { 'paint' })
 on('finished', function(job) call('RPUSH', 'painted', job.id .. ' ' .. job.status .. ' ' .. job.owner) end, { 'owner' })
@@ -39,33 +31,15 @@ def painted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corelane.store.link.link.read_library", lambda: library)
 
 
-def submit(bench: Bench, colour: str) -> str:
-    """Submit a job of one item with a colour."""
-
-    def add_colour(submission: Submission, step: SubmitStep) -> None:
-        step.fields["ground"] = "wood"
-        step.arguments["colour"] = colour
-        step.before.append(("SET", "mixed", submission.id))
-
-    submission = Submission(JobHead(model=VERSION, reuse=False), PUBLIC, [Item(question="who", context="ada")])
-
-    async def write(link: AsyncLink) -> JobRecord:
-        store = JobStore(link, bench.settings, bench.bell, contributors=[*CONTRIBUTORS, add_colour])
-        return await store.submit(submission, VERSION, [(0, 1, 64)], PromiseRecord(0, 0))
-
-    return bench.with_link(write).id
-
-
 @pytest.mark.usefixtures("painted")
 def test_hooks_take_part_in_each_step_of_a_job(bench: Bench) -> None:
     core = bench.core("a/0")
-    job = submit(bench, "red")
-    assert bench.raw.get("mixed") == job
-    assert bench.upkeep._link.run("read_paint", job=job) == b"red on wood"
+    job = bench.submit(1)
+    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public"
     claim = claimed(core)
-    assert bench.upkeep._link.run("read_paint", job=job) == b"red on wood, wet"
+    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet"
     core.commit(claim.lease, answered(claim))
-    assert bench.upkeep._link.run("read_paint", job=job) == b"red on wood, wet, dry"
+    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet, dry"
     assert bench.raw.lrange("painted", 0, -1) == [f"{job} succeeded {PUBLIC}"]
     assert bench.with_store(lambda store: store.delete(job))
     assert bench.raw.lrange("painted", 0, -1) == []
@@ -74,8 +48,9 @@ def test_hooks_take_part_in_each_step_of_a_job(bench: Bench) -> None:
 @pytest.mark.usefixtures("painted")
 def test_job_that_a_hook_refuses_leaves_nothing(bench: Bench) -> None:
     bench.core("a/0")
+    bench.raw.set("no paint", 1)
     with pytest.raises(redis.ResponseError, match="NOPAINT"):
-        submit(bench, "invisible")
+        bench.submit(1)
     assert bench.waiting() == {}
     assert not bench.raw.keys("cl:jobs:*")
 

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from compile.torch.packing import MACHINES
-from corelane.engine.buckets import cut_to
 from corelane.engine.cores import KERNELS, THREAD_VARIABLES, core_slot, cpu_slots, only_slot
 from corelane.errors import SetupError
 from corelane.settings import Settings
@@ -24,10 +23,6 @@ def test_wide_core_has_several_cpus_and_as_many_threads() -> None:
     assert all(slot.environment[name] == "2" for slot in slots for name in THREAD_VARIABLES)
     with pytest.raises(SetupError, match="a core of 999 CPUs"):
         core_slot(0, Settings(cpus_per_core=999))
-
-
-def test_slots_are_those_this_process_may_run_on() -> None:
-    assert {cpu for slot in cpu_slots() for cpu in slot.cpus} == os.sched_getaffinity(0)
 
 
 def test_core_that_does_not_exist_is_refused_saying_which_do() -> None:
@@ -76,9 +71,3 @@ def test_core_keeps_a_bounded_number_of_kernels(shapes: int, made: int) -> None:
     )
     misses = [line for line in told.stdout.splitlines() if "create:cache_miss" in line and ",mb1ic8oc8," in line]
     assert len(misses) == made
-
-
-def test_kernels_of_lone_questions_of_all_lengths_are_kept() -> None:
-    lengths = {cut_to(tokens) for tokens in range(1, 385)}
-    products, linear = 2, 3
-    assert len(lengths) * (products + 2 * linear) <= KERNELS

@@ -1,18 +1,10 @@
 """Each job's end is told once, by whichever keeper asks first, and counted by status."""
 
-import pytest
-import redis
 from structlog.testing import capture_logs
 
-from corelane.settings import Settings
 from corelane.store.upkeep import ENDED_AT_A_TIME, Upkeep
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 from workers.loops.sweep import tell_ended
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 def told(upkeep: Upkeep) -> list[dict[str, object]]:

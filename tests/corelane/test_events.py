@@ -6,7 +6,6 @@ from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
 from corelane.store.dispatch import Claim, ExchangeRequest, LeasedPreview, Room
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
-from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 
@@ -15,10 +14,7 @@ def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
 
 
 def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> EventPage:
-    async def run(link: AsyncLink) -> EventPage:
-        return await JobEvents(link).read(job, after)
-
-    return bench.with_link(run)
+    return bench.with_link(lambda link: JobEvents(link).read(job, after))
 
 
 def look(core: LoneCore, claim: Claim, *indexes: int) -> None:

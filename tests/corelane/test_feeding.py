@@ -226,6 +226,17 @@ def test_dropped_results_are_gone_and_the_rest_is_read_as_before(bench: Bench) -
     assert bench.get(job).succeeded == 200
 
 
+def test_what_is_kept_of_dropped_results_goes_with_the_job(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(64)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed")[:1])
+    assert bench.drop(job, 32) == 32
+    assert bench.raw.ttl(f"cl:dropped:{{{job}}}") == -1
+    core.commit(claim.lease, answered(claim)[1:])
+    assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.settings.results_ttl_s
+
+
 def test_results_that_are_not_there_yet_are_not_dropped(bench: Bench) -> None:
     core = bench.core("a/0")
     job = bench.submit(96)

@@ -74,12 +74,6 @@ def test_named_text_and_payloads_arrive_as_they_were_given(link: Link) -> None:
     assert link("HMGET", keys.ALIASES, "a", "b") == [version.encode()] * 2
 
 
-def test_library_survives_a_flush_of_the_data(link: Link, raw: redis.Redis) -> None:
-    link(*ASK)
-    raw.flushall()
-    assert libraries(raw) == {read_library().name}
-
-
 def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
     settings: Settings, link: Link, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,19 +106,6 @@ def test_the_library_is_loaded_when_redis_forgot_it(settings: Settings, raw: red
     assert Link(settings.redis_url).run("admit", model="nothing", owner="public")[0] == []
 
 
-def test_a_reader_runs_on_either_link(settings: Settings, raw: redis.Redis) -> None:
-    async def read(link: CommonLink) -> tuple[object, ...]:
-        (first,), second = await link.many([("LRANGE", "l", 0, 0)]), await link("LLEN", "l")
-        return *first, second, (await link.run("admit", model="nothing", owner="public"))[0], await link.now_ms() > 0
-
-    async def compare(link: AsyncLink) -> None:
-        assert await read(link) == (b"a", 2, [], True)
-
-    raw.rpush("l", "a", "b")
-    run(settings, compare)
-    assert Link(settings.redis_url).read(read) == (b"a", 2, [], True)
-
-
 def test_readers_of_the_store_find_the_same_on_either_link(bench: Bench) -> None:
     async def read(link: CommonLink) -> tuple[object, ...]:
         store = JobStore(link, bench.settings, bench.bell)
@@ -305,18 +292,6 @@ def test_a_lease_lapses_unless_it_is_extended(settings: Settings, raw: redis.Red
     raw.delete(LEASE.key)
     assert link(*LEASE.take("two")) > first
     assert link(*LEASE.take("one")) == 0
-
-
-def test_a_lease_of_a_process_of_the_version_before_is_respected(settings: Settings, raw: redis.Redis) -> None:
-    async def ask(link: AsyncLink) -> None:
-        raw.set(LEASE.key, "old", nx=True, px=60_000)
-        assert await link(*LEASE.take("new")) == 0
-        assert await link(*LEASE.take("old")) > 0
-        await link(*LEASE.release("old"))
-        await link(*LEASE.take("new"))
-        assert raw.set(LEASE.key, "old", nx=True, px=60_000) is None
-
-    run(settings, ask)
 
 
 def test_subscription_outlives_a_message_that_is_not_utf8(settings: Settings) -> None:

@@ -16,10 +16,9 @@ from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.recorder import MOST_SERIES, Recorder
 from corelane.metrics.series import Histogram, Series, parse
-from corelane.settings import Settings
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
-from corelane.store.gauges import Work, read_all, read_work
+from corelane.store.gauges import read_all
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import read_code
 from corelane.store.metrics import ProcessMetrics, read_sums
@@ -27,11 +26,6 @@ from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries
 from tests.invariants import check_invariants
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 def show(bench: Bench) -> tuple[Series, dict[tuple[str, ...], float]]:
@@ -93,7 +87,7 @@ def test_labels_that_a_metric_does_not_have_are_refused() -> None:
 def test_values_fall_into_the_buckets_that_prometheus_counts() -> None:
     recorder = Recorder()
     for value in (1.0, 1.5, 300.0):
-        recorder.observe(m.BATCH_ROWS, value)
+        recorder.add(m.BATCH_ROWS, value)
     delta = recorder.take()
     assert delta is not None
     text = render(parse(delta.amounts), []).decode()
@@ -169,7 +163,7 @@ def test_repeated_flush_counts_once_and_another_process_counts_as_well(bench: Be
             raise StoreUnavailable("the reply was lost")
 
     metrics.recorder.add(m.TOKENS, 5, VERSION)
-    metrics.recorder.observe(m.SUBMIT_S, 0.25)
+    metrics.recorder.add(m.SUBMIT_S, 0.25)
     with pytest.raises(StoreUnavailable):
         metrics.flush_over(LostReply(bench.settings.redis_url))
     metrics.recorder.add(m.TOKENS, 2, VERSION)
@@ -408,24 +402,6 @@ def test_waits_and_ends_of_jobs_are_timed_by_priority(bench: Bench) -> None:
         assert labels == ("high",)
         assert (found.count, found.counts[found.bounds.index(300.0)]) == (1, 1)
         assert found.sum == pytest.approx((int(times[end]) - int(times["created_ms"])) / 1000)
-
-
-def test_open_items_are_mended_after_a_version_that_did_not_count(bench: Bench) -> None:
-    bench.core("a/0")
-    bench.submit(5)
-    bench.raw.delete("cl:metrics")
-    bench.submit(7)
-    link = Link(bench.settings.redis_url)
-    link.run("mend_open_items", jobs=500)
-    # Too many jobs to count: the difference of the counters, mended.
-    work, series = link.read(lambda read: read_work(read)), parse(link.read(read_sums))
-    assert isinstance(work, Work)
-    assert work.open_items == 12
-    assert series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off == 12
-    answer_all(bench.core("a/0"))
-    link.run("mend_open_items", jobs=500)
-    series = parse(link.read(read_sums))
-    assert series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off == 0
 
 
 def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:

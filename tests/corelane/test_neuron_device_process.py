@@ -21,7 +21,6 @@ from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
     ArtifactRefused,
-    CoreBusy,
     CoreLost,
     LoadFailed,
     RunFailed,
@@ -35,7 +34,6 @@ from tests.neuron_for_tests import (
     neuron_environment,
     neuron_process,
     save_neuron_artifact,
-    take_core,
 )
 from tests.waiting import eventually
 
@@ -108,14 +106,6 @@ def test_process_that_dies_or_hangs_is_lost_with_the_core_free_again(
         with pytest.raises(RuntimeLost, match=r"the device process was killed \(signal 9\)"):
             backend.run(model, batch())
         backend.unload(model)
-
-
-def test_core_of_another_process_is_busy(on: Any, neuron_artifacts: dict[str, Artifact]) -> None:
-    with on() as (backend, place):
-        taken = take_core(place, 0)
-        with pytest.raises(CoreBusy, match=rf"core 0: .*{os.getpid()} \("):
-            backend.load(neuron_artifacts["inf1"])
-        os.close(taken)
 
 
 def test_several_models_share_the_process_and_one_unloaded_gives_its_memory_back(

@@ -51,11 +51,6 @@ def test_every_status_is_tried() -> None:
     assert set().union(*RUN.values()) - {4711} == set(STATUSES)
 
 
-def test_memory_that_is_full_refuses_a_model_that_is_loaded_and_ends_a_process_that_runs_one() -> None:
-    assert classify("Could not load the model status=4 message=Allocation Failure").remedy is Remedy.REFUSE
-    assert classify("Failed to execute the model status=4 message=Allocation Failure").remedy is Remedy.RESTART
-
-
 @pytest.mark.parametrize(("text", "remedy"), TEXTS.items())
 def test_text(text: str, remedy: Remedy) -> None:
     assert classify(f"Traceback of TorchScript (most recent call last):\n  forward\n{text}\n").remedy is remedy

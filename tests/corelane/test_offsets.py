@@ -1,7 +1,6 @@
 """Offsets in code points, UTF-16 and bytes, over many scripts; what JavaScript slices is the answer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Answer
 from corelane.domain.options import Options
 from corelane.engine.question_answering.offsets import convert_offsets
+from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from tests.fakes import FixedBackend
@@ -19,12 +19,6 @@ from tests.javascript import run_javascript
 from tests.passages import PASSAGES
 
 BOTH = Options(top_k=5, no_answer=False, max_answer_tokens=3, offsets=("utf16", "bytes"))
-
-
-@dataclass
-class Span:
-    start: int
-    end: int
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +32,8 @@ def results(tiny_artifact: Artifact) -> Iterator[dict[str, dict[str, Any]]]:
 @given(st.text(st.characters() | st.sampled_from("a😀é\u0301𠮷")), st.data())
 def test_any_stretch_of_any_text_is_found_again_in_both_units(text: str, data: st.DataObject) -> None:
     places = st.integers(0, len(text))
-    spans = [Span(*sorted((data.draw(places), data.draw(places)))) for _ in range(3)]
+    drawn = [sorted((data.draw(places), data.draw(places))) for _ in range(3)]
+    spans = [Candidate(start, end, 0, 0, 0) for start, end in drawn]
     for span, offsets in zip(spans, convert_offsets(text, spans, ("utf16", "bytes")), strict=True):
         expected = text[span.start : span.end]
         start, end = offsets["utf16"]

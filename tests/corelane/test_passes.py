@@ -1,23 +1,13 @@
-"""Which windows share a pass, by measured times; and what that gains, simulated with the times of two machines."""
+"""Which windows share a pass, by the times of two machines and of fixed shapes."""
 
-import heapq
-import random
-import statistics
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.dispatch import SMALL_TOKENS
-from corelane.engine.batching import Choose, Share, WaitingItem, next_batch
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets, tallest
-from corelane.engine.passes import FIT_AFTER, FORGET_AFTER, PassTable, PassTimes, ShapeTimes, choose
-from corelane.engine.windows import Window
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, tallest
+from corelane.engine.passes import FIT_AFTER, FORGET_AFTER, PassTable, PassTimes, choose
 
 LADDER = parse_buckets(DEFAULT_BUCKETS)
 BY_LENGTH = {bucket.length: bucket for bucket in LADDER}
@@ -49,19 +39,16 @@ NO_AMX: Times = {
     384: (58.0, 114.4, 170.7),
 }
 
-#: Items that a core claims at a time, and how long a batch of questions among themselves may take, in seconds.
-CLAIMED, QUESTIONS_S = 20, 0.08
-
-#: Tokens of questions of the public SQuAD test file: the middles of twentieths.
-LENGTHS = (107, 116, 120, 125, 130, 133, 138, 145, 148, 156, 163, 173, 181, 198, 209, 219, 244, 266, 284, 384)
-
 
 class Core:
     """Measured passes of a core, by a clock that only they move."""
 
     def __init__(self, *, ragged: bool = True) -> None:
         self.now = 0.0
-        self.times = PassTimes(LADDER, ragged=ragged, cpu_clock=lambda: self.now)
+        self.times = PassTimes(LADDER, flexible_rows=True, ragged=ragged, clock=self.clock, beside_clock=self.clock)
+
+    def clock(self) -> float:
+        return self.now
 
     def run(self, length: int, rows: int, seconds: float, beside_s: float = 0.0) -> None:
         """Run a full pass, after some work beside it."""
@@ -77,103 +64,6 @@ class Core:
                 for rows, ms in zip(ROWS, row, strict=False):
                     self.run(length, rows, ms / 1000, beside_s)
         return self.times.table()
-
-
-def own_bucket(most_rows: Callable[[Bucket], int]) -> Choose:
-    """Choose as before times were measured: as many windows of one bucket as are done in time."""
-    return lambda first, _: ((first,), most_rows(first))
-
-
-def between(known: Sequence[tuple[float, float]], at: float) -> float:
-    """Interpolate, or go on in the direction of the last two."""
-    place = min(max(1, bisect_left([x for x, _ in known], at)), len(known) - 1)
-    (x, y), (end, top) = known[place - 1 : place + 1]
-    return y + (at - x) * (top - y) / (end - x)
-
-
-@dataclass
-class Machine:
-    """Two cores and callers who ask again as soon as they are answered; a pass takes ``beside_s`` of work beside it."""
-
-    times: Times
-    #: What linear layers take for a token.
-    token_s: float
-    beside_s: float
-    callers: int
-    now: float = 0.0
-    number: int = 0
-    passes: int = 0
-    rows: int = 0
-    shapes: set[tuple[int, int]] = field(default_factory=set)
-    #: What happens next: when, its number, the core that is done (none: a caller asks), and its rows.
-    events: list[tuple[float, int, int | None, int]] = field(default_factory=list)
-
-    def seconds(self, lengths: Sequence[int]) -> float:
-        """Return what a pass takes: that of full rows, without linear layers for their padding."""
-        rows, length = len(lengths), cut_to(max(lengths))
-        self.shapes.add((rows, length))
-        columns = [(at, between(list(zip(ROWS, row, strict=False)), rows)) for at, row in self.times.items()]
-        return between(columns, length) / 1000 - self.token_s * (rows * length - sum(lengths))
-
-    def later(self, delay_s: float, core: int | None = None, rows: int = 0) -> None:
-        """Let something happen."""
-        self.number += 1
-        heapq.heappush(self.events, (self.now + delay_s, self.number, core, rows))
-
-    def run(self, rule: Choose, seed: int, questions: int = 2000) -> float:
-        """Return the questions answered in a second."""
-        dice, lane, idle = random.Random(seed), deque[WaitingItem](), {0, 1}
-        held: list[list[WaitingItem]] = [[], []]
-        shares: list[dict[str, Share]] = [{}, {}]
-        for _ in range(self.callers):
-            self.later(dice.random() / 50)
-        while self.rows < questions:
-            self.now, number, core, rows = heapq.heappop(self.events)
-            if core is None:
-                length = min(384, dice.choice(LENGTHS) + dice.randint(-4, 4))
-                lane.append(WaitingItem.of(number, [Window(0, 1, length)], LADDER, job=str(number)))
-            else:
-                idle.add(core)
-                self.passes += 1
-                self.rows += rows
-                for _ in range(rows):
-                    self.later(0.002 + dice.random() / 1000)
-            for each in sorted(idle):
-                if sum(item.tokens for item in held[each]) < SMALL_TOKENS:
-                    held[each] += [lane.popleft() for _ in range(min(len(lane), CLAIMED))]
-                chosen = next_batch(held[each], shares[each], rule, alike=True)
-                if chosen is not None:
-                    idle.discard(each)
-                    held[each] = [item for item in held[each] if item.left]
-                    lengths = [window.length for _, window in chosen[1]]
-                    self.later(self.beside_s + self.seconds(lengths), each, len(lengths))
-        return self.rows / self.now
-
-
-def gains(times: Times, token_s: float, beside_s: float, callers: int) -> list[float]:
-    """Return by what part more questions are answered than with batches of one bucket, with several seeds."""
-    table, passes = Core().read(times, beside_s), Core().read(times)
-
-    def most_rows(bucket: Bucket) -> int:
-        return max(1, min(bucket.rows, int(QUESTIONS_S / passes.seconds[bucket][0])))
-
-    found = []
-    for seed in range(3):
-        before = Machine(times, token_s, beside_s, callers).run(own_bucket(most_rows), seed)
-        after = Machine(times, token_s, beside_s, callers)
-        found.append(after.run(partial(choose, table=table, most_rows=most_rows), seed) / before - 1)
-    return found
-
-
-@pytest.mark.parametrize(("callers", "least"), [(1, 0.0), (16, 0.08), (64, 0.0)])
-def test_more_is_answered_where_a_pass_is_dear_beside_its_rows(callers: int, least: float) -> None:
-    """As measured with AMX: 12.6 ms of a worker's CPU a question at 16 callers and 2.2 rows a batch."""
-    assert statistics.fmean(gains(AMX, 28e-6, 10e-3, callers)) >= least
-
-
-@pytest.mark.parametrize("callers", [1, 16, 64])
-def test_no_less_is_answered_where_a_pass_is_cheap(callers: int) -> None:
-    assert statistics.fmean(gains(NO_AMX, 105e-6, 1.5e-3, callers)) >= -0.01
 
 
 def choice(first: int, waiting: Mapping[int, int], table: PassTable) -> tuple[list[int], int]:
@@ -236,7 +126,7 @@ def test_warm_up_alone_tells_what_a_pass_costs_beside_its_rows() -> None:
 
 
 def test_before_anything_was_measured_batches_have_one_bucket_and_are_full() -> None:
-    table = PassTimes(LADDER, ragged=True).table()
+    table = PassTimes(LADDER, flexible_rows=True, ragged=True).table()
     assert choice(64, {64: 2, 96: 2}, table) == ([64], 2)
     assert choice(64, {64: 20, 96: 2}, table) == ([64], 16)
 
@@ -248,12 +138,12 @@ SHAPES = {Bucket(128, 1): 1.0, Bucket(128, 8): 4.0, Bucket(192, 5): 3.5, Bucket(
 def measured(shapes: Mapping[Bucket, float], beside_ms: float = 0.0) -> PassTable:
     """Run each shape a few times on a device that takes as long; return what was learnt."""
     now = 0.0
-    times = ShapeTimes(list(shapes), clock=lambda: now, cpu_clock=lambda: now)
+    times = PassTimes(list(shapes), flexible_rows=False, clock=lambda: now, beside_clock=lambda: now)
     for bucket, ms in [*shapes.items()] * 3:
         now += beside_ms / 1000
         times.begin()
         now += ms / 1000
-        times.end(bucket)
+        times.end(bucket, (bucket.rows, bucket.length), bucket.places)
     return times.table()
 
 
@@ -287,7 +177,7 @@ def test_work_beside_each_pass_makes_one_pass_of_several_rows_the_quicker_one() 
 
 def test_fixed_shape_that_was_held_up_is_tried_again_later() -> None:
     now, full = 0.0, Bucket(128, 8)
-    times = ShapeTimes([Bucket(128, 1), full], clock=lambda: now, cpu_clock=lambda: now)
+    times = PassTimes([Bucket(128, 1), full], flexible_rows=False, clock=lambda: now, beside_clock=lambda: now)
 
     def run(bucket: Bucket, seconds: float, count: int) -> str:
         """Run passes; return the shape that a lone window runs in after them."""
@@ -295,7 +185,7 @@ def test_fixed_shape_that_was_held_up_is_tried_again_later() -> None:
         for _ in range(count):
             times.begin()
             now += seconds
-            times.end(bucket)
+            times.end(bucket, (bucket.rows, bucket.length), bucket.places)
         return str(times.table().shape(full, 1))
 
     assert run(full, 0.004, 3) == "1x128"
@@ -304,7 +194,7 @@ def test_fixed_shape_that_was_held_up_is_tried_again_later() -> None:
 
 
 def test_fixed_shapes_that_were_not_measured_take_what_their_size_says() -> None:
-    table = ShapeTimes(list(SHAPES)).table()
+    table = PassTimes(list(SHAPES), flexible_rows=False).table()
     assert [str(table.shape(Bucket(128, 8), rows)) for rows in (1, 2, 8)] == ["1x128", "5x192", "8x128"]
 
 

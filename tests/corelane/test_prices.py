@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
-from corelane.cli.roles import sharing_cores
 from corelane.domain.instances import INSTANCES, PRICES_OF
 from corelane.domain.prices import (
     Price,
@@ -18,6 +17,7 @@ from corelane.domain.prices import (
     host_price,
     read_prices,
 )
+from corelane.engine.cores import sharing_cores
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
 

@@ -77,15 +77,6 @@ def test_another_owner_is_not_served_by_what_was_kept_for_one(
     assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
 
 
-def test_owners_who_ask_at_once_have_a_context_tokenised_each(
-    tokenizer: CountingTokenizer, tiny_artifact: Artifact
-) -> None:
-    task = make_task(tokenizer, tiny_artifact, 100)
-    items = task.tokenize_all([Query("who", RIVER, owner=owner) for owner in ("ada", "bob", "ada")])
-    assert tokenizer.read.count(RIVER) == 2
-    assert [item.query.owner for item in items if isinstance(item, TokenizedQuery)] == ["ada", "bob", "ada"]
-
-
 def test_context_larger_than_the_cache_is_read_all_the_same(
     tokenizer: CountingTokenizer, tiny_artifact: Artifact
 ) -> None:
@@ -94,19 +85,6 @@ def test_context_larger_than_the_cache_is_read_all_the_same(
     for _ in range(2):
         assert read_one(task, Query("who", document)).windows[-1].end == 50 * len(RIVER.split())
     assert tokenizer.read.count(document) == 2
-
-
-def test_places_are_those_the_tokenizer_says(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    text = "Ada wrote e\u0301 東京\u200b\u0007 (1889)."
-    context = read_one(make_task(tokenizer, tiny_artifact, 0), Query("who", text)).context
-    encoding = tokenizer.tokenizer.encode(text, add_special_tokens=False)
-    assert context.ids.tolist() == encoding.ids
-    assert [tuple(place) for place in context.places.tolist()] == encoding.offsets
-
-
-def test_context_without_tokens_has_one_empty_window(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    item = read_one(make_task(tokenizer, tiny_artifact, 100), Query("who", "\u200b\u0007"))
-    assert (len(item.context), item.context.places.shape, len(item.windows)) == (0, (0, 2), 1)
 
 
 def test_question_too_long_is_refused_alone(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:

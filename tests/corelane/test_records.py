@@ -9,7 +9,6 @@ from corelane.domain.prices import Price
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.store.jobs.records import JobRecord, PromiseRecord
-from corelane.store.usage import encode_used
 
 QUEUED = JobRecord("job_a", JobStatus.QUEUED, "m@1", 1, 1_700_000_000_123)
 
@@ -40,7 +39,7 @@ FINAL = JobRecord(
     output_url="s3://bucket/out",
     output={"state": "failed", "attempts": 2, "error": "no"},
     times=JobTimes(0.001, 0.002, 1.5, 0.0001, Spent(1, 0.1, 0.2, 0.3, 0.1, 0.05, 0.6), ("a/0", "b/1"), 0.25),
-    stored_usage=encode_used(Used(2, 4, 600, {Price(0.5, "EUR", "rack", "2026-11-01"): 1_250_000})),
+    stored_usage=Used(2, 4, 600, {Price(0.5, "EUR", "rack", "2026-11-01"): 1_250_000}).encode(),
 )
 
 

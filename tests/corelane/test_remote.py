@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from corelane.artifacts import remote
@@ -58,14 +57,6 @@ def test_version_that_is_removed_while_the_newest_is_looked_for_is_passed_over(
     going.mkdir(parents=True)
     (going / MANIFEST_NAME).symlink_to(going / "gone")
     assert root.newest("tiny-qa", "cpu") == tiny_artifact.manifest.version_id
-
-
-def test_memory_file_system_works_as_any_other(far: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.put(str(far.parent.parent.parent), "/bucket", recursive=True)
-    found = RemoteRoot("memory://bucket", tmp_path / "cache").find(tiny_artifact.manifest.version_id, "cpu")
-    check_files(found)
-    memory.rm("/bucket", recursive=True)
 
 
 def test_damaged_copy_is_fetched_again(root: RemoteRoot, tiny_artifact: Artifact) -> None:

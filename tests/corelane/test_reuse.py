@@ -340,14 +340,6 @@ def test_job_of_several_items_is_cached_in_part(caching: Bench) -> None:
     assert outcome(caching, whole) == ("succeeded", 5, 5)
 
 
-@pytest.mark.parametrize("other", [{"owner": "other"}, {"version": "tiny@2"}], ids=lambda other: next(iter(other)))
-def test_cache_is_of_one_owner_and_version(caching: Bench, other: dict[str, Any]) -> None:
-    serve(caching, caching.core("a/0"), ADA)
-    announce(caching.settings, "a/0", "tiny@2")
-    job = ask(caching, **other)
-    assert outcome(caching, job) == ("queued", 0, 0)
-
-
 def test_errors_are_not_cached(caching: Bench) -> None:
     core = caching.core("a/0")
     ask(caching)

@@ -20,14 +20,7 @@ Found = TypeVar("Found")
 
 
 def ask(bench: Bench, action: Callable[[Rollout], Awaitable[Found]]) -> Found:
-    async def run() -> Found:
-        link = AsyncLink(bench.settings.redis_url)
-        try:
-            return await action(Rollout(link))
-        finally:
-            await link.close()
-
-    return asyncio.run(run())
+    return bench.with_link(lambda link: action(Rollout(link)))
 
 
 def admitted(bench: Bench, model: str, key: str = "") -> str | None:
@@ -162,21 +155,14 @@ def test_unloaded_version_is_listed_until_it_is_done(bench: Bench) -> None:
     async def listed(link: AsyncLink) -> list[tuple[str, bool, int]]:
         return [(record.version, record.is_closed, record.open_jobs) for record in await Fleet(link).models()]
 
-    async def run() -> list[tuple[str, bool, int]]:
-        link = AsyncLink(bench.settings.redis_url)
-        try:
-            return await listed(link)
-        finally:
-            await link.close()
-
     bench.core("a/0")
     job = bench.submit(1)
-    assert asyncio.run(run()) == [(VERSION, False, 1)]
+    assert bench.with_link(listed) == [(VERSION, False, 1)]
     ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))
-    assert asyncio.run(run()) == [(VERSION, True, 1)]
+    assert bench.with_link(listed) == [(VERSION, True, 1)]
     bench.cancel(job)
     Plans(bench.settings, "a/0", bench.bell).release(VERSION)
-    assert asyncio.run(run()) == []
+    assert bench.with_link(listed) == []
 
 
 def test_core_out_of_service_is_given_no_place_until_it_is_back(bench: Bench) -> None:

@@ -151,21 +151,6 @@ def test_warm_up_tells_what_items_will_cost(tiny_artifact: Artifact) -> None:
     assert all(alone >= together > 0 for _, alone, together in rows)
 
 
-def test_question_of_another_owner_is_answered_by_the_next_batch(tiny_artifact: Artifact) -> None:
-    runner = Runner.open(FixedBackend(), tiny_artifact)
-    runner.admit([(n, Query("who", "the river was red", owner="a")) for n in range(40)])
-    runner.start().finish()
-    runner.admit([("late", Query("who", "ada " * 40, owner="b"))])
-    assert "late" in [key for key, _ in runner.start().finish()]
-
-
-def test_contexts_found_again_are_counted(tiny_artifact: Artifact) -> None:
-    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=1000))
-    for question in ("who", "what", "where"):
-        runner.answer([Query(question, "the river was red")])
-    assert (runner.work.contexts_read, runner.work.contexts_hit) == (1, 2)
-
-
 def test_question_is_answered_while_a_document_is_still_being_tokenised(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,35 +179,3 @@ def test_canceled_batch_frees_the_tokens_that_wait_at_once(bench: Bench) -> None
     assert not bench.raw.exists("cl:shares:1", f"cl:refs:{{{batch}}}")
     core.commit(claim.lease, answered(claim))
     assert not bench.raw.exists("cl:owed")
-
-
-def put_as_before(bench: Bench, owner: str = "public") -> str:
-    """Put a job of four slices as the version before did: all its refs in one lane."""
-    job = bench.submit(128, owner=owner)
-    refs = bench.raw.lrange(f"cl:refs:{{{job}}}", 0, -1)
-    bench.raw.delete(f"cl:refs:{{{job}}}", f"cl:line:{VERSION}:1:{owner}", f"cl:lanes:1:{owner}")
-    bench.raw.rpush(f"cl:lane:{VERSION}:1:{owner}", *refs)
-    bench.raw.sadd(f"cl:lanes:1:{owner}", VERSION)
-    return job
-
-
-def test_refs_left_by_the_version_before_are_served(bench: Bench) -> None:
-    core = bench.core("a/0")
-    old = put_as_before(bench)
-    new = bench.submit(128)
-    assert set(answer_all(core)) == {old, new}
-    assert {str(bench.get(job).status) for job in (old, new)} == {"succeeded"}
-    assert bench.waiting() == {}
-    assert bench.raw.keys("cl:shares:*") + bench.raw.keys("cl:lane*") + bench.raw.keys("cl:line*") == []
-
-
-def test_worker_of_the_version_before_leaves_the_rest_to_others(bench: Bench) -> None:
-    """It pops a lane and strikes it off, and the owner with its last one."""
-    core = bench.core("a/0")
-    large, small = bench.submit(128), bench.submit(1)
-    ref = bench.raw.lpop(f"cl:lane:{VERSION}:1:public")
-    assert ref.split(":")[0] == small
-    bench.raw.srem("cl:lanes:1:public", VERSION)
-    if not bench.raw.exists("cl:lanes:1:public"):
-        bench.raw.zrem("cl:shares:1", "public")
-    assert set(answer_all(core)) == {large}

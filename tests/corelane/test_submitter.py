@@ -55,10 +55,12 @@ def test_work_that_no_core_can_do_counts_as_waiting(bench: Bench) -> None:
     bench.submit(50)
 
 
-def test_time_to_come_back_follows_the_cores_speed_after_idle_seconds(bench: Bench) -> None:
+@pytest.mark.parametrize("is_measured", [True, False], ids=["by cores", "by the compile alone"])
+def test_time_to_come_back_follows_the_speed_that_was_measured(bench: Bench, is_measured: bool) -> None:
     bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
-    bench.core("a/0", Speed(320, 160, 640))
-    bench.core("b/0", Speed(320, 160, 640))
+    for core in ("a/0", "b/0"):
+        bench.core(core, Speed(320, 160, 640) if is_measured else None)
+        announce(bench.settings, core, VERSION, ["default"], {} if is_measured else {"tokens_per_s": 320.0})
     bench.submit(40)
     with pytest.raises(Overloaded) as refused:
         bench.submit(50)
@@ -80,17 +82,6 @@ def test_time_to_come_back_follows_the_measured_rate() -> None:
     assert seconds_until(1, 1_000_000) == 1
     assert seconds_until(10**9, 1) == MAX_RETRY_AFTER_S
     assert seconds_until(10**9, 0) == UNKNOWN_RETRY_AFTER_S
-
-
-def test_first_refusal_before_any_speed_was_measured_follows_what_the_compile_measured(bench: Bench) -> None:
-    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
-    for core in ("a/0", "b/0"):
-        bench.core(core)
-        announce(bench.settings, core, VERSION, ["default"], {"tokens_per_s": 320.0})
-    bench.submit(40)
-    with pytest.raises(Overloaded) as refused:
-        bench.submit(50)
-    assert refused.value.retry_after_s == 4
 
 
 def test_one_owner_is_bounded_by_itself_and_others_still_come_in(bench: Bench) -> None:

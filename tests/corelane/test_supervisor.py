@@ -16,7 +16,9 @@ from rich.console import Console
 
 from corelane.cli.folders import PARTS_FILE
 from corelane.cli.own_fleet import OwnFleet
-from corelane.cli.parts import (
+from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.serve_output import PrettyOutput
+from corelane.cli.supervisor import (
     LAUNCHES_S,
     MOST_KILLS,
     MOST_LAUNCHES,
@@ -25,10 +27,8 @@ from corelane.cli.parts import (
     STABLE_S,
     FleetPart,
     PartHistory,
+    Supervisor,
 )
-from corelane.cli.ports import PortClaim, hold_port
-from corelane.cli.serve_output import PrettyOutput
-from corelane.cli.supervisor import Supervisor
 from corelane.settings import Settings
 from tests.conftest import free_port
 from tests.waiting import eventually_async

@@ -1,11 +1,8 @@
 """Two services behind nginx, by the configuration in docs/22-redis.md; that of Envoy sends requests to the same."""
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +11,17 @@ import httpx2
 import pytest
 
 from benchmarks.nginx import DOCS, NGINX, run_nginx
-from corelane.domain.api_keys import new_key
+from corelane.domain.api_keys import Scope, new_key
 from corelane.domain.ids import ALPHABET, cell_of, new_id, new_job_id
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from corelane.settings import Settings
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
+from tests.corelane.store_bench import Bench, LoneCore, answered, claimed
+from tests.integration.test_event_streams import Api
+from tests.servers import RedisNode, running
 from tests.sse import parse_blocks
 
 PAGE = DOCS / "22-redis.md"
-
-NULL = {"CORELANE_TARGET": "null", "CORELANE_MODEL": "null", "CORELANE_AUTH": "required", "CORELANE_TRUSTED_HOPS": "1"}
 
 JOB = {"items": [{"question": "Who?", "context": "Ada wrote it."}]}
 
@@ -52,60 +52,67 @@ ASKED: list[tuple[dict[str, str], str, str]] = [
 
 
 @dataclass
+class Service:
+    """An API with a Redis and a core of its own, and a key that it made."""
+
+    api: Api
+    bench: Bench
+    core: LoneCore
+    secret: str
+
+    def answer(self) -> None:
+        """Answer what waits."""
+        claim = claimed(self.core)
+        self.core.commit(claim.lease, answered(claim))
+
+
+@dataclass
 class Gateway:
-    """nginx in front of two services, and what they are: each with a key that it made."""
+    """nginx in front of two services."""
 
     http: httpx2.Client
-    fleets: dict[str, Fleet]
-    secrets: dict[str, str]
+    services: dict[str, Service]
 
-    def call(self, method: str, path: str, cell: str, wait_s: int = 0, **more: Any) -> httpx2.Response:
+    def call(self, method: str, path: str, cell: str, **more: Any) -> httpx2.Response:
         """Ask with the key of a service."""
-        headers = {"X-API-Key": self.secrets[cell], "Prefer": f"wait={wait_s}"}
-        return self.http.request(method, path, headers=headers, **more)
+        return self.http.request(method, path, headers={"X-API-Key": self.services[cell].secret}, **more)
+
+    def submit(self, cell: str) -> str:
+        """Submit a job with the key of a service; return its id."""
+        return str(self.call("POST", "/v1/jobs", cell, json=JOB).raise_for_status().json()["id"])
 
     def answers(self, cell: str) -> str:
-        """Submit a job with the key of a service, and wait for its answer; return its id."""
-        done = self.call("POST", "/v1/jobs", cell, wait_s=30, json=JOB)
-        assert (done.status_code, done.json()["status"]) == (200, "succeeded")
-        return str(done.json()["id"])
+        """Submit a job with the key of a service, and have it answered; return its id."""
+        job = self.submit(cell)
+        self.services[cell].answer()
+        assert self.call("GET", f"/v1/jobs/{job}", cell).json()["status"] == "succeeded"
+        return job
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def gateway(tmp_path_factory: pytest.TempPathFactory, bell: str) -> Iterator[Gateway]:
     if NGINX is None:
         pytest.skip("there is no nginx: make nginx")
-    fleets: dict[str, Fleet] = {}
     with ExitStack() as stack:
-
-        def stop_all() -> None:
-            for fleet in fleets.values():
-                stop_fleet(fleet)
-
-        stack.callback(stop_all)
-        for cell in "01":
-            fleets[cell] = start(tmp_path_factory.mktemp(f"service{cell}"), cell)
+        services = {cell: start(stack, tmp_path_factory.mktemp(f"service{cell}"), cell, bell) for cell in "01"}
         changes = [
-            (f"server 127.0.0.1:800{cell};", f"server {fleet.url.removeprefix('http://')};")
-            for cell, fleet in fleets.items()
+            (f"server 127.0.0.1:800{cell};", f"server {service.api.url.removeprefix('http://')};")
+            for cell, service in services.items()
         ]
         seen = ("location / {", "location / { add_header Sent-To $upstream always;")
         url = stack.enter_context(run_nginx(PAGE, *changes, seen))
-        http = stack.enter_context(httpx2.Client(base_url=url, timeout=60))
-        yield Gateway(http, fleets, {cell: create_key(fleet.data) for cell, fleet in fleets.items()})
+        yield Gateway(stack.enter_context(httpx2.Client(base_url=url, timeout=60)), services)
 
 
-def start(folder: Path, cell: str, **more: str) -> Fleet:
-    return start_fleet(folder, folder, "--cores", "1", "--no-flower", CORELANE_CELL=cell, **NULL, **more)
-
-
-def create_key(data: Path) -> str:
-    scopes = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
-    named = ["--name", "ann", "--owner", "ann", "--data", str(data)]
-    argv = [sys.executable, "-m", "corelane", "keys", "create", *named, *scopes, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return str(json.loads(done.stdout)["key"])
+def start(stack: ExitStack, folder: Path, cell: str, bell: str) -> Service:
+    node = RedisNode(folder)
+    stack.enter_context(running(node))
+    settings = Settings(redis_url=node.url, data_dir=folder, cell=cell, lease_s=600)
+    with closing(Link(node.url)) as link:
+        _, secret = ApiKeyStore(link).create("ann", Scope, cell=cell)
+    api = stack.enter_context(Api(node.url, folder, CORELANE_CELL=cell, CORELANE_AUTH="required"))
+    bench = Bench(settings, node.client(), bell)
+    return Service(api, bench, bench.core("a/0"), secret)
 
 
 def test_request_goes_to_the_service_of_its_key_or_else_of_its_id(gateway: Gateway) -> None:
@@ -127,13 +134,12 @@ def test_key_of_each_service_reaches_its_own_jobs_alone(gateway: Gateway) -> Non
 @pytest.mark.parametrize("cell", "01")
 def test_stream_of_events_passes_through_as_it_comes(gateway: Gateway, cell: str) -> None:
     """The job waits until the stream has begun."""
-    gateway.call("PUT", "/v1/pauses/owner/ann", cell).raise_for_status()
-    job = gateway.call("POST", "/v1/jobs", cell, json=JOB).json()["id"]
-    headers = {"X-API-Key": gateway.secrets[cell]}
+    service, job = gateway.services[cell], gateway.submit(cell)
+    headers = {"X-API-Key": service.secret}
     with gateway.http.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
         pieces = response.iter_bytes()
         assert next(pieces).startswith(b"retry:")
-        gateway.call("DELETE", "/v1/pauses/owner/ann", cell).raise_for_status()
+        service.answer()
         *_, last = parse_blocks(pieces)
     assert (last.type, last.data["id"], last.data["status"]) == ("job.completed", job, "succeeded")
 
@@ -144,15 +150,12 @@ def test_gateway_answers_probes_itself_and_has_no_console(gateway: Gateway) -> N
 
 
 def test_service_that_is_down_hurts_its_own_callers_alone(gateway: Gateway) -> None:
-    down = gateway.fleets["1"]
-    job = gateway.answers("1")
-    stop_fleet(down)
-    try:
-        assert gateway.call("GET", f"/v1/jobs/{job}", "1").status_code == 502
-        assert cell_of(gateway.answers("0")) == "0"
-        assert gateway.http.get("/livez").status_code == 200
-    finally:
-        gateway.fleets["1"] = start(down.data, "1", CORELANE_PORT=down.url.rpartition(":")[2])
+    job, down = gateway.answers("1"), gateway.services["1"].api
+    down.stop()
+    assert gateway.call("GET", f"/v1/jobs/{job}", "1").status_code == 502
+    assert cell_of(gateway.answers("0")) == "0"
+    assert gateway.http.get("/livez").status_code == 200
+    down.start()
     assert gateway.call("GET", f"/v1/jobs/{job}", "1").json()["status"] == "succeeded"
 
 

@@ -25,9 +25,6 @@ WEBHOOK_SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 READY_S = 120
 
-#: Its former name, for tests that move.
-wait_for = eventually
-
 
 @dataclass
 class Fleet:

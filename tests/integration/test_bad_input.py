@@ -16,21 +16,10 @@ def items(count: int) -> bytes:
 
 
 CASES = {
-    "empty question": (json.dumps({**OK, "question": ""}).encode(), 422, "items.0.question|question"),
     "blank question": (json.dumps({**OK, "question": " \t"}).encode(), 422, "white space"),
-    "empty context": (json.dumps({**OK, "context": ""}).encode(), 422, "context"),
-    "no context": (b'{"question": "Who?"}', 422, "context"),
     "10 MB body": (b'{"question": "Who?", "context": "' + b"a" * 10_000_000 + b'"}', 413, "CORELANE_MAX_BODY_BYTES"),
-    "invalid UTF-8": (b'{"question": "Who?", "context": "\xff\xfe"}', 422, "UTF-8|JSON"),
-    "not JSON": (b"question=Who", 422, "JSON"),
     "lone surrogate": (b'{"question": "\\ud800", "context": "c"}', 422, "JSON"),
-    "unknown model": (json.dumps({**OK, "model": "gpt-17"}).encode(), 422, "gpt-17"),
-    "10,001 items": (items(10_001), 413, "10,001 items"),
-    "no items": (b'{"items": []}', 422, "items"),
-    "wrong types": (b'{"items": {"question": 3, "context": []}}', 422, "items"),
     "number as question": (b'{"question": 3, "context": "c"}', 422, "question"),
-    "top_k=0": (json.dumps({**OK, "options": {"top_k": 0}}).encode(), 422, "top_k"),
-    "NaN": (b'{"question": "q", "context": "c", "options": {"no_answer_threshold": NaN}}', 422, "JSON"),
     "Infinity": (b'{"question": "q", "context": "c", "options": {"doc_stride": Infinity}}', 422, "JSON"),
     "min_precision=1": (json.dumps({**OK, "options": {"min_precision": 1}}).encode(), 422, "min_precision"),
     "two rules for null": (
@@ -39,7 +28,6 @@ CASES = {
         "no_answer_threshold",
     ),
     "unknown unit of offsets": (json.dumps({**OK, "options": {"offsets": ["utf32"]}}).encode(), 422, "utf16"),
-    "misspelt option": (json.dumps({**OK, "options": {"topk": 2}}).encode(), 422, "topk"),
     "webhook to loopback port": (
         json.dumps({**OK, "webhook": {"url": "http://10.1.2.3/x"}}).encode(),
         422,
@@ -53,8 +41,6 @@ CASES = {
         "items.0",
     ),
     "blank shared context": (b'{"items": [{"question": "q", "context_id": "p"}], "contexts": {"p": " "}}', 422, "p"),
-    "unknown priority": (json.dumps({**OK, "priority": "soon"}).encode(), 422, "priority"),
-    "refuse_if_late alone": (json.dumps({**OK, "refuse_if_late": True}).encode(), 422, "expires_in_s"),
     "expires_in_s=0": (json.dumps({**OK, "expires_in_s": 0}).encode(), 422, "expires_in_s"),
     "window of a job in JSON": (json.dumps({**OK, "results_window": 1000}).encode(), 422, "results_window"),
 }

@@ -30,14 +30,18 @@ class Api:
     """A process of `corelane api`."""
 
     def __init__(self, redis_url: str, folder: Path, **more: str) -> None:
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
         self.log = folder / "api.log"
-        env = dict(os.environ) | {"CORELANE_REDIS_URL": redis_url, "CORELANE_DATA_DIR": str(folder)} | more
-        argv = [sys.executable, "-m", "corelane", "api", "--port", str(port)]
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)
+        self._env = dict(os.environ) | {"CORELANE_REDIS_URL": redis_url, "CORELANE_DATA_DIR": str(folder)} | more
         self.http = httpx2.Client(base_url=self.url, timeout=70)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, also again where it was; return once it answers."""
+        argv = [sys.executable, "-m", "corelane", "api", "--port", str(self._port)]
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=self._env)
         eventually(self._answers)
 
     def _answers(self) -> bool:

@@ -1,8 +1,5 @@
-"""What becomes of requests that are sent again, of names, lists, retries and deletion, with a whole fleet."""
+"""Where the time of a job goes, with a whole fleet."""
 
-from concurrent.futures import ThreadPoolExecutor
-
-import httpx2
 import orjson
 import pytest
 
@@ -14,37 +11,6 @@ ITEM = {"question": "What is the number?", "context": "The number is 7."}
 
 #: The parts of a job's time, without `deliver_s`, which comes after its end.
 PARTS = {"submit_s", "wait_s", "tokenize_s", "compute_s", "merge_s", "commit_s", "other_s"}
-
-
-def test_fifty_posts_with_one_key_are_one_job_that_is_answered_once(fleet: Fleet) -> None:
-    headers = {"X-API-Key": "fifty", "Idempotency-Key": "fifty", "Prefer": "wait=30"}
-    with ThreadPoolExecutor(50) as pool:
-        responses = list(pool.map(lambda _: fleet.api.post("/v1/jobs", json=ITEM, headers=headers), range(50)))
-    assert {response.status_code for response in responses} == {200}
-    jobs = [response.json() for response in responses]
-    assert len({job["id"] for job in jobs}) == 1
-    assert {job["results"][0]["answer"]["text"] for job in jobs} == {"7"}
-    assert len(fleet.api.get("/v1/jobs", headers={"X-API-Key": "fifty"}).json()["data"]) == 1
-
-
-def test_list_is_walked_without_gap_or_repeat_while_jobs_arrive(fleet: Fleet) -> None:
-    owner = {"X-API-Key": "walker"}
-
-    def post(_: int) -> str:
-        return str(fleet.api.post("/v1/jobs", json=ITEM, headers=owner).json()["id"])
-
-    with ThreadPoolExecutor(4) as pool:
-        before = set(pool.map(post, range(60)))
-        arriving = pool.map(post, range(30))
-        seen, address = list[str](), "/v1/jobs?limit=7"
-        while address:
-            response = fleet.api.get(address, headers=owner)
-            seen += [job["id"] for job in response.json()["data"]]
-            address = httpx2.URL(response.links["next"]["url"]).raw_path.decode() if response.links else ""
-        after = before | set(arriving)
-    assert len(seen) == len(set(seen))
-    assert before <= set(seen) <= after
-
 
 #: A processor that neighbours take away in the wrong moment shows in a single job, not in the best of these.
 MOST_TRIES = 20

@@ -20,7 +20,7 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.chaos.server import die_with_parent
+from tests.chaos.processes import launch
 from tests.conftest import free_port
 from tests.invariants import check_invariants
 from tests.redis_for_tests import admin_url
@@ -129,17 +129,8 @@ class ManyProcesses:
         self.redis.close()
 
     def _launch(self, name: str, *command: str, **env: str) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "corelane", *(command or (name,))],
-                env=self._env | env,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        argv = [sys.executable, "-m", "corelane", *(command or (name,))]
+        self.processes[name] = launch(argv, self._env | env, self._folder / f"{name}.log")
 
     def _answers(self, api: httpx2.Client) -> bool:
         with suppress(httpx2.TransportError):

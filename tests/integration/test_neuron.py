@@ -298,6 +298,10 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     broke = int((machine / "cores" / "0").read_text())
     eventually(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
     eventually(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
+    # What the other core did before is counted by a heartbeat.
+    eventually(lambda: core(neuron_fleet, 1)["state"] == "idle")
+    last = core(neuron_fleet, 1)["last_beat_at"]
+    eventually(lambda: core(neuron_fleet, 1)["last_beat_at"] != last)
     settled, before = core(neuron_fleet, 0), core(neuron_fleet, 1)["items"]
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60, longer=3)))
     eventually(lambda: core(neuron_fleet, 1)["items"] == before + 60)

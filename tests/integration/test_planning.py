@@ -6,8 +6,8 @@ import orjson
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
-from corelane.domain.traces import read_trace
 from corelane.plugins.lab.planning.profile import load_profile
+from corelane.plugins.lab.traces import read_trace
 from tests.integration.conftest import Fleet
 
 

@@ -12,7 +12,7 @@ import redis
 
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.cli.redis_users import with_user
-from corelane.cli.supervisor import die_with_parent
+from corelane.engine.cores import die_with_parent
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.acl import Role, rights_of, user_line

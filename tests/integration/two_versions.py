@@ -17,8 +17,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.chaos.processes import parent_of
-from tests.chaos.server import die_with_parent
+from tests.chaos.processes import launch, parent_of
 from tests.conftest import free_port
 from tests.redis_for_tests import admin_url
 from tests.waiting import eventually
@@ -149,17 +148,8 @@ class TwoVersionFleet:
         version, _, role = name.partition(" ")
         more = {"api": ["--port", self._urls[version].rpartition(":")[2]], "worker": ["--core", role[-1]]}
         command = role.partition(" ")[0]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "corelane", command, *more.get(command, [])],
-                env=self._envs[version],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        argv = [sys.executable, "-m", "corelane", command, *more.get(command, [])]
+        return launch(argv, self._envs[version], self.folder / f"{name}.log")
 
     def _is_up(self, name: str) -> bool:
         """Return whether an API answers, a worker's core reports itself; other roles just have to run."""

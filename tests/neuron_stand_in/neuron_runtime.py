@@ -30,35 +30,14 @@ NOT_INITIALISED = (
     "The PyTorch Neuron Runtime could not be initialized. Neuron Driver issues are logged to your system logs."
 )
 
-#: The texts that go with a status; the documents and issues have some, the rest are the names of NRT_STATUS in words.
+#: The texts that go with a status, as far as documents and issues have them.
 MESSAGES = {
-    1: "Failure",
     2: "Invalid",
-    3: "Invalid Handle",
     4: "Allocation Failure",
-    5: "Timeout",
     6: "Hardware Error",
-    7: "Queue Full",
     9: "Not Enough Neuron Cores",
-    10: "Unsupported NEFF Version",
-    11: "Host Memory Allocation Failure",
-    13: "Uninitialized",
-    14: "Closed",
-    15: "Queue Empty",
-    101: "Execution Unit Unrecoverable",
-    1002: "Bad Input",
     1003: "Numerical Error",
-    1004: "Completed With Error",
-    1005: "Neuron Core Busy",
     1006: "Execution Out-Of-Bounds Memory Access",
-    1100: "Collectives Pending",
-    1200: "Collectives Hardware Error",
-    1201: "HBM Uncorrectable Error",
-    1202: "Neuron Core Uncorrectable Error",
-    1203: "DMA Abort",
-    1204: "Notification Queue Overflow",
-    1205: "Repairable HBM Uncorrectable Error",
-    1206: "Network Proxy Failure",
 }
 
 #: Without NEURON_RT_EXEC_TIMEOUT, in seconds; the documents give 2, 30 and 600.
@@ -154,7 +133,7 @@ class Runtime:
         """Cores for a model, as positions: those asked for by a context, else the least used; takes their memory."""
         assert self.machine is not None
         if cores > len(self.cores):
-            raise RuntimeError("Could not load the model status=9 message=Not Enough Neuron Cores")
+            raise RuntimeError(f"Could not load the model {describe(9)}")
         start = self.placed[-1][0] if self.placed else -1
         if start < 0:
             room = range(len(self.cores) - cores + 1)
@@ -162,7 +141,7 @@ class Runtime:
         chosen = self.cores[start : start + cores]
         if any(self.used[core] + size // cores > self.machine.core_bytes for core in chosen):
             log("TDRV:dmem_alloc_internal", f"Failed to alloc DEVICE memory: {size}")
-            raise RuntimeError("Could not load the model status=4 message=Allocation Failure")
+            raise RuntimeError(f"Could not load the model {describe(4)}")
         for core in chosen:
             self.used[core] += size // cores
         return chosen
@@ -238,7 +217,12 @@ class LoadedModel:
 
 def execution_error(status: int) -> RuntimeError:
     """Raise the error of a forward pass."""
-    return interpreter_error(f"Failed to execute the model status={status} message={MESSAGES.get(status, 'Unknown')}")
+    return interpreter_error(f"Failed to execute the model {describe(status)}")
+
+
+def describe(status: int) -> str:
+    """Return a status as the runtime writes it."""
+    return f"status={status} message={MESSAGES.get(status, 'Unknown')}"
 
 
 def interpreter_error(text: str) -> RuntimeError:
@@ -266,11 +250,11 @@ def load(path: Any, *args: Any, **kwargs: Any) -> Any:
     assert machine is not None
     assert place is not None
     if fault := next_fault(place, "load", runtime.cores):
-        raise RuntimeError(f"Could not load the model status={fault['status']} message={MESSAGES[fault['status']]}")
+        raise RuntimeError(f"Could not load the model {describe(fault['status'])}")
     if GENERATIONS[facts["target"]] != GENERATIONS[machine.chip]:
-        raise RuntimeError("Could not load the model status=6 message=Hardware Error")
+        raise RuntimeError(f"Could not load the model {describe(6)}")
     if facts.get("logical", machine.logical) != machine.logical:
-        raise RuntimeError("Could not load the model status=2 message=Invalid")
+        raise RuntimeError(f"Could not load the model {describe(2)}")
     size = int(facts.get("bytes", Path(path).stat().st_size))
     return LoadedModel(inner, facts, runtime.place_model(size, facts.get("pipeline_cores", 1)), size)
 
@@ -288,25 +272,6 @@ def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> Iterator[Non
         runtime.placed.pop()
 
 
-@contextmanager
-def multicore_context() -> Iterator[None]:
-    """Models loaded inside go to every core; here to the least used, which answers the same."""
-    runtime.start()
-    yield
-
-
-def set_neuron_cores(trace: Any, start_nc: int = -1, nc_count: int = -1) -> None:
-    """Placement of a traced model; here it stays where it is."""
-    runtime.start()
-    if start_nc + max(nc_count, 1) > len(runtime.cores):
-        raise ValueError(f"Invalid NeuronCore count nc_count={nc_count}")
-
-
-def move_trace_to_device(trace: Any, device_id: int) -> None:
-    """Set cores by the older name for it."""
-    set_neuron_cores(trace, device_id, 1)
-
-
 def install(family: str) -> None:
     """Let torch.jit.load know a package's models, and give the package its functions, as it is imported."""
     runtime.families.add(family)
@@ -314,10 +279,8 @@ def install(family: str) -> None:
     package = sys.modules[family]
     experimental = sys.modules.setdefault(f"{family}.experimental", types.ModuleType(f"{family}.experimental"))
     package.experimental = experimental  # type: ignore[attr-defined]
-    for function in (neuron_cores_context, multicore_context, set_neuron_cores, move_trace_to_device):
-        for module in (package, experimental):
-            if not hasattr(module, function.__name__):
-                setattr(module, function.__name__, function)
+    for module in (package, experimental):
+        module.neuron_cores_context = neuron_cores_context  # type: ignore[attr-defined]
 
 
 def uninstall() -> None:

@@ -1,6 +1,5 @@
 """A module that takes nothing but the shapes and dtypes it was traced with, in TorchScript, as the real ones do."""
 
-import copy
 from typing import Any
 
 import torch
@@ -51,38 +50,12 @@ def make_shell(traced: Any, example: tuple[Tensor, ...]) -> Any:
     return shell
 
 
-class Faulty(nn.Module):
-    """A network with one of the faults that a compiled model may have."""
-
-    def __init__(self, inner: Any, kind: str) -> None:
-        super().__init__()
-        self.inner = copy.deepcopy(inner)
-        self.kind = kind
-        if kind == "wrong-weights":
-            for weights in self.inner.parameters():
-                weights.data.mul_(1.3)
-
-    def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
-        if self.kind == "drop-mask":
-            return self.inner(ids, torch.ones(ids.shape, dtype=torch.int64), types)
-        start, end = self.inner(ids, mask, types)
-        if self.kind == "nan":
-            return start / 0.0 * 0.0, end
-        if self.kind == "leaky":
-            return start + start.mean(dim=0, keepdim=True), end
-        return start, end
-
-
-class Hanging(nn.Module):
-    """One that runs once and never again."""
+class WithoutMask(nn.Module):
+    """A network that does not use its attention mask."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
-        self.register_buffer("runs", torch.zeros(1))
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
-        self.runs += 1
-        while int(self.runs) > 1:
-            self.runs += 1
-        return self.inner(ids, mask, types)
+        return self.inner(ids, torch.ones(ids.shape, dtype=torch.int64), types)

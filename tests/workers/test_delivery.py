@@ -90,15 +90,13 @@ def attempts(raw: redis.Redis, delivery: str) -> list[Attempt]:
 
 
 def post_failed(store: Deliveries, delivery: str, *, is_host_well: bool = False, window_s: float = 1e6) -> str:
-    return store.report(
-        delivery,
-        "failed",
-        Attempt(0, 500, 1, None, ""),
-        is_host_well=is_host_well,
-        pause_s=0,
-        rest_s=0,
-        window_s=window_s,
-    )
+    verdict = {"is_host_well": is_host_well, "pause_s": 0, "rest_s": 0, "window_s": window_s}
+    return store.report(delivery, "failed", Attempt(0, 500, 1, None, ""), **verdict)
+
+
+def post_delivered(store: Deliveries, delivery: str) -> str:
+    verdict = {"is_host_well": True, "pause_s": None, "rest_s": 0, "window_s": 1e6}
+    return store.report(delivery, "delivered", Attempt(0, 204, 1, None, ""), **verdict)
 
 
 def of_log(settings: Settings, call: Callable[[DeliveryLog], Awaitable[Found]]) -> Found:
@@ -141,18 +139,6 @@ def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench,
     assert "results" not in told["job.running"]
     assert told["job.completed"]["status"] == "succeeded"
     assert [result["id"] for result in told["job.completed"]["results"]] == ["i0", "i1"]
-
-
-def test_job_without_a_webhook_is_never_read_for_one(bench: Bench) -> None:
-    core = bench.core("a/0")
-    bench.submit(2)
-    canceled = bench.submit(1)
-    bench.raw.config_resetstat()
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim)[:1])
-    bench.cancel(canceled)
-    assert "cmdstat_hgetall" not in bench.raw.info("commandstats")
-    assert bench.raw.keys("cl:deliver*") == []
 
 
 def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_results(
@@ -275,9 +261,7 @@ def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.R
     raw.zadd("cl:circuits", {"a.example": 0})
     raw.zadd("cl:due", {"a.example": 0})
     [probe] = store.take(50)
-    assert store.report(
-        probe, "delivered", Attempt(0, 204, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
-    )
+    assert post_delivered(store, probe)
     assert raw.zcard("cl:circuits") == 0
     assert len(store.take(50)) == 4
 
@@ -333,9 +317,7 @@ def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothi
     assert store.take(1) == []
     age(raw, LEASE_S)
     assert store.take(1) == [delivery]
-    done = Attempt(0, 204, 1, None, "")
-    report = {"is_host_well": True, "pause_s": None, "rest_s": 0.0, "window_s": 1e6}
-    assert store.report(delivery, "delivered", done, **report) == "delivered"
+    assert post_delivered(store, delivery) == "delivered"
     assert post_failed(store, delivery) == "delivered"
     assert store.take(1) == []
 
@@ -347,9 +329,7 @@ def test_attempt_that_is_held_is_made_by_nobody_else(raw: redis.Redis, store: De
     store.hold([held])
     age(raw, LEASE_S / 2)
     assert store.take(2) == [left]
-    assert store.report(
-        left, "delivered", Attempt(0, 204, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
-    )
+    assert post_delivered(store, left)
     store.hold([left])
     assert store.take(2) == []
 

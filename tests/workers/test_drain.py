@@ -1,5 +1,6 @@
 """One core's drain in this process, on a real Redis, with the null engine."""
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,11 +13,14 @@ from corelane.engine.null import NullRunner
 from corelane.engine.passes import ForwardPass
 from corelane.engine.runner import RunningBatch
 from corelane.settings import Settings
-from tests.corelane.store_bench import VERSION, Bench, announce
+from corelane.store.dispatch import Room
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
 from tests.simulated_core import SimulatedCore
 from tests.waiting import eventually
 from workers.core.drain import DrainLoop, DrainReport, drain
 from workers.core.observer import CoreBatch
+from workers.models.desired import DesiredModel
+from workers.models.life import ModelEvent
 
 
 @pytest.fixture
@@ -114,3 +118,44 @@ def test_job_canceled_while_its_batch_fills_does_not_end_the_drain(
     job = bench.submit(1)
     drain(core, lambda: False)
     assert [str(bench.get(each).status) for each in (canceled, job)] == ["canceled", "succeeded"]
+
+
+def test_core_that_is_stopped_commits_what_it_has_answered(core: SimulatedCore, bench: Bench) -> None:
+    job = bench.submit(1)
+    assert drain(core, lambda: core.vitals.busy_s > 0)["items"] == 1
+    assert str(bench.get(job).status) == "succeeded"
+
+
+def test_core_that_drained_for_long_rings_itself_again(core: SimulatedCore, bench: Bench) -> None:
+    core.settings = core.settings.model_copy(update={"drain_s": 0.0})
+    bench.submit(1)
+    bench.raw.delete("cl:bell:test/0", "core.test.0")
+    assert drain(core, lambda: False)["items"] == 0
+    assert bench.raw.llen("core.test.0") == 1
+
+
+def test_core_whose_batch_does_not_end_lets_its_leases_lapse(core: SimulatedCore, bench: Bench) -> None:
+    bench.submit(1)
+    core.vitals.running_since = -math.inf
+    core.leases = [lease := claimed(LoneCore(core.settings, "test/0")).lease]
+    bench.age(10)
+    deadline = bench.raw.zscore("cl:leases", lease)
+    core._beat()
+    assert bench.raw.zscore("cl:leases", lease) == deadline
+    core.vitals.rest()
+    core._beat()
+    assert bench.raw.zscore("cl:leases", lease) > deadline
+
+
+def test_version_that_was_loaded_again_is_claimed_once_nothing_is_in_progress(
+    core: SimulatedCore, bench: Bench
+) -> None:
+    again = DesiredModel(VERSION, reload_ms=1)
+    assert core.models.table.handle(ModelEvent.RELOAD, again)
+    assert core.models.table.handle(ModelEvent.LOAD, again, runner=NullRunner(VERSION))
+    loop, other = DrainLoop(core, lambda: False), LoneCore(core.settings, "test/0")
+    assert loop._request(Room(1), linger=True, wait=False).versions == [VERSION]
+    bench.submit(1)
+    claim = claimed(other)
+    loop._in_flight.add(claim, other.fetch(claim))
+    assert loop._request(Room(1), linger=True, wait=False).versions == []

@@ -13,7 +13,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Announcer
 from workers.core import duplicate_host
-from workers.core.duplicate_host import LOOKS, DuplicateHostWatch, read_boot, require_own_name
+from workers.core.duplicate_host import DuplicateHostWatch, read_boot, require_own_name
 
 CORE = Core("test", 0)
 
@@ -81,13 +81,3 @@ def test_two_that_start_at_once_say_so_once(settings: Settings, raw: redis.Redis
     [line] = logs
     assert (line["event"], line["core"]) == ("core_name_shared", "test/0")
     assert "CORELANE_CORE_HOST" in line["detail"]
-
-
-def test_heartbeats_are_looked_at_for_a_while(settings: Settings, raw: redis.Redis) -> None:
-    watch = DuplicateHostWatch(CORE, Announcer(settings, str(CORE)).read)
-    for _ in range(LOOKS):
-        watch.look()
-    raw.hset(keys.core(CORE), "boot", "another")
-    with capture_logs() as logs:
-        watch.look()
-    assert logs == []

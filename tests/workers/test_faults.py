@@ -55,10 +55,6 @@ def test_process_that_was_killed_is_a_restart_and_no_fault() -> None:
     assert after_begin(after_fault(killed, RuntimeLost("x"), 0, 5)).restarts == 2
 
 
-def test_none_at_all_may_be_allowed() -> None:
-    assert after(RuntimeLost("x"), most=0).out
-
-
 def test_broken_core_is_out_at_once() -> None:
     history = after(CoreLost("status 1202"))
     assert history.out

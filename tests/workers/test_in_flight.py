@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
 from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
@@ -165,6 +165,14 @@ def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runne
     assert sum(charged.values()) >= windows
 
 
+def test_charge_that_was_far_too_high_is_corrected_too(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    claim, [ada] = make_claim("a", runner.version, [["ada"]])
+    in_flight.add(claim, [replace(ada, ref=replace(ada.ref, tokens=5000))])
+    [(_, ref)] = in_flight.pending.corrections()
+    assert ref.tokens == 64
+
+
 def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(max_windows=10))
     in_flight = InFlight({runner.version: runner})
@@ -260,65 +268,21 @@ def test_job_dropped_while_its_batch_runs_is_committed_empty_and_its_neighbour_a
     assert backend.batches == 1
 
 
-def test_document_that_is_being_tokenised_runs_no_batch_and_holds_up_nothing(
-    device: tuple[Runner, DeviceBackend],
-) -> None:
-    runner, backend = device
-    in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("a", runner.version, [["the river was red " * 2500]]))
-    running = in_flight.start()
-    in_flight.add(*make_claim("b", runner.version, [["paris"]]))
-    assert finish(in_flight, running) == 0
-    assert backend.batches == 0
-
-
-def test_refused_query_is_answered_with_the_batch_that_runs_when_it_comes(
-    device: tuple[Runner, DeviceBackend],
-) -> None:
-    runner, backend = device
-    in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("a", runner.version, [["ada wrote"]]))
-    running = in_flight.start()
-    claim, [stretch] = make_claim("b", runner.version, [["paris"]])
-    in_flight.add(claim, [replace(stretch, items=[("i0", "who " * 100, "paris")])])
-    backend.something_else.set()
-    assert finish(in_flight, running) == 2
-    assert in_flight.done["b"][0].results[0]["error"]["code"] == "question_too_long"
-
-
-def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> None:
-    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)})
-    in_flight.add(*make_claim("a", NullRunner.version, [["ada"], ["paris"]]))
-
-    running = in_flight.start()
-    in_flight.drop_jobs({"job_a0"})
-    in_flight.add(*make_claim("b", NullRunner.version, [["berlin"]]))
-    in_flight.finish(running)
-    assert [len(outcome.results) for outcome in in_flight.done["a"]] == [0, 1]
-    assert "b" not in in_flight.done
-    run_out(in_flight)
-    assert "b" in in_flight.done
-
-
 def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("few", runner.version, [["ada"]] * 3))
+    in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64)))
     assert in_flight.pending.met == []
-    in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
-    assert in_flight.pending.met == ["public:1"]
-    in_flight.add(*make_claim("many", runner.version, [["ada"]] * (SMALL_TOKENS // 64)))
-    assert in_flight.pending.met == ["public:1", "public:1:small"]
+    in_flight.add(*make_claim("many", runner.version, [["ada"]] * ((SMALL_TOKENS - BESIDE_TOKENS) // 64)))
+    assert in_flight.pending.met == ["public:1:small"]
 
 
-def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_batch(runner: Runner) -> None:
+def test_beside_a_larger_job_fewer_small_stretches_are_a_batchs_worth(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("batch", runner.version, [["ada wrote it"] * 60]))
-    run_batch(in_flight)
-    in_flight.add(*make_claim("lone", runner.version, [["ada wrote it"]]))
-    assert "lone" not in in_flight.done
-    run_batch(in_flight)
-    assert "lone" in in_flight.done
-    assert "batch" not in in_flight.done
+    in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
+    in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64 - 1)))
+    assert in_flight.pending.met == ["public:1"]
+    in_flight.add(*make_claim("one", runner.version, [["ada"]]))
+    assert in_flight.pending.met == ["public:1", "public:1:small"]
 
 
 def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list[list[str]]) -> list[str]:

@@ -170,22 +170,16 @@ def test_two_cores_read_a_document_and_it_is_answered_as_by_one(fleet: Fleet) ->
     assert fleet.bench.raw.keys("cl:offer:*") == []
 
 
-def test_lone_core_reads_its_document_as_ever(fleet: Fleet) -> None:
-    core = fleet.add()
-    job = fleet.submit()
-    fleet.run_out(job)
-    fleet.assert_answered(job)
-    fleet.assert_clean()
-    assert core.runner.work.windows == fleet.alone()["windows"]
-    assert fleet.bench.raw.keys("cl:parts:*") == []
-
-
-def test_part_of_a_core_that_is_gone_is_read_by_the_core_that_shared_it(fleet: Fleet) -> None:
+@pytest.mark.parametrize("stops", [False, True])
+def test_part_of_a_core_that_is_gone_is_read_by_the_core_that_shared_it(fleet: Fleet, stops: bool) -> None:
     fleet.add(), fleet.add()
     job = fleet.submit()
     _, other = fleet.share()
     assert other.parts == 1
-    fleet.bench.upkeep.return_own(str(other.core.core))
+    if stops:
+        other.stop()
+    else:
+        fleet.bench.upkeep.return_own(str(other.core.core))
     fleet.lose(other)
     fleet.run_out(job)
     fleet.assert_answered(job)
@@ -258,29 +252,6 @@ def test_part_that_is_answered_twice_is_paid_once(fleet: Fleet, monkeypatch: pyt
     usage = fleet.bench.get(job).describe().usage
     assert usage is not None
     assert (usage.windows, fleet.lost_windows()) == (fleet.alone()["windows"], 0)
-
-
-def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:
-    fleet.add(), fleet.add()
-    job = fleet.submit()
-    _, other = fleet.share()
-    assert other.parts == 1
-    other.stop()
-    fleet.lose(other)
-    fleet.run_out(job)
-    fleet.assert_answered(job)
-    fleet.assert_clean()
-
-
-def test_core_that_stops_hands_its_document_to_another(fleet: Fleet) -> None:
-    fleet.add(), fleet.add()
-    job = fleet.submit()
-    own, _ = fleet.share()
-    own.stop()
-    fleet.lose(own)
-    fleet.run_out(job)
-    fleet.assert_answered(job)
-    fleet.assert_clean()
 
 
 def test_canceled_document_ends_on_both_cores(fleet: Fleet) -> None:

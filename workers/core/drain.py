@@ -1,17 +1,13 @@
 """The doorbell task: claim, run, commit, until the lanes are empty; then linger for a while, then sleep.
 
 Work of several claims is in progress at once, and each round starts a batch, exchanges with Redis and finishes the
-batch: so a one-line question claimed while a document is being read goes before the rest of it. On a device that leaves
-the CPU free the exchange takes place while the batch runs; elsewhere before it starts. Models come and go between
-batches. A lone item that comes while a drain lingers costs a millisecond: Celery wakes and supervises, it is not the
-hot path.
+batch: so a question claimed while a document is being read goes before the rest of it. On a device that leaves the CPU
+free the exchange takes place while the batch runs; elsewhere before it starts. Models come and go between batches.
 
-The drain ends at the stop flag, after its batch, and hands back what it has not run. It ends at once where no model is
-loaded; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long, after its
-claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell whose
-task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the fence
-refuses. An error that the core's process cannot outlive, met in a batch or by the loader, ends both, with everything it
-held returned.
+The drain ends at the stop flag, after its batch, and hands back what it has not run. Busy for long it rings itself
+again and ends, so that Celery sees tasks end. Store errors never end it: a bell whose task raises is gone. Outcomes in
+hand are committed as soon as Redis is back; if a lease is lost by then, the fence refuses. An error that the core's
+process cannot outlive ends both, with everything it held returned.
 """
 
 import math
@@ -19,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from corelane.engine.runner import LITTLE_ITEMS
+from corelane.engine.sharing import LITTLE_ITEMS
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room

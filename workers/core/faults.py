@@ -7,7 +7,7 @@ ends with the worker: restarting a worker gives its core another chance. The dec
 
 import mmap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -98,5 +98,5 @@ class FaultRecord:
 
     def save(self, history: FaultHistory) -> None:
         """Keep a history for the process that follows."""
-        content = orjson.dumps(asdict(history))
+        content = orjson.dumps(history)
         self._shared[:] = content.ljust(SHARED_BYTES, b"\0")

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from typing import TypeVar
 
 from workers.models.runners import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
@@ -27,6 +28,8 @@ from workers.models.life import ModelEvent
 from workers.models.table import ModelTable, Retired
 
 log = get_logger(__name__)
+
+Found = TypeVar("Found")
 
 #: Nice value of the thread that loads: beside a core that is busy it gets a tenth of it.
 LOADER_NICE = 10
@@ -80,7 +83,7 @@ class ModelLoader:
         self._turn_since: float | None = None
         self._now: DesiredModel | None = None
         self._work = threading.Event()
-        self._closing = False
+        self._closing = self._is_nice = False
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
     def start(self) -> None:
@@ -121,30 +124,26 @@ class ModelLoader:
     def _run(self) -> None:
         # Closed by the garbage collector, a connection may close in the wrong order, and Python warns.
         with closing(self._plans):
-            self._work_on()
-
-    def _work_on(self) -> None:
-        is_nice = False
-        while not self._closing:
-            self._work.wait()
-            self._work.clear()
-            while (self._retired or self._queue) and not self._closing:
-                if not is_nice and self._table.served():
-                    is_nice = True
-                    be_nice()
-                try:
-                    self._go_on()
-                except (CoreLost, RuntimeLost) as error:
-                    self._lose(error)
-                    return
-                except Exception:
-                    # Without this thread no model would be loaded or unloaded any more: log, and go on.
-                    log.exception("loader_broke")
-            if not self.must_restart:
-                self._surely(self._plans.end_restart_turn)
+            while not self._closing:
+                self._work.wait()
+                self._work.clear()
+                while (self._retired or self._queue) and not self._closing:
+                    try:
+                        self._go_on()
+                    except (CoreLost, RuntimeLost) as error:
+                        self._lose(error)
+                        return
+                    except Exception:
+                        # Without this thread no model would be loaded or unloaded any more: log, and go on.
+                        log.exception("loader_broke")
+                if not self.must_restart:
+                    self._surely(self._plans.end_restart_turn)
 
     def _go_on(self) -> None:
         """Unload or load one model, or wait for a turn to load."""
+        if not self._is_nice and self._table.served():
+            self._is_nice = True
+            be_nice()
         if self._retired:
             self._unload(self._retired.popleft())
         elif not self._table.is_due(self._queue[0]):
@@ -200,15 +199,9 @@ class ModelLoader:
 
     def _guarded(self, desired: DesiredModel) -> None:
         """Load one model, unless its load keeps ending the process."""
-        deaths = 0
-
-        def begin() -> None:
-            nonlocal deaths
-            deaths = self._plans.begin_load(desired.version, desired.since_ms)
-
-        if desired.since_ms:
-            self._surely(begin)
-        if deaths >= MOST_DEATHS:
+        version, since_ms = desired.version, desired.since_ms
+        deaths = self._surely(lambda: self._plans.begin_load(version, since_ms)) if since_ms else None
+        if (deaths or 0) >= MOST_DEATHS:
             raise LoadFailed(
                 f"{desired.version} ended the process {deaths} times while it was loaded; load it again to retry"
             )
@@ -248,16 +241,17 @@ class ModelLoader:
         while not self._closing and not self._plans.take_restart_turn():
             time.sleep(self._pause_s)
 
-    def _surely(self, call: Callable[[], None]) -> None:
-        """Call until Redis answers or this process ends."""
+    def _surely(self, call: Callable[[], Found]) -> Found | None:
+        """Call until Redis answers, and return that; None if this process ends first."""
         while not self._closing:
             try:
-                call()
+                found = call()
                 self._outage.served("loader")
-                return
+                return found
             except Unavailable as error:
                 self._outage.lost(error.detail, "loader")
                 time.sleep(self._pause_s)
+        return None
 
 
 def log_failure(model: str, error: CorelaneError) -> str:

@@ -71,14 +71,14 @@ class CoreModels:
                 raise
             except CorelaneError as error:
                 self._unresolved[name] = log_failure(name, error)
-        self._follow("", at_once=True)
+        self.follow("", at_once=True)
         self.loads.start()
 
-    def follow(self, revision: str) -> None:
-        """Read the plan if it has changed or depends on other cores, and take the next steps; raises Unavailable."""
-        self._follow(revision, at_once=False)
+    def follow(self, revision: str, *, at_once: bool = False) -> None:
+        """Read the plan if it has changed or depends on other cores, and take the next steps; raises Unavailable.
 
-    def _follow(self, revision: str, *, at_once: bool) -> None:
+        With ``at_once`` models are loaded without a turn.
+        """
         self.loads.renew_turn(self._plans)
         if revision == self._revision and self._is_settled:
             return

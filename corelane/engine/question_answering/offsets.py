@@ -1,30 +1,16 @@
 """Offsets in other units than code points: UTF-16 code units (JavaScript, Java, C#) and bytes of UTF-8. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from corelane.domain.options import OffsetUnit
+from corelane.engine.question_answering.spans import Candidate
 
 #: The encoding of each unit, and the bytes that one takes.
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 
 
-class TextSpan(Protocol):
-    """A start and an end in a text, in code points."""
-
-    @property
-    def start(self) -> int:
-        """Return the first code point."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """Return one past the last."""
-        ...
-
-
 def convert_offsets(
-    text: str, spans: Sequence[TextSpan], units: Iterable[OffsetUnit]
+    text: str, spans: Sequence[Candidate], units: Iterable[OffsetUnit]
 ) -> list[dict[str, tuple[int, int]]]:
     """Return the start and end of each span in each unit; the text is read once per unit."""
     found: list[dict[str, tuple[int, int]]] = [{} for _ in spans]

@@ -314,13 +314,12 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
     """Return the boundaries of characters next to ``at``, at or before it and at or after it."""
     if at <= 0 or at >= len(text) or text[at] < FIRST_JOINING:
         return at, at
-    if is_flag_letter(text[at]) and is_flag_letter(text[at - 1]):
-        return _flag_bounds(text, at)
-    begin = least = max(0, at - LONGEST_CHARACTER)
-    for place in range(at - 1, least, -1):
-        if text[place] < FIRST_JOINING and text[place - 1] < FIRST_JOINING:
-            begin = place
-            break
+    begin, least = at - 1, max(0, at - LONGEST_CHARACTER)
+    while begin > least and (text[begin] >= FIRST_JOINING or text[begin - 1] >= FIRST_JOINING):
+        begin -= 1
+    # Flags are made of pairs, from the first letter of their run on.
+    while begin > 0 and is_flag_letter(text[begin]):
+        begin -= 1
     for character in GRAPHEME.finditer(text, begin):
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
@@ -330,15 +329,3 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
 def is_flag_letter(character: str) -> bool:
     """Tell whether a character is a regional indicator; two of them make a flag."""
     return "\U0001f1e6" <= character <= "\U0001f1ff"
-
-
-def _flag_bounds(text: str, at: int) -> tuple[int, int]:
-    """Return the boundaries next to a place between two regional indicators: they pair from the first of their run."""
-    before = at
-    while before > 0 and is_flag_letter(text[before - 1]):
-        before -= 1
-    if (at - before) % 2 == 0:
-        return at, at
-    begin = _bounds(text, at - 1)[0]
-    found = GRAPHEME.match(text, begin)
-    return (at, at) if found is None else found.span()

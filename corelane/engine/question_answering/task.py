@@ -7,7 +7,7 @@ window alone, calibrated or not: the best answer of a document is the best of th
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from corelane.engine.question_answering.spans import (
     scores,
 )
 from corelane.engine.question_answering.words import in_whole_words
-from corelane.engine.task import Grown, Query, Ready, Result, RunnerWork, failure
+from corelane.engine.task import Query, Ready, Result, RunnerWork, failure
 from corelane.engine.text.chunks import ChunkReader
 from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
@@ -69,10 +69,6 @@ Row = tuple[TokenizedQuery, Window]
 
 #: Where the tokens of a fragment are in a text that its core does not have.
 NO_PLACES = np.zeros((0, 2), dtype=np.int32)
-
-#: A context of which nothing is read yet.
-NO_CONTEXT = Context(np.zeros(0, dtype=np.int32), NO_PLACES)
-
 
 #: Decimals of a score in a result.
 SCORE_DIGITS = 6
@@ -119,8 +115,6 @@ class QuestionAnsweringTask:
         self._calibration = calibration
         self._cache = ContextCache(cache_tokens)
         self._long = ChunkReader(tokenizer)
-        #: Queries whose context is being read, as far as they are known.
-        self._known: dict[Hashable, TokenizedQuery] = {}
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[TokenizedQuery]]:
         """Tokenize queries; those with long contexts that are not kept are read in chunks by ``read_on``."""
@@ -141,11 +135,9 @@ class QuestionAnsweringTask:
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
         passage, context, queries = read
-        for key, _ in queries:
-            self._known.pop(key, None)
         return self._tokenize(queries, {passage: context})
 
-    def read_so_far(self) -> list[Grown[TokenizedQuery]]:
+    def read_so_far(self) -> list[tuple[Hashable, TokenizedQuery]]:
         """Return the query on the document that was read on last, if it is the only one, with the windows that are
         known now. It has no text yet: its answer is composed when all is read.
         """
@@ -156,24 +148,20 @@ class QuestionAnsweringTask:
         if query.options.truncation == "error" or query.options.max_windows is not None:
             # It may fail, which only all of its text tells, and then nothing of it is to be read.
             return []
-        if (known := self._known.get(key)) is None:
-            [question] = tokenize(self._tokenizer, [query.question])
-            ids, null_last = question.ids[: query.options.max_question_len], self._template.null_last
-            known = TokenizedQuery(query, ids, NO_CONTEXT, [], self._context_at(ids), null_last)
+        [question] = tokenize(self._tokenizer, [query.question])
+        asked, ids = question.ids[: query.options.max_question_len], np.concatenate(document.ids)
         try:
-            fresh = known_windows(
-                len(known.question),
-                len(document.ids),
-                len(known.windows),
+            windows = known_windows(
+                len(asked),
+                len(ids),
                 max_length=self._longest(query),
                 specials=self._specials,
                 doc_stride=query.options.doc_stride,
             )
         except InvalidInput:
             return []
-        context = Context(document.ids.all, NO_PLACES)
-        self._known[key] = item = replace(known, context=context, windows=[*known.windows, *fresh])
-        return [(key, item, fresh)]
+        at, null_last = self._context_at(asked), self._template.null_last
+        return [(key, TokenizedQuery(query, asked, Context(ids, NO_PLACES), windows, at, null_last))]
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[TokenizedQuery | Result]:
         """Tokenize queries, in order, their long contexts too."""
@@ -188,15 +176,10 @@ class QuestionAnsweringTask:
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
-        if not self._long.documents:
-            return
         if keys is None:
             self._long.clear()
-            self._known.clear()
-        else:
+        elif self._long.documents:
             self._long.drop(keys)
-            for key in self._known.keys() & keys:
-                del self._known[key]
 
     def _tokenize(
         self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None

@@ -55,38 +55,13 @@ def reads_in_chunks(tokenizer: Tokenizer) -> bool:
     return np.array_equal(chunks.ids, whole.ids) and np.array_equal(chunks.places, whole.places)
 
 
-class GrowingIds:
-    """Ids of tokens that become more; what was read of them stays as it was."""
-
-    def __init__(self) -> None:
-        self._room, self._count = np.empty(0, dtype=np.int32), 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, ids: NDArray[np.int32]) -> None:
-        """Add ids at the end, and make room for twice as many where there is none."""
-        count = self._count + len(ids)
-        if count > len(self._room):
-            wider = np.empty(2 * count, dtype=np.int32)
-            wider[: self._count] = self.all
-            self._room = wider
-        self._room[self._count : count] = ids
-        self._count = count
-
-    @property
-    def all(self) -> NDArray[np.int32]:
-        """Return the ids so far; those that are added later lie elsewhere."""
-        return self._room[: self._count]
-
-
 @dataclass(slots=True)
 class Document:
     """A long text that is being tokenized, and the queries about it."""
 
     chunks: deque[str]
     start: int = 0
-    ids: GrowingIds = field(default_factory=GrowingIds)
+    ids: list[NDArray[np.int32]] = field(default_factory=list)
     places: list[NDArray[np.int32]] = field(default_factory=list)
     queries: dict[Hashable, Query] = field(default_factory=dict)
 
@@ -94,13 +69,13 @@ class Document:
         """Tokenize one chunk."""
         chunk = self.chunks.popleft()
         part = Context.of(tokenizer.encode(chunk, add_special_tokens=False))
-        self.ids.add(part.ids)
+        self.ids.append(part.ids)
         self.places.append(part.places + np.int32(self.start))
         self.start += len(chunk)
 
     def context(self) -> Context:
         """Return the tokens read so far."""
-        return Context(self.ids.all.copy(), np.concatenate(self.places))
+        return Context(np.concatenate(self.ids), np.concatenate(self.places))
 
 
 class ChunkReader:

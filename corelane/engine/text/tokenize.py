@@ -122,16 +122,16 @@ def cut_windows(
 
 
 def known_windows(
-    question_tokens: int, context_tokens: int, since: int, *, max_length: int, specials: int, doc_stride: int
+    question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
 ) -> list[Window]:
-    """Return the windows that ``cut_windows`` will cut, whatever comes after the first tokens of a context, but for the
-    first ``since`` of them. Raises QuestionTooLong.
+    """Return the windows that ``cut_windows`` will cut, whatever comes after the first tokens of a context.
+
+    Raises QuestionTooLong.
     """
     room = _room(question_tokens, max_length, specials)
     step = room - overlap(room, doc_stride)
     count = max(0, 1 + (context_tokens - room) // step)
-    starts = range(since * step, count * step, step)
-    return [Window(start, start + room, specials + question_tokens + room) for start in starts]
+    return [Window(start, start + room, specials + question_tokens + room) for start in range(0, count * step, step)]
 
 
 def _room(question_tokens: int, max_length: int, specials: int) -> int:

@@ -21,7 +21,7 @@ from corelane.plugins.accounting.estimate import CostRates, Estimate, Lot
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import RateStore, VersionCosts
-from corelane.submitting.contexts import Named, stored_ids
+from corelane.submitting.contexts import stored_ids
 from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
@@ -176,8 +176,8 @@ class JobDryRuns:
         costs = await self._rates.read(admission.version or "")
         return JobSizing(self._settings, head, owner, admission, costs, known)
 
-    async def _find(self, owner: str, context: str) -> Named:
-        return Named(await self._submitter.contexts.find(owner, [context], afresh=True))
+    async def _find(self, owner: str, context: str) -> dict[str, Known]:
+        return await self._submitter.contexts.find(owner, [context], afresh=True)
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:

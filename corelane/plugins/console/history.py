@@ -113,7 +113,7 @@ class Sampler:
                 now,
                 backlog_s=longest_backlog(work.backlog_s, work.movable, speed),
                 waiting_tokens=sum(work.outstanding.values()),
-                open_items=count_open_items(work, now),
+                open_items=count_open_items(now),
                 busy=fmean(busy) if busy else None,
             )
             commands.append(_add("fine", FINE, point))

@@ -47,7 +47,7 @@ class Survey:
     @property
     def open_items(self) -> int:
         """Return the items that are not final."""
-        return count_open_items(self.work, self.series)
+        return count_open_items(self.series)
 
     @property
     def lanes(self) -> Mapping[tuple[str, str], int]:

@@ -44,7 +44,7 @@ class FleetPlugin(Plugin):
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return the autoscaler, where cores come and go by load."""
-        from corelane.cli.roles import is_scaled
+        from corelane.engine.cores import is_scaled
         from corelane.plugins.fleet.autoscaler import Autoscaler
 
         return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()

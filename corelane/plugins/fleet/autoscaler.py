@@ -12,18 +12,17 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
-from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.dispatch import Core
 from corelane.domain.pauses import PauseKind
-from corelane.engine.cores import core_slots
+from corelane.engine.cores import core_range, core_slots
 from corelane.errors import CorelaneError
 from corelane.plugins.fleet.rules import HostCore, next_step, share_cores
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import AsyncLink
-from corelane.store.marks import write_mark
 from corelane.store.pauses import read_pauses
+from corelane.store.rollout import write_mark
 from corelane.store.scaling import ScaledHost, leave_scaling, read_hosts, read_scaling, tell_host
 
 #: Time between two looks, in seconds.

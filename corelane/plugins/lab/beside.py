@@ -5,7 +5,7 @@ from when they were due. A question belongs to the part in which it was due.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from corelane.plugins.lab.generator import Background
 from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.plugins.lab.senders import Reply, Target
-from corelane.plugins.lab.stats import spread, thinned, timeline
+from corelane.plugins.lab.stats import latencies, spread, thinned, timeline
 from corelane.plugins.lab.workload import Questions
 
 Part = Literal["before", "during", "after"]
@@ -197,11 +197,6 @@ def why_invalid(late_p95_s: float, requests: Sequence[Request]) -> list[str]:
     if failed > len(requests) / 2:
         reasons.append(f"{failed} of {len(requests)} questions were not answered")
     return reasons
-
-
-def latencies(requests: Iterable[Request]) -> list[float]:
-    """Return the latencies of those that were answered, from when they were due."""
-    return [each.ended_s - each.intended_s for each in requests if each.outcome == "ok" and each.ended_s is not None]
 
 
 def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:

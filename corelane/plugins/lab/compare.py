@@ -17,8 +17,9 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -127,15 +128,15 @@ def compare(
         raise InvalidInput("the runs are unlike (--anyway compares them):\n  " + "\n  ".join(reasons))
     points, notes = match(a, b, anyway=anyway)
     paired = is_paired(a, b)
-    samples = [sample for left, right in points for sample in _samples(left, right, paired=paired)]
-    if not samples:
+    changes = [each for left, right in points for each in _changes(left, right, paired=paired, drift=drift)]
+    if not changes:
         raise InvalidInput("no point has valid runs in both reports")
-    if any(each.is_guess for each in samples):
+    if any(each.is_guess for each in changes):
         notes.append("a report with one run shows no spread: repeat (--repeat 5), or pair (corelane bench ab)")
-    if paired and any(each.pairs is None for each in samples):
+    if paired and any(each.pairs is None for each in changes):
         notes.append(f"fewer than {LEAST_BLOCKS} blocks are valid on both sides: compared as if unpaired")
-    confidence = 1 - FALSE_ALARMS / len(samples)
-    differences = [each.judge(confidence, least, drift) for each in samples]
+    confidence = 1 - FALSE_ALARMS / len(changes)
+    differences = [each.judge(confidence, least) for each in changes]
     wrong = wrong_answers(a, b)
     return ReportComparison(
         verdict="real" if wrong or any(each.verdict == "real" for each in differences) else "noise",
@@ -152,102 +153,104 @@ def compare(
 
 def is_paired(a: Report, b: Report) -> bool:
     """Return whether two reports are the two sides of one session."""
-    return (
-        a.pairing is not None
-        and b.pairing is not None
-        and a.pairing.session == b.pairing.session
-        and a.pairing.side != b.pairing.side
-    )
+    ours, theirs = a.pairing, b.pairing
+    if ours is None or theirs is None:
+        return False
+    return ours.session == theirs.session and ours.side != theirs.side
 
 
 def wrong_answers(a: Report, b: Report) -> list[str]:
     """Return what is wrong with B's answers, and was not with A's."""
     found = []
     for name, text in (("lost", "lost"), ("twice", "given twice"), ("differ_from_idle", "unlike the idle service's")):
-        left, right = _answers(a, name), _answers(b, name)
+        left, right = (sum(getattr(check, name) or 0 for check in each.checks["answers"]) for each in (a, b))
         if right and not left:
             found.append(f"{right:,} answers {text}")
     return found
 
 
-@dataclass(slots=True)
-class FigureSample:
-    """One figure of two points: its values by run, or its differences by block."""
+@dataclass(frozen=True, slots=True)
+class FigureChange:
+    """The change of one figure, of its logarithm or in points, with its standard error; ``a`` and ``b`` are means."""
 
     point: str
     figure: str
-    is_share: bool
-    a: list[float]
-    b: list[float]
-    blocks: list[float] = field(default_factory=list)
-    #: The standard errors of both sides where they have one run.
-    guess: tuple[float, float] | None = None
+    a: float
+    b: float
+    change: float
+    error: float
+    freedom: float
+    pairs: int | None
+    is_guess: bool
 
-    @property
-    def pairs(self) -> int | None:
-        """How many blocks gave a difference; None if unpaired."""
-        return len(self.blocks) if len(self.blocks) >= LEAST_BLOCKS else None
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether the spread of repeats is guessed, as a side has one run."""
-        return self.pairs is None and min(len(self.a), len(self.b)) < 2
-
-    def judge(self, confidence: float, least: float, drift: float) -> FigureDifference:
+    def judge(self, confidence: float, least: float) -> FigureDifference:
         """Return the difference with its interval and verdict."""
-        if self.pairs is not None:
-            change, error, freedom = statistics.fmean(self.blocks), standard_error(self.blocks), self.pairs - 1.0
-        else:
-            change = statistics.fmean(self.b) - statistics.fmean(self.a)
-            error, freedom = self._unpaired_error(drift if self.is_share else 0.0)
-        reach = t_reach(confidence, freedom) * error
-        margin = math.log1p(least) if self.is_share else LEAST_POINTS
-        low, high = change - reach, change + reach
-        back: Callable[[float], float] = math.expm1 if self.is_share else float
-        more_is_better = (SHARES | POINTS)[self.figure]
-        same = abs(change) < 1e-12
+        is_share = self.figure in SHARES
+        reach = t_reach(confidence, self.freedom) * self.error
+        low, high = self.change - reach, self.change + reach
+        margin = math.log1p(least) if is_share else LEAST_POINTS
+        level, back = (math.exp, math.expm1) if is_share else (float, float)
+        is_better = (self.change > 0) == (SHARES | POINTS)[self.figure]
         return FigureDifference(
             point=self.point,
             figure=self.figure,
-            unit="share" if self.is_share else "points",
-            a=math.exp(statistics.fmean(self.a)) if self.is_share else statistics.fmean(self.a),
-            b=math.exp(statistics.fmean(self.b)) if self.is_share else statistics.fmean(self.b),
-            change=back(change),
+            unit="share" if is_share else "points",
+            a=level(self.a),
+            b=level(self.b),
+            change=back(self.change),
             low=back(low),
             high=back(high),
             pairs=self.pairs,
             verdict="real" if low > margin or high < -margin else "noise",
-            direction="same" if same else "better" if (change > 0) == more_is_better else "worse",
+            direction="same" if abs(self.change) < 1e-12 else "better" if is_better else "worse",
         )
 
-    def _unpaired_error(self, drift: float) -> tuple[float, float]:
-        """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite."""
-        parts = [(2 * drift**2, KNOWN)]
-        for side, values in enumerate((self.a, self.b)):
-            if len(values) > 1:
-                parts.append((standard_error(values) ** 2, len(values) - 1.0))
-            elif self.guess is not None:
-                parts.append((self.guess[side] ** 2, KNOWN))
-        total = sum(part for part, _ in parts)
-        if not total:
-            return 0.0, KNOWN
-        return math.sqrt(total), min(KNOWN, total**2 / sum(part**2 / freedom for part, freedom in parts))
 
-
-def _samples(left: LoadPoint, right: LoadPoint, *, paired: bool) -> Iterable[FigureSample]:
-    """Return the figures that both points have in all their valid runs."""
+def _changes(left: LoadPoint, right: LoadPoint, *, paired: bool, drift: float) -> Iterable[FigureChange]:
+    """Yield the changes of figures that both points have in all their valid runs."""
     a = [run for run in left.runs if not run.invalid]
     b = [run for run in right.runs if not run.invalid]
     for figure in (*SHARES, *POINTS) if a and b else ():
         ours, theirs = ([value for run in runs if (value := _value(run, figure)) is not None] for runs in (a, b))
         if len(ours) < len(a) or len(theirs) < len(b) or (figure == "failed_percent" and not any(ours + theirs)):
             continue
-        sample = FigureSample(left.name, figure, figure in SHARES, ours, theirs)
-        if paired:
-            sample.blocks = block_differences(a, ours, b, theirs)
-        if sample.is_share:
-            sample.guess = (_sampling_error(a), _sampling_error(b))
-        yield sample
+        blocks = block_differences(a, ours, b, theirs) if paired else []
+        pairs = len(blocks) if len(blocks) >= LEAST_BLOCKS else None
+        if pairs is not None:
+            change, error, freedom = statistics.fmean(blocks), standard_error(blocks), pairs - 1.0
+        else:
+            change = statistics.fmean(theirs) - statistics.fmean(ours)
+            is_share = figure in SHARES
+            guesses = [_sampling_error(runs) if is_share else 0.0 for runs in (a, b)]
+            error, freedom = _unpaired_error((ours, theirs), guesses, drift if is_share else 0.0)
+        yield FigureChange(
+            point=left.name,
+            figure=figure,
+            a=statistics.fmean(ours),
+            b=statistics.fmean(theirs),
+            change=change,
+            error=error,
+            freedom=freedom,
+            pairs=pairs,
+            is_guess=pairs is None and min(len(ours), len(theirs)) < 2,
+        )
+
+
+def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], drift: float) -> tuple[float, float]:
+    """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite.
+
+    A side with one value has the guess of its error.
+    """
+    parts = [(2 * drift**2, KNOWN)]
+    for values, guess in zip(sides, guesses, strict=True):
+        if len(values) > 1:
+            parts.append((standard_error(values) ** 2, len(values) - 1.0))
+        else:
+            parts.append((guess**2, KNOWN))
+    total = sum(part for part, _ in parts)
+    if not total:
+        return 0.0, KNOWN
+    return math.sqrt(total), min(KNOWN, total**2 / sum(part**2 / freedom for part, freedom in parts))
 
 
 def block_differences(
@@ -280,11 +283,6 @@ def _sampling_error(runs: Sequence[Run]) -> float:
     return math.sqrt(DESIGN_EFFECT) * standard_error(values) / statistics.fmean(values)
 
 
-def _answers(report: Report, name: str) -> int:
-    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
-    return sum(getattr(check, name) or 0 for check in checks)
-
-
 def unlike(a: Report, b: Report) -> list[str]:
     """Return each difference that makes two reports measure different things."""
     reasons = list(_differences(a, b, SAME))
@@ -296,7 +294,7 @@ def unlike(a: Report, b: Report) -> list[str]:
             reasons.append(f"{name} is invalid in {len(invalid)} runs: {invalid[0].invalid[0]}")
     ours, theirs = ({load_key(each.load) for each in report.points} for report in (a, b))
     if not ours & theirs:
-        loads = (", ".join(describe(each.load) for each in report.points) or "none" for report in (a, b))
+        loads = (", ".join(each.load.text for each in report.points) or "none" for report in (a, b))
         reasons.append("load: {} in A, {} in B".format(*loads))
     return reasons
 
@@ -308,8 +306,9 @@ def invalid_runs(report: Report) -> list[Run]:
 
 def facts(a: Report, b: Report) -> list[str]:
     """Return what else differs, for the reader."""
-    left_out = [f"{len(invalid_runs(each))} invalid runs of {name} are left out" for name, each in (("A", a), ("B", b))]
-    return [text for text in left_out if not text.startswith("0 ")] + list(_differences(a, b, TOLD))
+    counts = {"A": len(invalid_runs(a)), "B": len(invalid_runs(b))}
+    left_out = [f"{count} invalid runs of {name} are left out" for name, count in counts.items() if count]
+    return left_out + list(_differences(a, b, TOLD))
 
 
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
@@ -338,31 +337,8 @@ def load_key(load: Load) -> str:
     return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})
 
 
-def describe(load: Load) -> str:
-    """Return a load in a few words, as ``poisson 12.5/s`` or ``closed 16``."""
-    if load.kind == "closed":
-        return f"closed {load.concurrency}"
-    rate = f"{load.kind} {load.rate_per_s:g}/s" if load.rate_per_s is not None else load.kind
-    return f"{rate} for {load.duration_s:g} s" if load.duration_s is not None else rate
-
-
 def _differences(a: Report, b: Report, paths: dict[str, str]) -> Iterable[str]:
     for name, path in paths.items():
-        ours, theirs = _at(a, path), _at(b, path)
+        ours, theirs = map(attrgetter(path), (a, b))
         if ours != theirs:
-            yield f"{name}: {_text(ours)} in A, {_text(theirs)} in B"
-
-
-def _at(report: Report, path: str) -> Any:
-    value: Any = report
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return f"{len(value)} ({', '.join(map(str, value))})"
-    return "not stated" if value is None else str(value)
+            yield f"{name}: {ours} in A, {theirs} in B"

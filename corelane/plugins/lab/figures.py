@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.schema import (
@@ -22,7 +21,7 @@ from corelane.plugins.lab.schema import (
     Run,
     ServiceSplit,
 )
-from corelane.plugins.lab.stats import interval, spread, thinned, timeline
+from corelane.plugins.lab.stats import interval, latencies, spread, thinned, timeline
 
 #: Latencies kept in a report, by rank, so that its size is bounded.
 MOST_LATENCIES = 5000
@@ -36,11 +35,8 @@ LEAST_ACHIEVED = 0.98
 #: In a closed loop nothing is late. A process that was at work for more of the time than this measured itself.
 MOST_CPU_SHARE = 0.90
 
-#: The times that an objective may bound.
-Timed = Literal["latency", "latency_sent", "first"]
-
-#: An objective: a time, or a figure and a time, as `200ms`, `latency<0.2s`, `first <= 50 ms`.
-OBJECTIVE = re.compile(r"(?:(latency|latency_sent|first)\s*<=?)?\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
+#: A time with a bound, as `200ms`, `latency<0.2s`, `p95=50 ms`.
+LIMIT = re.compile(r"(?:(\w+)\s*(?:=|<=?)\s*)?([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,46 +52,42 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What makes a request good: it was answered, and one of its times is at most this long."""
+    """A time, and the most it may be."""
 
+    timed: str
     limit_s: float
-    timed: Timed = "latency"
 
     def __str__(self) -> str:
         """Return it as one writes it."""
         return f"{self.timed}<={1000 * self.limit_s:g}ms"
 
     def is_met(self, request: Request) -> bool:
-        """Return whether a request is good."""
+        """Return whether a request is good: it was answered, and `latency`, `latency_sent` or `first` is short."""
         since = request.sent_s if self.timed == "latency_sent" else request.intended_s
         until = request.first_s if self.timed == "first" else request.ended_s
         return request.outcome == "ok" and None not in (since, until) and until - since <= self.limit_s  # type: ignore[operator]
 
 
-def parse_objective(text: str) -> Objective:
-    """Return the objective that a text such as `200ms` or `first<50ms` states."""
-    found = OBJECTIVE.fullmatch(text.strip())
-    if found is None or not float(found[2]):
-        raise InvalidInput(f"'{text}' is no objective: write a time, as 200ms, or latency<0.2s, latency_sent, first")
-    limit_s = float(found[2]) / (1000 if found[3].lower() == "ms" else 1)
-    return Objective(limit_s, (found[1] or "latency").lower())  # type: ignore[arg-type]
+def parse_objective(text: str, names: Sequence[str] = ("latency", "latency_sent", "first")) -> Objective:
+    """Return the objective that a text such as `200ms` or `first<50ms` states; without a name it is of the first."""
+    found = LIMIT.fullmatch(text.strip())
+    name = (found[1] or names[0]).lower() if found is not None else ""
+    if found is None or name not in names or not float(found[2]):
+        raise InvalidInput(
+            f"'{text}' is no objective: write a time, as 200ms, of {', '.join(names)}, as {names[0]}<0.2s"
+        )
+    return Objective(name, float(found[2]) / (1000 if found[3].lower() == "ms" else 1))
 
 
-def summarise(
-    measured: Measurement,
-    objective: Objective | str | None = None,
-    split: ServiceSplit | None = None,
-    answers: AnswerCheck | None = None,
-) -> Run:
+def summarise(measured: Measurement, objective: Objective | None = None, split: ServiceSplit | None = None) -> Run:
     """Return the figures of a run."""
-    objective = parse_objective(objective) if isinstance(objective, str) else objective
     start_s, end_s = measured.window_s
     length_s = max(end_s - start_s, 1e-9)
     requests = [each for each in measured.requests if each.phase == "measured"]
     ok = [each for each in requests if each.outcome == "ok" and each.ended_s is not None]
-    done = [each for each in measured.requests if each.outcome == "ok" and _within(each.ended_s, start_s, end_s)]
+    done = [each for each in measured.requests if each.outcome == "ok" and start_s <= (each.ended_s or -1) <= end_s]
     outcomes = Counter(each.outcome for each in requests)
-    latencies = sorted(each.ended_s - each.intended_s for each in ok if each.ended_s is not None)
+    times = sorted(latencies(ok))
     return Run(
         began_at=measured.began_at,
         measured_s=length_s,
@@ -108,7 +100,7 @@ def summarise(
         unfinished=outcomes["unfinished"],
         retries=sum(each.retries for each in requests),
         generator=measured.generator,
-        latency=spread(latencies),
+        latency=spread(times),
         latency_sent=spread(each.ended_s - each.sent_s for each in ok if each.ended_s and each.sent_s is not None),
         first=spread(each.first_s - each.intended_s for each in ok if each.first_s is not None),
         requests_per_s=len(done) / length_s,
@@ -117,9 +109,9 @@ def summarise(
         goodput=goodput(requests, objective, length_s) if objective is not None else None,
         errors=errors(requests),
         server=split,
-        answers=answers if answers is not None else answer_check(requests),
+        answers=measured.answers,
         timeline=timeline(measured.requests),
-        latencies=thinned(latencies, MOST_LATENCIES),
+        latencies=thinned(times, MOST_LATENCIES),
         invalid=invalid(measured.generator, requests),
     )
 
@@ -156,19 +148,6 @@ def _counted(rows: Iterable[tuple[str, int, str]]) -> list[ErrorCount]:
     return [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
 
 
-def answer_check(requests: Iterable[Request]) -> AnswerCheck | None:
-    """Return the sum of what was noted at each request that was answered; None if nothing was."""
-    ok = [each for each in requests if each.outcome == "ok"]
-    if not ok:
-        return None
-    return AnswerCheck(
-        checked=sum(each.items for each in ok),
-        lost=sum(each.lost for each in ok),
-        twice=sum(each.twice for each in ok),
-        differ_from_idle=None,
-    )
-
-
 def invalid(generator: Generator, requests: Sequence[Request]) -> list[str]:
     """Return why a run proves nothing: the generator did not keep up, or no request was answered."""
     reasons = []
@@ -184,7 +163,7 @@ def invalid(generator: Generator, requests: Sequence[Request]) -> list[str]:
             f"the generator achieved {generator.achieved_per_s:,.1f} of {requested:,.1f} requests/s ({share:.1%}), "
             f"of {LEAST_ACHIEVED:.0%} at least"
         )
-    if late is None and not requested and generator.cpu_share > MOST_CPU_SHARE:
+    if not requested and generator.cpu_share > MOST_CPU_SHARE:
         reasons.append(
             f"a process of the generator was at work {generator.cpu_share:.0%} of the time, of {MOST_CPU_SHARE:.0%} at "
             "most: give it more --processes"
@@ -212,7 +191,3 @@ def run_figures(run: Run) -> dict[str, float]:
     if run.goodput is not None:
         figures["goodput"] = run.goodput.share
     return figures
-
-
-def _within(at_s: float | None, start_s: float, end_s: float) -> bool:
-    return at_s is not None and start_s <= at_s <= end_s

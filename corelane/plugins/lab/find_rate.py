@@ -4,15 +4,16 @@ All tries use one seed, so each has the same arrivals, only denser. The answer i
 breaks, the next lower rate is confirmed. What broke just above is part of the answer.
 """
 
-import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from corelane.errors import InvalidInput, SetupError
+from corelane.errors import SetupError
+from corelane.plugins.lab.figures import Objective
 from corelane.plugins.lab.schema import LoadPoint
 from corelane.plugins.lab.sweep import Measure, mean_of, poisson, why_over
 
-BOUND = re.compile(r"(p50|p95|p99|mean)\s*(?:=|<=?)\s*([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
+#: The figures that may be bounded.
+BOUNDED = ("p95", "p50", "p99", "mean")
 
 #: Requests that failed or were refused, as a share of all, that still count as serving the rate.
 FAILED_SHARE = 0.01
@@ -31,26 +32,6 @@ GROWTH, PRECISION = 2.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """The objective of a search: a figure, and the most it may be."""
-
-    figure: str
-    limit_s: float
-
-    def __str__(self) -> str:
-        """Return it as one writes it."""
-        return f"{self.figure}<={1000 * self.limit_s:g}ms"
-
-
-def parse_bound(text: str) -> Bound:
-    """Return the objective that a text such as `p95=200ms` states; raise InvalidInput if it states none."""
-    found = BOUND.fullmatch(text.strip())
-    if found is None or not float(found[2]):
-        raise InvalidInput(f"'{text}' is no objective of a search: write p95=200ms, or p50, p99 or mean")
-    return Bound(found[1].lower(), float(found[2]) / (1000 if found[3].lower() == "ms" else 1))
-
-
-@dataclass(frozen=True, slots=True)
 class Try:
     """A rate that was offered, and what came of it; ``reason`` says what broke."""
 
@@ -58,19 +39,13 @@ class Try:
     holds: bool
     figure_s: float | None
     reason: str = ""
-    confirms: bool = False
     is_generator: bool = False
-
-    def row(self) -> dict[str, Any]:
-        """Return it as a report has it."""
-        row = asdict(self) | {"rate_per_s": round(self.rate_per_s, 3)}
-        del row["is_generator"]
-        return row
+    confirms: bool = False
 
 
-def judge(point: LoadPoint, rate_per_s: float, bound: Bound, *, confirms: bool = False) -> Try:
+def judge(point: LoadPoint, rate_per_s: float, bound: Objective) -> Try:
     """Return whether a point holds the objective."""
-    figure_s = mean_of(point, f"{bound.figure}_s")
+    figure_s = mean_of(point, f"{bound.timed}_s")
     invalid = next((reason for run in point.runs for reason in run.invalid), "")
     failed = max(((run.requests - run.ok) / max(run.requests, 1) for run in point.runs), default=1.0)
     is_generator = False
@@ -83,15 +58,15 @@ def judge(point: LoadPoint, rate_per_s: float, bound: Bound, *, confirms: bool =
     elif figure_s is None:
         reason = "nothing was answered"
     else:
-        reason = f"{bound.figure} was {1000 * figure_s:,.0f} ms" if figure_s > bound.limit_s else ""
-    return Try(rate_per_s, not reason, figure_s, reason, confirms, is_generator)
+        reason = f"{bound.timed} was {1000 * figure_s:,.0f} ms" if figure_s > bound.limit_s else ""
+    return Try(rate_per_s, not reason, figure_s, reason, is_generator)
 
 
 @dataclass(slots=True)
 class FoundRate:
     """The answer of a search: the confirmed rate, or None if no rate holds the objective."""
 
-    bound: Bound
+    bound: Objective
     rate_per_s: float | None = None
     items_per_s: float | None = None
     figure_s: float | None = None
@@ -103,8 +78,7 @@ class FoundRate:
         """The lowest rate above the answer that broke; one that held at another time only if there is no other."""
         held = {each.rate_per_s for each in self.tries if each.holds}
         broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
-        broken = [each for each in broken if each.rate_per_s not in held] or broken
-        return min(broken, key=lambda each: each.rate_per_s, default=None)
+        return min(broken, key=lambda each: (each.rate_per_s in held, each.rate_per_s), default=None)
 
     @property
     def invalid(self) -> list[str]:
@@ -123,14 +97,14 @@ class FoundRate:
             "rate_per_s": self.rate_per_s,
             "items_per_s": self.items_per_s,
             "figure_s": self.figure_s,
-            "broke": None if broke is None else broke.row(),
+            "broke": None if broke is None else asdict(broke),
             "limited_by_generator": broke is not None and broke.is_generator,
-            "tries": [each.row() for each in self.tries],
+            "tries": [asdict(each) for each in self.tries],
         }
 
 
 def find_rate(
-    measure: Measure, bound: Bound, *, start_per_s: float, duration_s: float = 20.0, seed: int = 0
+    measure: Measure, bound: Objective, *, start_per_s: float, duration_s: float = 20.0, seed: int = 0
 ) -> FoundRate:
     """Search the highest rate that holds an objective, and confirm it; raise SetupError where the generator gives up.
 
@@ -139,10 +113,10 @@ def find_rate(
     found = FoundRate(bound)
     least_per_s = LEAST_REQUESTS / duration_s
 
-    def offer(rate_per_s: float, seconds: float, *, confirms: bool = False) -> Try:
+    def offer(rate_per_s: float, seconds: float) -> Try:
         point = measure(f"{rate_per_s:.4g}/s", poisson(rate_per_s, seconds, seed))
         found.points.append(point)
-        found.tries.append(judge(point, rate_per_s, bound, confirms=confirms))
+        found.tries.append(judge(point, rate_per_s, bound))
         return found.tries[-1]
 
     low, high = 0.0, None
@@ -154,12 +128,10 @@ def find_rate(
         if verdict.is_generator:
             # A moment in which the generator was late says nothing of the service: once more.
             verdict = offer(rate_per_s, duration_s)
-        if verdict.holds:
-            low = rate_per_s
-        else:
-            high = rate_per_s
+        low, high = (rate_per_s, high) if verdict.holds else (low, rate_per_s)
     for _ in range(MOST_CONFIRMATIONS if low else 0):
-        verdict = offer(low, CONFIRM_TIMES * duration_s, confirms=True)
+        verdict = replace(offer(low, CONFIRM_TIMES * duration_s), confirms=True)
+        found.tries[-1] = verdict
         if verdict.holds:
             found.rate_per_s, found.figure_s = low, verdict.figure_s
             found.items_per_s = mean_of(found.points[-1], "items_per_s")

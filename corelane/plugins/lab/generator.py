@@ -158,7 +158,6 @@ class _Run:
         self._on_phase, self._on_tick = on_phase, on_tick
         self._ticks: dict[int, Tick] = {}
         self._done: dict[int, Done] = {}
-        self._latencies: list[float] = []
         self._told_s = -math.inf
         self._stopped_s: float | None = None
         begins_at = datetime.now(UTC) + timedelta(seconds=BEGIN_S)
@@ -201,19 +200,15 @@ class _Run:
                 self._done[place] = told
             else:
                 self._ticks[place] = told
-                self._latencies += told.latencies
 
     def _tell(self, at_s: float) -> None:
         if at_s - self._told_s < TICK_S or not self._ticks:
             return
         self._told_s = at_s
         ticks = list(self._ticks.values())
-        total = Tick(late_s=max(tick.late_s for tick in ticks), latencies=self._latencies)
-        for name in ("sent", "ended", "ok", "refused", "failed"):
-            setattr(total, name, sum(getattr(tick, name) for tick in ticks))
+        total = Tick(*(sum(getattr(tick, name) for tick in ticks) for name in ("sent", "ended", "refused", "failed")))
         end_s = self._phases.tail_s
         self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
-        self._latencies = []
 
     def measured(self) -> Measurement:
         """Return what was measured."""

@@ -7,17 +7,17 @@ measured requests meet a service at work.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from corelane.domain import arrivals
-from corelane.domain.arrivals import Arrivals, Due
-from corelane.domain.traces import read_trace, trace_hash
 from corelane.errors import InvalidInput
+from corelane.plugins.lab import arrivals
+from corelane.plugins.lab.arrivals import Arrivals, Due
 from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Way
 from corelane.plugins.lab.senders import Manner, Target
+from corelane.plugins.lab.traces import read_trace, trace_hash
 from corelane.plugins.lab.workload import Questions
 
 #: The sender of all of Corelane's ways.
@@ -184,19 +184,13 @@ class RunPlan:
 
 @dataclass(slots=True)
 class Tick:
-    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended.
-
-    ``latencies`` are those of the requests that ended since the tick before, ``late_s`` is the most since then.
-    """
+    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
 
     sent: int = 0
     ended: int = 0
-    ok: int = 0
     refused: int = 0
     failed: int = 0
-    late_s: float = 0.0
     is_over: bool = False
-    latencies: list[float] = field(default_factory=list)
 
     @property
     def in_flight(self) -> int:

@@ -9,13 +9,13 @@ One process sends, so that there is one order of requests.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Literal
 from uuid import uuid4
 
 from corelane.domain.squad import Question
-from corelane.plugins.lab.figures import Measurement, answer_check, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
 from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request, Run
@@ -80,55 +80,35 @@ class BothSides:
         return reply
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """What a session measured of both sides, and how the two reports are tied together."""
-
-    points: Mapping[Side, LoadPoint]
-    session: str
-    blocks: int
-
-    def pairing(self, side: Side) -> Pairing:
-        """Return what ties a side's report to the other."""
-        return Pairing(session=self.session, side=side, order="".join(ORDER) * self.blocks)
-
-
 def measure_pair(
-    targets: Mapping[Side, Target],
+    targets: tuple[Target, Target],
     questions: Questions,
     plan: RunPlan,
     *,
-    name: str,
     blocks: int = BLOCKS,
     slot: int | None = None,
-    objective: str | None = None,
     on_tick: OnTick | None = None,
-) -> Pair:
-    """Offer one load to two services in turn and return the figures of each."""
-    slot = slot or slot_for(plan)
+) -> list[tuple[LoadPoint, Pairing]]:
+    """Offer one load to two services in turn; return the point of each, and what ties it to the other."""
+    slot = slot or max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
     # The first block and the last are cut off by the measured part's ends.
     needed = (blocks + 2) * len(ORDER) * slot
     plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
-    measured = run_load(both(targets, slot), questions, plan, None, on_tick)
-    runs: dict[Side, list[Run]] = {"A": [], "B": []}
-    for block, side, requests in whole_blocks(measured.requests, blocks):
-        runs[side].append(run_of(measured, requests, block, objective))
+    measured = run_load(both(*targets, slot), questions, plan, None, on_tick)
     load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
-    points = {
-        side: LoadPoint(name=name, load=load, runs=runs[side], figures=point_figures(runs[side])) for side in SIDES
-    }
-    return Pair(points, uuid4().hex[:16], blocks)
+    session, order = uuid4().hex[:16], "".join(ORDER) * blocks
+    slots = whole_blocks(measured.requests, blocks)
+    found = []
+    for side in SIDES:
+        runs = [run_of(measured, requests, block) for block, its, requests in slots if its == side]
+        point = LoadPoint(name=load.name, load=load, runs=runs, figures=point_figures(runs))
+        found.append((point, Pairing(session=session, side=side, order=order)))
+    return found
 
 
-def slot_for(plan: RunPlan) -> int:
-    """Return how many requests a slot needs."""
-    return max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
-
-
-def both(targets: Mapping[Side, Target], slot: int) -> Target:
+def both(first: Target, other: Target, slot: int) -> Target:
     """Return the target of the sender that sends to both."""
-    options = {OTHER: asdict(targets["B"]), SLOT: slot, INNER: CORELANE_SENDER}
-    return replace(targets["A"], options=targets["A"].options | options)
+    return replace(first, options=first.options | {OTHER: asdict(other), SLOT: slot, INNER: CORELANE_SENDER})
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
@@ -151,15 +131,20 @@ def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side
     ]
 
 
-def run_of(measured: Measurement, requests: list[Request], block: int, objective: str | None) -> Run:
+def run_of(measured: Measurement, requests: list[Request], block: int) -> Run:
     """Return the figures of one slot."""
-    answers = answer_check(requests) or AnswerCheck(checked=0)
+    ok = [each for each in requests if each.outcome == "ok"]
+    answers = AnswerCheck(
+        checked=sum(each.items for each in ok),
+        lost=sum(each.lost for each in ok),
+        twice=sum(each.twice for each in ok),
+    )
     if measured.answers is not None and measured.answers.differ_from_idle is not None:
-        answers.differ_from_idle = sum(each.wrong for each in requests if each.outcome == "ok")
+        answers.differ_from_idle = sum(each.wrong for each in ok)
     sent = [each.sent_s for each in requests if each.sent_s is not None]
     ended = [each.ended_s for each in requests if each.ended_s is not None]
     # From the first request that was sent to the last that ended; whether the generator kept up is of the session.
     window_s = min(sent, default=0.0), max(ended, default=0.0)
-    run = summarise(replace(measured, requests=requests, window_s=window_s), objective, None, answers)
+    run = summarise(replace(measured, requests=requests, window_s=window_s, answers=answers))
     run.block, run.timeline = block, []
     return run

@@ -35,9 +35,6 @@ PAUSE_S = 0.1
 #: Connections a process opens ahead, at most.
 MOST_OPENED = 64
 
-#: Latencies that a process tells of at a time, at most.
-TICK_LATENCIES = 2000
-
 
 @dataclass(slots=True)
 class Sent:
@@ -147,7 +144,6 @@ class _Process:
             await asyncio.sleep(TICK_S)
             self._tick.is_over = self._all_begun.is_set() and not self._measured_open
             self._link.send(self._tick)
-            self._tick.latencies, self._tick.late_s = [], 0.0
 
     def _offers(self) -> list[Coroutine[Any, Any, None]]:
         if self._plan.is_closed:
@@ -186,7 +182,6 @@ class _Process:
         places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
         sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
-        self._tick.late_s = max(self._tick.late_s, sent.released_s - sent.intended_s)
         self._measured_begun += sent.phase == "measured"
         self._measured_open += sent.phase == "measured"
         task = asyncio.create_task(self._send(sent))
@@ -215,11 +210,8 @@ class _Process:
         if sent.phase == "measured" and self._is_last():
             self._note_cpu()
         tick.ended += 1
-        tick.ok += reply.outcome == "ok"
         tick.refused += reply.outcome == "refused"
         tick.failed += reply.outcome in ("error", "unfinished")
-        if reply.outcome == "ok" and reply.ended_s is not None and len(tick.latencies) < TICK_LATENCIES:
-            tick.latencies.append(reply.ended_s - self._start_s - sent.intended_s)
         return reply.outcome == "ok"
 
     def _report(self) -> Done:

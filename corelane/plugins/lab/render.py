@@ -1,48 +1,81 @@
 """A report as a terminal, a page, Markdown and CSV show it. The report as JSON is the truth; these are made of it.
 
-Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal. The
-page has no script and nothing from outside; its policy (CSP) forbids both.
+Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
 import csv
 import io
-from base64 import b64encode
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from corelane.domain.plain import plain
-from corelane.errors import SetupError
-from corelane.errors.extras import install_command
-from corelane.plugins.lab import view
-from corelane.plugins.lab.compare import ReportComparison, describe
-from corelane.plugins.lab.schema import LoadPoint, Report, Run, Spread
-from corelane.plugins.lab.texts import interval_text, three, time_text
+from corelane.plugins.lab.compare import FigureDifference, ReportComparison
+from corelane.plugins.lab.figures import point_errors
+from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report, Run
+from corelane.plugins.lab.split import PARTS
+from corelane.plugins.lab.texts import NAMES, figure_text, interval_text, ms_text, share_text, three, time_text
 
-STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim", "": ""}
+GOOD, BAD = "green", "bold red"
 
-#: The columns of a row of Markdown, and of one where questions were asked beside a batch.
-COLUMNS = ("run", "load", "p50", "p95", "p99", "mean", "items/s", "goodput", "late p95", "answers", "valid")
-BESIDE_COLUMNS = ("run", "questions", "p50", "p95", "p99", "count", "batch")
+#: Kinds of errors shown of a point.
+MOST_ERRORS = 5
+
+#: Width of the page, in columns.
+PAGE_CHARS = 160
 
 #: The characters that make a formula of a spreadsheet's cell.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
+#: Lists of a run that are no cells of its line.
+NO_CELLS = ("timeline", "latencies", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of words and numbers; the first column and ``words`` are words."""
+
+    columns: Sequence[str]
+    rows: list[list[str | Text]] = field(default_factory=list)
+    words: Sequence[str] = ()
+
+    def table(self) -> Table:
+        """Return it for a terminal."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for place, name in enumerate(self.columns):
+            is_word = place == 0 or name in self.words
+            table.add_column(name, justify="left" if is_word else "right", no_wrap=True, header_style="dim")
+        for row in self.rows:
+            table.add_row(*(Text(plain(str(each)), each.style if isinstance(each, Text) else "") for each in row))
+        return table
+
 
 def terminal(report: Report) -> RenderableType:
     """Return everything that a reader of a run needs, the reasons of an invalid one last and in red."""
-    what, how = view.head_of(report)
-    shown: list[RenderableType] = [Text(f"{plain(report.name)}  {plain(what)}\n{plain(how)}"), Text()]
-    for grid in view.grids(report):
-        shown += [_table(grid), Text()]
-    shown += [_line(line.label, line.text, line.mood) for line in view.lines(report)]
-    shown += [Text(f"invalid: {plain(reason)}", "bold red") for reason in dict.fromkeys(report.invalid)]
+    service, workload = report.service, report.workload
+    what = [f"Corelane {service.version}", service.model, service.dtype or "", f"{len(service.cores)} cores"]
+    asked = f"{workload.source}: {workload.questions:,} questions, {workload.tokens:,} tokens, {workload.hash[:19]}"
+    head = f"{report.name}  {' · '.join(filter(None, [*what, report.machine.cpu]))}"
+    shown: list[RenderableType] = [Text(plain(head)), Text(plain(f"{asked} · {report.way}, heard by {report.hearing}"))]
+    for grid in grids(report):
+        shown += [Text(), grid.table()]
+    shown += [Text(), *sentences(report)]
+    shown += [Text(f"invalid: {plain(reason)}", BAD) for reason in dict.fromkeys(report.invalid)]
     return Group(*shown)
+
+
+def page(report: Report) -> str:
+    """Return what a terminal shows as one page of HTML, with the table of a preset."""
+    console = Console(record=True, file=io.StringIO(), width=PAGE_CHARS, markup=False, highlight=False, emoji=False)
+    console.print(terminal(report))
+    if "table" in report.extra:
+        console.print("\n".join(map(plain, report.extra["table"].splitlines())), soft_wrap=True)
+    return console.export_html(inline_styles=True)
 
 
 def comparison(found: ReportComparison) -> RenderableType:
@@ -50,105 +83,161 @@ def comparison(found: ReportComparison) -> RenderableType:
     how = "paired, blocks of A B B A" if found.paired else f"not paired, a drift of {found.drift:.0%} allowed for"
     real = sum(each.verdict == "real" for each in found.differences)
     text = f"{real or 'none'} of {len(found.differences)} figures differ by more than {found.least:.0%} for sure"
+    columns = ("load", "figure", "A", "B", "change", "interval", "verdict")
     return Group(
-        _table(view.comparison(found)),
+        Grid(columns, [_difference(each) for each in found.differences], ("figure", "verdict")).table(),
         Text(),
-        *(Text(f"B has {plain(each)}", "bold red") for each in found.wrong),
+        *(Text(f"B has {plain(each)}", BAD) for each in found.wrong),
         _line(found.verdict, f"{text} ({how}, {found.confidence:.2%} intervals)"),
         *(Text(f"unlike: {plain(each)}", "yellow") for each in found.unlike),
         *(Text(plain(each), "dim") for each in found.notes),
     )
 
 
-def _table(grid: view.Grid) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, column in enumerate(grid.columns):
-        is_text = place == 0 or column in grid.texts
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, header_style="dim")
-    for row in grid.rows:
-        table.add_row(*(Text(plain(_text(each)), STYLES[_mood(each)]) for each in row))
-    return table
-
-
-def _line(label: str, text: str, mood: str = "") -> Text:
-    return Text.assemble((f"{plain(label)}  ", "bold"), (plain(text), STYLES[mood]))
-
-
-def _text(cell: view.Cell | str) -> str:
-    return cell.text if isinstance(cell, view.Cell) else cell
-
-
-def _mood(cell: view.Cell | str) -> str:
-    return cell.mood if isinstance(cell, view.Cell) else ""
-
-
-def page(report: Report) -> str:
-    """Return a report as one page; raise SetupError if plots cannot be drawn."""
-    if find_spec("jinja2") is None:
-        raise SetupError(f"a page needs Jinja2: run `{install_command('lab')}`")
-    import jinja2
-
-    from corelane.plugins.lab.plots import plots_of, svg
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("corelane.plugins.lab", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: plain(value) if type(value) is str else value,
+def _difference(found: FigureDifference) -> list[str | Text]:
+    change, low, high = (
+        f"{100 * value:+.1f} %" if found.unit == "share" else f"{value:+.2f}"
+        for value in (found.change, found.low, found.high)
     )
-    return environment.get_template("page.html").render(
-        report=report,
-        facts=view.head_of(report),
-        plots=[(plot.title, b64encode(svg(plot)).decode()) for plot in plots_of(report)],
-        first=[view.experiment(report)],
-        grids=[*view.grids(report), view.published(report)],
-        lines=view.lines(report),
-        setup=_setup(report),
-        details={
-            "Configuration": _json(report.configuration),
-            # A preset's rows stand in a table above.
-            "Details": _json({name: value for name, value in report.extra.items() if name not in ("rows", "table")}),
-        },
-    )
+    verdict = Text("noise", "dim")
+    if found.verdict == "real":
+        verdict = Text(f"real, {found.direction}", BAD if found.direction == "worse" else GOOD)
+    sides = (figure_text(found.figure, value) for value in (found.a, found.b))
+    return [found.point, NAMES.get(found.figure, found.figure), *sides, change, f"{low} to {high}", verdict]
 
 
-def _setup(report: Report) -> dict[str, str]:
-    """Return how it was measured, by name."""
-    machine, service, workload = report.machine, report.service, report.workload
-    words = workload.context_words
-    pairing = report.pairing
-    fields = {
-        "Questions": f"{workload.source}: {workload.questions:,} questions, {workload.words:,} words, "
-        f"{workload.tokens:,} tokens, contexts of {three(words.mean)} words (p95 {three(words.p95)})",
-        "Hash": workload.hash,
-        "Sent as": f"{report.way}, heard by {report.hearing}",
-        "Service": f"{service.url}, Corelane {service.version}",
-        "Model": " ".join(filter(None, (service.model, service.digest, service.dtype))),
-        "Cores": ", ".join(service.cores),
-        "Machine": f"{machine.cpu}, {machine.cores} cores{', AMX' if machine.amx else ''}, "
-        f"{machine.memory_bytes / (1 << 30):.1f} GiB, Linux {machine.kernel}, Python {machine.python}",
-        "Paired": f"side {pairing.side} of {pairing.order}, session {pairing.session}" if pairing else "",
-        "Command": " ".join(report.command),
-    }
-    return {name: value for name, value in fields.items() if value}
+def grids(report: Report) -> list[Grid]:
+    """Return the tables that a report has rows for."""
+    points = report.points
+    found = (measured(points), sending(points), inside(points), beside(report.beside), errors(points))
+    return [grid for grid in (*found, assertions(report)) if grid.rows]
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() if value else ""
+def measured(points: Sequence[LoadPoint]) -> Grid:
+    """Return the points, one a line; latency counts from when requests were due."""
+    grid = Grid(("load, ms", "p50", "p95", "p99", "mean", "items/s", "goodput %", "runs"))
+    for point in points:
+        found = point.figures.get
+        times = (interval_text(found(f"{name}_s"), 1000) for name in ("p50", "p95", "p99", "mean"))
+        runs = Text(f"{len(point.runs)}") if point.is_valid else Text("invalid", BAD)
+        rates = interval_text(found("items_per_s")), interval_text(found("goodput"), 100)
+        grid.rows.append([_name(point), *times, *rates, runs])
+    return grid
+
+
+def sending(points: Sequence[LoadPoint]) -> Grid:
+    """Return whether the generator kept up, and the latency from the sending of requests."""
+    grid = Grid(("sending, ms", "requested/s", "achieved/s", "late p95", "p50 sent", "p95 sent", "CPU"))
+    for point in points:
+        rates = (
+            _mean(run.generator.requested_per_s for run in point.runs),
+            _mean(run.generator.achieved_per_s for run in point.runs),
+        )
+        times = (
+            _mean(getattr(run.generator.lateness, "p95", None) for run in point.runs),
+            _mean(getattr(run.latency_sent, "p50", None) for run in point.runs),
+            _mean(getattr(run.latency_sent, "p95", None) for run in point.runs),
+        )
+        cpu = share_text(max((run.generator.cpu_share for run in point.runs), default=None))
+        grid.rows.append([_name(point), *map(three, rates), *map(ms_text, times), cpu])
+    return grid
+
+
+def inside(points: Sequence[LoadPoint]) -> Grid:
+    """Return where the time went inside the service, as means over requests and runs."""
+    splits = {point.name: [run.server for run in point.runs if run.server is not None] for point in points}
+    parts = [name for name in PARTS if any(getattr(each, name) for found in splits.values() for each in found)]
+    parts = [name for name in parts if name not in ("job", "batch_rows")]
+    grid = Grid(("inside, ms", *parts, "rows", "padding", "busy"))
+    for point in points:
+        if not (found := splits[point.name]):
+            continue
+        means = {name: _mean(getattr(getattr(each, name), "mean", None) for each in found) for name in PARTS}
+        padding = _mean(each.padding_share for each in found)
+        busy = _mean(each.busy for each in found)
+        times = (ms_text(means[name]) for name in parts)
+        grid.rows.append([_name(point), *times, three(means["batch_rows"]), share_text(padding), share_text(busy)])
+    return grid
+
+
+def beside(found: Beside | None) -> Grid:
+    """Return the questions before, beside and after a batch."""
+    grid = Grid(("questions", "p50", "p95", "p99", "max", "count"))
+    parts = {} if found is None else {"before": found.before, "beside": found.during, "after": found.after}
+    for name, spread in parts.items():
+        times = (time_text(getattr(spread, key)) for key in ("p50", "p95", "p99", "max"))
+        grid.rows.append([name, *times, f"{spread.count:,}"])
+    return grid
+
+
+def errors(points: Sequence[LoadPoint]) -> Grid:
+    """Return failures by class, each with one sample, and what was not answered in time."""
+    grid = Grid(("failed at", "error", "count", "sample"), words=("error", "sample"))
+    for point in points:
+        for error in point_errors(point)[:MOST_ERRORS]:
+            grid.rows.append([point.name, Text(error.code, "yellow"), f"{error.count:,}", error.sample])
+    return grid
+
+
+def assertions(report: Report) -> Grid:
+    """Return each assertion: the figure, and whether it holds."""
+    grid = Grid(("assertion", "figure", "at", "verdict"), words=("verdict",))
+    for each in report.assertions:
+        verdict = Text("holds", GOOD) if each["holds"] else Text("does not hold", BAD)
+        grid.rows.append([each["text"], each["shown"], each["point"] or "", verdict])
+    return grid
+
+
+def sentences(report: Report) -> list[Text]:
+    """Return what no table says: the batch, answers, the knee, the rate that was found."""
+    found = []
+    if (batch := report.beside) is not None:
+        first = f", first result after {time_text(batch.first_result_s)}" if batch.first_result_s is not None else ""
+        text = f"{batch.items:,} items in {time_text(batch.makespan_s)}{first}, {three(batch.items_per_s)} items/s"
+        found.append(_line("batch", text))
+    for label, checks in report.checks.items():
+        found += [answers_line(label, checks)] if checks else []
+    if (knee := report.knee) is not None:
+        rate, p95, items = three(knee["rate_per_s"]), time_text(knee["p95_s"]), three(knee["items_per_s"])
+        found.append(_line("knee", f"{rate} requests/s, p95 {p95}, {items} items/s"))
+    if stopped := report.extra.get("sweep", {}).get("stopped"):
+        found.append(_line("stopped", stopped))
+    if report.found_rate is not None:
+        found.append(_line("found", found_text(report.found_rate)))
+    return found
+
+
+def answers_line(label: str, checks: Sequence[AnswerCheck]) -> Text:
+    """Return what became of answers, in red where one was lost, doubled or wrong."""
+    lost, twice = sum(each.lost for each in checks), sum(each.twice for each in checks)
+    differ = [each.differ_from_idle for each in checks if each.differ_from_idle is not None]
+    text = f"{sum(each.checked for each in checks):,} checked, {lost:,} lost, {twice:,} twice"
+    if differ:
+        text += f", {sum(differ):,} unlike the idle service's"
+    exact, f1 = _mean(each.exact for each in checks), _mean(each.f1 for each in checks)
+    if exact is not None and f1 is not None:
+        text += f", EM {exact:.2f}, F1 {f1:.2f}"
+    return _line(label, text, BAD if any(check.is_wrong for check in checks) else GOOD)
+
+
+def found_text(found: Mapping[str, Any]) -> str:
+    """Return the answer of a search for a rate, and what broke above it."""
+    rate, broke = found["rate_per_s"], found["broke"]
+    text = f"no rate that was tried holds {found['objective']}"
+    if rate:
+        text = f"{three(rate)} requests/s hold {found['objective']}: {time_text(found['figure_s'])}"
+        text += f", {three(found['items_per_s'])} items/s"
+    if broke:
+        text += f"; at {three(broke['rate_per_s'])} {broke['reason']}"
+    if found["limited_by_generator"]:
+        text += ". The generator was the limit, not the service"
+    return text
 
 
 def markdown(report: Report) -> str:
-    """Return a row of Markdown for each point, as docs/performance.md has them."""
-    rows = [_markdown_cells(report, point) for point in report.points]
-    columns: Sequence[str] = COLUMNS
-    if not rows and (beside := report.beside) is not None:
-        columns = BESIDE_COLUMNS
-        batch = f"{beside.items:,} items in {time_text(beside.makespan_s)}, {three(beside.items_per_s)} items/s"
-        for name, found in view.questions_of(beside):
-            times = (time_text(each) for each in (found.p50, found.p95, found.p99))
-            rows.append([report.name, name, *times, f"{found.count:,}", batch if name == "beside" else ""])
-    return markdown_table(columns, rows) if rows else ""
+    """Return a row of Markdown for each point, or for each part of what was asked beside a batch."""
+    grid = measured(report.points) if report.points else beside(report.beside)
+    return markdown_table(grid.columns, [list(map(str, row)) for row in grid.rows]) if grid.rows else ""
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -164,79 +253,48 @@ def escape(text: str) -> str:
     return "".join(f"\\{each}" if each in "\\`*_[]|" else each for each in text)
 
 
-def _markdown_cells(report: Report, point: LoadPoint) -> list[str]:
-    late = max((run.generator.lateness.p95 for run in point.runs if run.generator.lateness), default=None)
-    checks = [run.answers for run in point.runs if run.answers is not None]
-    bad, f1 = view.wrong(checks), view.mean(each.f1 for each in checks)
-    answers = (f"{bad:,} wrong" if bad else "right") + (f", F1 {f1:.2f}" if f1 is not None else "")
-    names = ("p50_s", "p95_s", "p99_s", "mean_s", "items_per_s", "goodput")
-    return [
-        report.name,
-        point.name,
-        *(interval_text(name, point.figures.get(name)) for name in names),
-        time_text(late),
-        answers if checks else "-",
-        "yes" if point.is_valid else "no: " + next(run.invalid[0] for run in point.runs if run.invalid),
-    ]
-
-
 def to_csv(report: Report) -> str:
-    """Return a line for each run of each point, with the names of columns first; times are in seconds.
+    """Return a line for each run, or one for a batch beside questions; columns are the report's fields.
 
     A cell that a spreadsheet would read as a formula begins with an apostrophe.
     """
-    rows = [_csv_row(report, point, run) for point in report.points for run in point.runs]
-    if not rows and (beside := report.beside) is not None:
-        batch = {name: getattr(beside, name) for name in ("items", "makespan_s", "first_result_s", "items_per_s")}
-        rows = [
-            {"run": report.name, "questions": name, "count": found.count, **_csv_spread("latency", found), **batch}
-            for name, found in view.questions_of(beside)
-        ]
+    rows = [_cells({"run": report.name, "point": point.name}, run) for point in report.points for run in point.runs]
+    if not rows and report.beside is not None:
+        rows = [_cells({"run": report.name}, report.beside)]
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["run"], lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row) or ["run"]
+    writer = csv.DictWriter(out, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _safe(value) for name, value in row.items()} for row in rows)
+    writer.writerows(rows)
     return out.getvalue()
 
 
-def _csv_row(report: Report, point: LoadPoint, run: Run) -> dict[str, Any]:
-    generator, goodput, answers, server = run.generator, run.goodput, run.answers, run.server
-    counts = ("requests", "items", "ok", "refused", "failed", "unfinished")
-    return {
-        "run": report.name,
-        "point": point.name,
-        "load": describe(point.load),
-        "way": report.way,
-        "hearing": report.hearing,
-        "began_at": run.began_at,
-        "measured_s": run.measured_s,
-        "requested_per_s": generator.requested_per_s,
-        "achieved_per_s": generator.achieved_per_s,
-        **{name: getattr(run, name) for name in counts},
-        **_csv_spread("latency", run.latency),
-        **_csv_spread("latency_sent", run.latency_sent),
-        **_csv_spread("first", run.first),
-        **_csv_spread("lateness", generator.lateness),
-        "generator_cpu_share": generator.cpu_share,
-        **{name: getattr(run, name) for name in ("requests_per_s", "items_per_s", "tokens_per_s")},
-        "objective": getattr(goodput, "objective", None),
-        "goodput": getattr(goodput, "share", None),
-        "good_items_per_s": getattr(goodput, "items_per_s", None),
-        **{f"{name}_mean_s": getattr(view.part(server, name), "mean", None) for name in view.PARTS},
-        "batch_rows_mean": getattr(view.part(server, "batch_rows"), "mean", None),
-        "padding_share": getattr(server, "padding_share", None),
-        **{name: getattr(answers, name, None) for name in ("checked", "lost", "twice", "differ_from_idle")},
-        **{name: getattr(answers, name, None) for name in ("exact", "f1")},
-        "invalid": "; ".join(run.invalid),
-        "workload": report.workload.hash,
-        **{name: getattr(report.service, name) for name in ("version", "model", "dtype")},
-        "cpu": report.machine.cpu,
-    }
+def _cells(head: Mapping[str, str], found: Run | Beside) -> dict[str, object]:
+    cells: dict[str, object] = {}
+
+    def add(prefix: str, value: object) -> None:
+        if isinstance(value, dict):
+            for name, part in value.items():
+                add(f"{prefix}.{name}" if prefix else name, part)
+        elif isinstance(value, list):
+            cells[prefix] = "; ".join(map(str, value))
+        else:
+            is_formula = isinstance(value, str) and value.startswith(FORMULA)
+            cells[prefix] = f"'{value}" if is_formula else value
+
+    add("", dict(head) | found.model_dump(exclude={*NO_CELLS, "progress"}))
+    return cells
 
 
-def _csv_spread(name: str, found: Spread | None) -> dict[str, Any]:
-    return {f"{name}_{key}_s": getattr(found, key, None) for key in ("p50", "p90", "p95", "p99", "mean", "max")}
+def _line(label: str, text: str, style: str = "") -> Text:
+    return Text.assemble((f"{label}  ", "bold"), (plain(text), style))
 
 
-def _safe(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+def _name(point: LoadPoint) -> Text:
+    return Text(point.name, "" if point.is_valid else BAD)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

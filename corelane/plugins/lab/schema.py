@@ -85,6 +85,26 @@ class Load(ReportPart):
     seed: int = 0
     detail: dict[str, Any] = Field(default_factory=dict, description="Stages, the end of a ramp, a trace's hash.")
 
+    @property
+    def name(self) -> str:
+        """A load in a word or two, as the name of its point."""
+        match self.kind:
+            case "closed":
+                return f"{self.concurrency} callers" if self.concurrency != 1 else "1 caller"
+            case "ramp":
+                return f"{self.rate_per_s:g}..{self.detail['end_per_s']:g}/s"
+            case "stages":
+                return str(self.detail["stages"])
+            case "trace":
+                return f"trace ×{self.detail.get('speed', 1.0):g}"
+            case _:
+                return f"{self.rate_per_s:g}/s {self.kind}"
+
+    @property
+    def text(self) -> str:
+        """A load with its length, if it has one."""
+        return self.name if self.duration_s is None else f"{self.name} for {self.duration_s:g} s"
+
 
 class Generator(ReportPart):
     """Whether the generator kept up. Lateness is the time from when a request was due until it was sent."""
@@ -96,6 +116,11 @@ class Generator(ReportPart):
     cpu_s: float = Field(description="CPU time of its processes.")
     cpu_share: float = Field(description="The busiest process' CPU time over the run's time.")
     held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
+
+    @property
+    def achieved_share(self) -> float | None:
+        """What was sent of the rate that was asked for; None in a closed loop."""
+        return self.achieved_per_s / self.requested_per_s if self.requested_per_s else None
 
 
 class ErrorCount(ReportPart):
@@ -135,6 +160,11 @@ class ServiceSplit(ReportPart):
     core_items: dict[str, int] = Field(default_factory=dict, description="Items answered, by core.")
     seconds: float | None = Field(None, description="Time between the two readings.")
 
+    @property
+    def busy(self) -> float | None:
+        """The mean share of time at work of all cores."""
+        return sum(self.core_busy.values()) / len(self.core_busy) if self.core_busy else None
+
 
 class AnswerCheck(ReportPart):
     """Whether answers were right under load."""
@@ -145,6 +175,11 @@ class AnswerCheck(ReportPart):
     differ_from_idle: int | None = Field(None, description="Answers unlike those of the idle service.")
     exact: float | None = Field(None, description="Exact match in percent, where the file has answers.")
     f1: float | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether an answer was lost, doubled or unlike that of the idle service."""
+        return bool(self.lost or self.twice or self.differ_from_idle)
 
 
 class Run(ReportPart):
@@ -314,3 +349,18 @@ class Report(ReportPart):
     invalid: list[str] = Field(default_factory=list)
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    @property
+    def checks(self) -> dict[str, list[AnswerCheck]]:
+        """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
+        groups: dict[str, list[AnswerCheck | None]] = {
+            "answers": [run.answers for point in self.points for run in point.runs],
+            "questions' answers": [self.beside and self.beside.answers],
+            "batch's answers": [self.beside and self.beside.batch_answers],
+        }
+        return {label: [each for each in checks if each is not None] for label, checks in groups.items()}
+
+    @property
+    def are_answers_right(self) -> bool:
+        """Whether no answer was lost, doubled or unlike that of the idle service."""
+        return not any(check.is_wrong for checks in self.checks.values() for check in checks)

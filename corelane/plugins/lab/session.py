@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from corelane.errors import ServiceError
-from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.figures import Measurement, Objective, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, LoadProgress, RunPlan
 from corelane.plugins.lab.machine import read_machine, read_service
@@ -47,7 +47,7 @@ class Session:
     questions: Questions
     plan: RunPlan
     repeat: int = 1
-    objective: str | None = None
+    objective: Objective | None = None
     on_begin: Callable[[str], object] | None = None
     on_tick: OnTick | None = None
     on_run: Callable[[str, Measurement], object] | None = None
@@ -77,7 +77,7 @@ class Session:
             split = None if watch is None else watch.result(is_over=is_over)
             if watch is not None and watch.problem is not None and watch.problem not in self.problems:
                 self.problems.append(watch.problem)
-            runs.append(summarise(measured, self.objective, split, measured.answers))
+            runs.append(summarise(measured, self.objective, split))
         return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
@@ -182,26 +182,3 @@ def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
 def invalid_reasons(point: LoadPoint) -> list[str]:
     """Return why a point proves nothing, each reason once."""
     return list(dict.fromkeys(reason for run in point.runs for reason in run.invalid))
-
-
-def load_name(load: Load) -> str:
-    """Return a load in a word or two, as the name of its point."""
-    match load.kind:
-        case "closed":
-            return f"{load.concurrency} callers" if load.concurrency != 1 else "1 caller"
-        case "ramp":
-            return f"{load.rate_per_s:g}..{load.detail['end_per_s']:g}/s"
-        case "stages":
-            return str(load.detail["stages"])
-        case "trace":
-            return f"trace ×{load.detail.get('speed', 1.0):g}"
-        case _:
-            return f"{load.rate_per_s:g}/s {load.kind}"
-
-
-def are_answers_right(report: Report) -> bool:
-    """Return whether no answer was lost, doubled or unlike that of the idle service."""
-    checks = [run.answers for point in report.points for run in point.runs if run.answers is not None]
-    if report.beside is not None:
-        checks += [each for each in (report.beside.answers, report.beside.batch_answers) if each is not None]
-    return not any(check.lost or check.twice or check.differ_from_idle for check in checks)

@@ -6,6 +6,7 @@ that a request really took, and p99 of fewer than 100 values is the longest.
 
 import math
 import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -38,11 +39,11 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(count=len(ordered), mean=mean, p50=p50, p90=p90, p95=p95, p99=p99, max=ordered[-1])
 
 
-def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
     """Return the mean of repeats with its interval by the t distribution; that of one value is the value."""
     mean = statistics.fmean(values)
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    reach = t_reach(confidence, len(values) - 1) * standard_error(values) if deviation else 0.0
+    reach = t_reach(CONFIDENCE, len(values) - 1) * standard_error(values) if deviation else 0.0
     cv = deviation / abs(mean) if mean else 0.0
     return Interval(mean=mean, low=mean - reach, high=mean + reach, cv=cv, values=list(values))
 
@@ -73,41 +74,27 @@ def timeline(requests: Sequence[Request], most: int = MOST_STEPS) -> list[dict[s
 
     ``p50_s`` and ``p95_s`` are of the requests that ended in that step, and are absent if none did.
     """
-    times = [at for each in requests for at in (each.intended_s, each.sent_s, each.ended_s) if at is not None]
-    if not times:
+    last_s = max((max(each.intended_s, each.sent_s or 0, each.ended_s or 0) for each in requests), default=None)
+    if last_s is None:
         return []
-    step_s = max(1, math.ceil(max(times) / most))
-    count = int(max(times) // step_s) + 1
-    sent, ended, change = [0] * count, [0] * count, [0] * (count + 1)
-    latencies: list[list[float]] = [[] for _ in range(count)]
+    step_s = max(1, math.ceil(last_s / most))
+    sent: Counter[int] = Counter()
+    ended: dict[int, list[Request]] = defaultdict(list)
     for each in requests:
-        if each.sent_s is None:
-            continue
-        at = _step(each.sent_s, step_s)
-        sent[at] += 1
-        change[at] += 1
-        if each.ended_s is None:
-            continue
-        at = _step(each.ended_s, step_s)
-        ended[at] += 1
-        change[at] -= 1
-        if each.outcome == "ok":
-            latencies[at].append(each.ended_s - each.intended_s)
+        if each.sent_s is not None:
+            sent[max(0, int(each.sent_s // step_s))] += 1
+            if each.ended_s is not None:
+                ended[max(0, int(each.ended_s // step_s))].append(each)
     rows, in_flight = [], 0
-    for at in range(count):
-        in_flight += change[at]
-        row = {
-            "at_s": float(at * step_s),
-            "sent": sent[at] / step_s,
-            "ended": ended[at] / step_s,
-            "in_flight": float(in_flight),
-        }
-        if ordered := sorted(latencies[at]):
-            row["p50_s"] = percentile(ordered, 50)
-            row["p95_s"] = percentile(ordered, 95)
-        rows.append(row)
+    for at in range(int(last_s // step_s) + 1):
+        in_flight += sent[at] - len(ended[at])
+        row = {"at_s": at * step_s, "sent": sent[at] / step_s, "ended": len(ended[at]) / step_s, "in_flight": in_flight}
+        if ordered := sorted(latencies(ended[at])):
+            row |= {"p50_s": percentile(ordered, 50), "p95_s": percentile(ordered, 95)}
+        rows.append({name: float(value) for name, value in row.items()})
     return rows
 
 
-def _step(at_s: float, step_s: int) -> int:
-    return max(0, int(at_s // step_s))
+def latencies(requests: Iterable[Request]) -> list[float]:
+    """Return the latencies of those that were answered, from when they were due."""
+    return [each.ended_s - each.intended_s for each in requests if each.outcome == "ok" and each.ended_s is not None]

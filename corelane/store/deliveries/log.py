@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.link import CommonLink, pairs
-from corelane.store.overdue import Waits, read_waits
 
 #: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
 COUNTED_HOSTS = 1000
@@ -97,10 +96,6 @@ class DeliveryLog:
         hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
         times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
         return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]
-
-    async def waits(self) -> Waits:
-        """Read how long deliveries and other work that could go on have waited."""
-        return await read_waits(self._link)
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
         """Choose the deliveries of an owner."""

@@ -147,10 +147,7 @@ class DeliveryStore:
 
     async def results(self, job: JobRecord) -> list[dict[str, Any]]:
         """Return all results of a final job."""
-        stored = dict(pairs(await self._link("HGETALL", keys.results % job.id)))
-        found = [result for first in sorted(stored, key=int) for result in orjson.loads(stored[first])]
-        # Where items were never answered, their results are made up.
-        return found if len(found) == job.total else await read_results(self._link, job, 0, job.total)
+        return await read_results(self._link, job, 0, job.total)
 
     async def report(
         self,

@@ -1,8 +1,7 @@
 """A job's events, kept beside it, so that any process can read them after any one of them.
 
-Scripts write an event in the step that makes it true. The list is bounded: of a job that runs for very long the oldest
-events are dropped, each of which a later one outdated. A short job has no list: its beginning and its end are read from
-the job itself, under ids that they keep if a list is begun.
+Scripts write an event in the step that makes it true. The list is bounded. A short job has none: its beginning and its
+end are read from the job itself, under ids that they keep if a list is begun.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """One item of a job as it was asked: its question and its passage, as long as they are kept.
 
-Payloads go when their slice is answered without a failure, and the file of an NDJSON job goes with its success. So the
-items of a job that succeeded are mostly gone, and those of a failed item are there.
+Payloads go when their slice is answered without a failure, and the file of an NDJSON job goes with its success.
 """
 
 import asyncio

@@ -16,7 +16,6 @@ from corelane.domain.options import Options
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
-from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = (
@@ -217,7 +216,7 @@ class JobRecord:
     @property
     def used(self) -> Used | None:
         """Return what it took up to now."""
-        return None if self.stored_usage is None else parse_used(self.stored_usage)
+        return None if self.stored_usage is None else Used.decode(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:
         """Return the job as callers see it, without results; without ``usage`` what it took is left out."""

@@ -1,20 +1,15 @@
-"""Items of a final job, read back for a retry: which were not answered, and what they asked.
+"""Items of a final job that were not answered, found for a retry. Of an NDJSON job they are in its file."""
 
-If any item of a job did not succeed, its items stay in Redis as long as the job; the items of an NDJSON job are in its
-file.
-"""
-
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from corelane.domain.dispatch import Row, decode_slice
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost, fails_again
 from corelane.store import keys
 from corelane.store.item_files import decode_line
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
-from corelane.store.link.link import CommonLink, pairs
+from corelane.store.link.link import CommonLink
 
 
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
@@ -41,22 +36,6 @@ def set_bits(bits: bytes) -> Iterator[int]:
     for place, byte in enumerate(bits):
         if byte:
             yield from (8 * place + bit for bit in range(8) if byte & (128 >> bit))
-
-
-async def read_contexts(link: CommonLink, job: str) -> dict[int, str]:
-    """Return the contexts that a job's items share, by number, in order."""
-    flat = await link("HGETALL", keys.contexts(job))
-    return {int(number): text.decode() for number, text in sorted(pairs(flat), key=lambda pair: int(pair[0]))}
-
-
-async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
-    """Return items of a job that has no file; raise ItemsLost if one is missing."""
-    rows: dict[int, Row] = {}
-    for first, payload in pairs(await link("HGETALL", keys.payloads(record.id))):
-        rows |= enumerate(decode_slice(payload), int(first))
-    if missing := sum(index not in rows for index in indexes):
-        raise items_lost(record, missing)
-    return [rows[index] for index in indexes]
 
 
 def copy_lines(lines: Iterator[bytes], write: Callable[[bytes], object], indexes: Iterable[int]) -> tuple[int, int]:

@@ -1,11 +1,8 @@
 """Jobs found by a filter, newest first, page by page, over all jobs that are kept.
 
-Ids sort by time, so a cursor is the last id that was looked at: a job that is there before and after a page was read is
-found once, whatever is submitted, deleted or expires meanwhile. Of an owner's jobs, and of the terms by which they are
+Ids sort by time, so a cursor is the last id that was looked at. Of an owner's jobs, and of the terms by which they are
 found (``lua/index.lua``), the fewest entries that hold all that can match are walked. The filter then reads the jobs
 themselves, a bounded number for each page, so a page may be short although more follows.
-
-Processes of an earlier version put no job into the terms; until the keeper has done that, the owner's list is walked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,6 +48,15 @@ STATUS_TERMS = {
 #: The term of jobs of which items failed.
 FAILED_TERM = "f"
 
+#: What is counted of an owner's jobs, by the term that such jobs have.
+COUNTED = {
+    "open": STATUS_TERMS[JobStatus.QUEUED],
+    "failed": STATUS_TERMS[JobStatus.FAILED],
+    "canceled": STATUS_TERMS[JobStatus.CANCELED],
+    "expired": STATUS_TERMS[JobStatus.EXPIRED],
+    "with_failed_items": FAILED_TERM,
+}
+
 FIELDS = ("name", "status", "version", "labels", "failed", "created_ms")
 
 
@@ -86,22 +92,42 @@ async def find_jobs(
     ``cell`` is the service that the ids name.
     """
     owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
-    high = LAST if after is None else after
-    low, top = _bounds(wanted, cell)
+    low, high = _bounds(wanted, cell)
+    below = LAST if after is None else after
     is_named = wanted.name is not None or wanted.id
-    sources = [] if is_named else await _sources(link, owners, wanted, low, min(top, high))
-    named = [job for job in await (_owned if wanted.id else _named)(link, owners, wanted) if job < high]
-    merge = _Merge(link, sources, named, low, min(top, high))
+    sources = [] if is_named else await _sources(link, owners, wanted, low, min(high, below))
+    named = await (_owned if wanted.id else _named)(link, owners, wanted)
     chosen: list[str] = []
     looked = 0
     while True:
-        ids = await merge.take(min(TRIP_JOBS if looked else limit, TRIP_JOBS, MAX_JOBS - looked))
+        most = min(TRIP_JOBS if looked else limit, TRIP_JOBS, MAX_JOBS - looked)
+        named = [job for job in named if job < below]
+        ids, has_more = await _next_ids(link, sources, named, low, min(high, below), most)
         taken, room = await _choose(link, ids, wanted), limit - len(chosen)
         chosen += taken[:room]
         looked += len(ids)
-        has_more, last = (True, chosen[-1]) if len(taken) > room else (merge.has_more, ids[-1] if ids else "")
+        below = ids[-1] if ids else below
+        has_more, last = (True, chosen[-1]) if len(taken) > room else (has_more, below)
         if not has_more or len(chosen) == limit or looked >= MAX_JOBS:
             return JobPage(await read_records(link, chosen), last if has_more else None)
+
+
+async def _next_ids(
+    link: CommonLink, sources: Sequence[_Source], named: Iterable[str], low: str, high: str, most: int
+) -> tuple[list[str], bool]:
+    """Return the highest ids of several sources, and ``named`` ones, each once, and whether others follow."""
+    if low >= high:
+        sources = ()
+    share = most + 1 if len(sources) < 2 else max(LEAST_READ, 4 * most // len(sources))
+    found = await link.many([source.read(low, high, share) for source in sources])
+    read = [
+        [entry.decode().removeprefix(source.prefix) for entry in entries]
+        for source, entries in zip(sources, found, strict=True)
+    ]
+    # Below the last id that was read of a source, others of it may be missing.
+    floor = max((ids[-1] for ids in read if len(ids) == share), default="")
+    merged = sorted({job for ids in (*read, named) for job in ids if job >= floor}, reverse=True)
+    return merged[:most], bool(floor) or len(merged) > most
 
 
 async def known_owners(link: CommonLink) -> list[str]:
@@ -117,11 +143,19 @@ async def owners_of_jobs(link: CommonLink) -> list[str]:
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
 
-async def indexed(link: CommonLink, owners: Sequence[str]) -> list[bool]:
-    """Return for each owner whether the terms hold all its jobs."""
-    counts: list[Command] = [("ZCARD", keys.owner_jobs(owner)) for owner in owners]
-    known, *jobs = await link.many([("HMGET", keys.INDEXED, *owners), *counts])
-    return [int(count or 0) == total for count, total in zip(known, jobs, strict=True)]
+async def count_jobs(link: CommonLink, owners: Sequence[str]) -> dict[str, int]:
+    """Return the number of jobs of owners by state, and of all.
+
+    The numbers are read one after the other, so they may differ by jobs that end meanwhile.
+    """
+    commands: list[Command] = []
+    for owner in owners:
+        commands.append(("ZCARD", keys.owner_jobs(owner)))
+        commands += [("ZLEXCOUNT", keys.terms(owner), f"[{term} ", f"({term} {LAST}") for term in COUNTED.values()]
+    found, width = await link.many(commands), 1 + len(COUNTED)
+    counts = dict(zip(("all", *COUNTED), (sum(found[place::width]) for place in range(width)), strict=True))
+    others = sum(counts[name] for name in ("open", "failed", "canceled", "expired"))
+    return counts | {"succeeded": max(0, counts["all"] - others)}
 
 
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
@@ -160,9 +194,9 @@ async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, l
     choices = [
         [
             [_Source(keys.owner_jobs(owner))],
-            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms if is_indexed),
+            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms),
         ]
-        for owner, is_indexed in zip(owners, await indexed(link, owners), strict=True)
+        for owner in owners
     ]
     every = [source for choice in choices for sources in choice for source in sources]
     counts = dict(zip(every, await link.many([source.count(low, high) for source in every]), strict=True))
@@ -196,48 +230,6 @@ async def _owned(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> 
     """Return those of the wanted ids that are jobs of these owners."""
     found = await link.many([("HGET", keys.job(job), "owner") for job in wanted.id])
     return [job for job, owner in zip(wanted.id, found, strict=True) if owner is not None and owner.decode() in owners]
-
-
-class _Merge:
-    """The ids of several sources from the highest down, each once."""
-
-    def __init__(self, link: CommonLink, sources: Sequence[_Source], ids: Iterable[str], low: str, high: str) -> None:
-        """``ids`` come in addition to those of the sources."""
-        self._link = link
-        self._low = low
-        #: Read and not taken yet.
-        self._ids = set(ids)
-        #: Sources that may hold more, and the id below which it stands.
-        self._unread = dict.fromkeys(sources, high) if low < high else {}
-
-    @property
-    def has_more(self) -> bool:
-        """Return whether ids may follow."""
-        return bool(self._ids or self._unread)
-
-    async def take(self, most: int) -> list[str]:
-        """Return the next ids, at most this many, highest first."""
-        share = most + 1 if len(self._unread) == 1 else max(LEAST_READ, 2 * most // (len(self._unread) or 1))
-        while True:
-            highest = sorted(self._ids, reverse=True)[:most]
-            # An id of a source that stands above the last of these may belong among them.
-            end = highest[-1] if len(highest) == most else ""
-            behind = [source for source, below in self._unread.items() if below > end]
-            if not behind:
-                self._ids.difference_update(highest)
-                return highest
-            await self._read(behind, share)
-            share = TRIP_JOBS + 1
-
-    async def _read(self, sources: Sequence[_Source], count: int) -> None:
-        commands = [source.read(self._low, self._unread[source], count) for source in sources]
-        for source, entries in zip(sources, await self._link.many(commands), strict=True):
-            jobs = [entry.decode().removeprefix(source.prefix) for entry in entries]
-            self._ids.update(jobs)
-            if len(jobs) < count:
-                del self._unread[source]
-            else:
-                self._unread[source] = jobs[-1]
 
 
 async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> list[str]:

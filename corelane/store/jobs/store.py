@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import PUBLIC, Row
+from corelane.domain.dispatch import PUBLIC, Row, decode_slice
 from corelane.domain.forecast import Speed
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.settings import Settings
@@ -17,15 +17,13 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.contexts import ContextStore
 from corelane.store.jobs.admissions import Admissions, read_accounts
-from corelane.store.jobs.contributions import CONTRIBUTORS, Contributor
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
-from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
-from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_records
+from corelane.store.jobs.retries import items_lost, unanswered
+from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of_jobs, read_records
 from corelane.store.jobs.submission import Admission, Submission
-from corelane.store.jobs.tallies import count_jobs
 from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, pairs
@@ -38,22 +36,15 @@ CLEARED_AT_ONCE = 500
 class JobStore:
     """The jobs in Redis, for those who submit them."""
 
-    def __init__(
-        self,
-        link: CommonLink,
-        settings: Settings,
-        bell: str,
-        gate: ReplicaGate | None = None,
-        contributors: Sequence[Contributor] = CONTRIBUTORS,
-    ) -> None:
+    def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``). With a gate, jobs are
-        accepted, and ends told, once replicas hold them. ``contributors`` add to the step that submits a job.
+        accepted, and ends told, once replicas hold them.
         """
         self._gate = gate
         self._link = link
         self._settings = settings
         self._admissions = Admissions(link)
-        self._writer = JobWriter(link, settings, bell, contributors)
+        self._writer = JobWriter(link, settings, bell)
         #: The contexts that jobs may name.
         self.contexts_kept = ContextStore(link)
 
@@ -144,8 +135,8 @@ class JobStore:
         """Return the jobs that exist, as they stand, in order."""
         return await read_records(self._link, jobs)
 
-    async def tallies(self, owner: str) -> dict[str, int] | None:
-        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state; None if that is not known yet."""
+    async def tallies(self, owner: str) -> dict[str, int]:
+        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state."""
         return await count_jobs(self._link, [owner] if owner != ALL_OWNERS else await owners_of_jobs(self._link))
 
     async def holder(self, key: str) -> Holder | None:
@@ -167,7 +158,12 @@ class JobStore:
 
     async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
         """Return items of a job that has no file; raise ItemsLost if one is missing."""
-        return await read_rows(self._link, record, indexes)
+        rows: dict[int, Row] = {}
+        for first, payload in pairs(await self._link("HGETALL", keys.payloads(record.id))):
+            rows |= enumerate(decode_slice(payload), int(first))
+        if missing := sum(index not in rows for index in indexes):
+            raise items_lost(record, missing)
+        return [rows[index] for index in indexes]
 
     async def item(self, record: JobRecord, index: int) -> AskedItem | None:
         """Return what one item of a job asked, or None if that is not kept."""
@@ -175,7 +171,8 @@ class JobStore:
 
     async def contexts(self, job: str) -> dict[int, str]:
         """Return the contexts that a job's items share, by number, in order."""
-        return await read_contexts(self._link, job)
+        found = pairs(await self._link("HGETALL", keys.contexts(job)))
+        return {int(number): text.decode() for number, text in sorted(found, key=lambda pair: int(pair[0]))}
 
     async def is_gone(self, job: str, owner: str) -> bool:
         """Return whether an owner's job existed and has expired, as far as that is remembered."""

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.domain.contexts import PREFIX
+import orjson
+
+from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import Ref, encode_slice, item_row
 from corelane.domain.jobs import JobStatus
+from corelane.domain.options import ADDED_OPTIONS, Options
 from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.contexts import unknown
-from corelane.store.jobs.contributions import Contributor, SubmitStep
-from corelane.store.jobs.fields import job_fields, unique
 from corelane.store.jobs.idempotency import Held, Holder
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.submission import Submission
@@ -54,11 +55,10 @@ class Written:
 class JobWriter:
     """Writes jobs."""
 
-    def __init__(self, link: CommonLink, settings: Settings, bell: str, contributors: Sequence[Contributor]) -> None:
+    def __init__(self, link: CommonLink, settings: Settings, bell: str) -> None:
         self._link = link
         self._settings = settings
         self._bell = bell
-        self._contributors = contributors
 
     async def write(
         self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
@@ -67,11 +67,11 @@ class JobWriter:
         digests = self._digests(submission, version)
         if alone := repeated(digests):
             slices = list(cut_out(slices, alone))
-        step = self._step(submission, version, promise, digests)
-        reply = await self._commit(submission, slices, step)
+        arguments = self._arguments(submission, version, promise, digests)
+        reply = await self._commit(submission, slices, arguments)
         if reply[0] == KNOWN:
-            step.arguments["is_cut"] = True
-            reply = await self._commit(submission, list(cut_out(slices, reply[1])), step)
+            arguments["is_cut"] = True
+            reply = await self._commit(submission, list(cut_out(slices, reply[1])), arguments)
         if reply[0] == MISSING:
             raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] == HELD:
@@ -79,17 +79,19 @@ class JobWriter:
         is_new, created_ms, expires_ms, *is_final = reply
         return Written(_record(submission, version, promise, created_ms, expires_ms), bool(is_new and is_final[0]))
 
-    def _step(
+    def _arguments(
         self, submission: Submission, version: str, promise: PromiseRecord | None, digests: Sequence[str]
-    ) -> SubmitStep:
-        """Build what is submitted beside payloads and refs, with what contributors add."""
-        head, file, once = submission.head, submission.file, submission.once
+    ) -> dict[str, Any]:
+        """Return the arguments of the call ``submit``, beside payloads and refs."""
+        file, once = submission.file, submission.once
         arguments: dict[str, Any] = {
             "job": submission.id,
             "version": version,
             "envelope": self._bell,
             "submit_us": _submit_us(submission),
-            "expires_in_ms": int(1000 * (head.expires_in_s or 0)),
+            "expires_in_ms": int(1000 * (submission.head.expires_in_s or 0)),
+            "fields": job_fields(submission, promise, digests),
+            "input": submission.input_url is not None or None,
         }
         if file is not None:
             arguments |= {"file": file.name, "file_tokens": file.tokens}
@@ -98,10 +100,9 @@ class JobWriter:
         if digests:
             arguments |= {"digests": "".join(digests), "is_cut": submission.total == 1}
             arguments |= {"cache": self._settings.cache, "ttl": self._settings.results_ttl_s}
-        step = SubmitStep(job_fields(submission, promise, digests), arguments)
-        for contribute in self._contributors:
-            contribute(submission, step)
-        return step
+        if submission.known:
+            arguments |= {"stored": _stored_digests(submission), "is_retry": submission.retry_of is not None}
+        return arguments
 
     def _digests(self, submission: Submission, version: str) -> list[str]:
         """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
@@ -111,15 +112,13 @@ class JobWriter:
             return []
         return item_digests(submission.owner, version, head.options, items, head.contexts or {})
 
-    async def _commit(self, submission: Submission, slices: Sequence[Cut], step: SubmitStep) -> Any:
+    async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
         """Submit, with the payload if that is small and the only one; else write payloads and shared contexts first, in
         the same trip.
         """
         payloads, refs = _slices(submission, slices)
-        arguments = {**step.arguments, "fields": step.fields}
         if len(payloads) == 1 and not submission.head.contexts and len(*payloads.values()) <= INLINE_BYTES:
-            submit = call("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
-            return (await self._link.many([*step.before, submit]))[-1] if step.before else await self._link(*submit)
+            return await self._link.run("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
         written: list[Command] = []
         texts = dict(enumerate((submission.head.contexts or {}).values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
@@ -129,7 +128,61 @@ class JobWriter:
         if self._settings.armed_faults:
             await self._link.many(written)
             reach("submit.payloads_written", self._settings.armed_faults)
-        return (await self._link.many([*written, *step.before, call("submit", *refs, **arguments)]))[-1]
+        return (await self._link.many([*written, call("submit", *refs, **arguments)]))[-1]
+
+
+def job_fields(submission: Submission, promise: PromiseRecord | None, digests: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of the job's hash, beside those that Redis sets; those without a value are left out."""
+    head, items, is_read = submission.head, submission.items, submission.input_url is not None
+    optional = {
+        "promise": promise and promise.encode(),
+        "reckoned": promise and promise.reckoned,
+        "request_id": submission.request.request_id,
+        "traceparent": submission.request.traceparent,
+        "webhook_url": head.webhook and head.webhook.url,
+        "webhook_events": head.webhook and ",".join(head.webhook.events),
+        "labels": head.labels and orjson.dumps(_unique(head.labels)),
+        "asked": submission.asked or head.model,
+        "keep_s": head.keep_s,
+        "name": submission.name,
+        "retry_of": submission.retry_of,
+        "tell": int(submission.is_awaited and len(items) == 1),
+        "results_window": submission.file and submission.file.results_window,
+        "digests": "".join(digests),
+        "item_ids": digests and any(item.id for item in items) and orjson.dumps([item.id for item in items]),
+        "no_reuse": not head.reuse and 1,
+        "input_url": submission.input_url,
+        "context_ids": is_read and head.contexts and orjson.dumps(list(head.contexts)),
+        "output_url": head.output_url,
+        "invalid_items": is_read and head.invalid_items,
+        "stored": " ".join(_stored_digests(submission)),
+    }
+    return {
+        "total": submission.total,
+        "left": submission.total,
+        "owner": submission.owner,
+        "priority": head.priority.rank,
+        "options": orjson.dumps(_stored_options(head.options)),
+        "metadata": orjson.dumps(head.metadata),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _unique(labels: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(labels))
+
+
+def _stored_digests(submission: Submission) -> list[str]:
+    return [digest_in(each) for each in submission.known]
+
+
+def _stored_options(options: Options) -> dict[str, Any]:
+    """Return options as they are stored: workers of the version before refuse those that they do not know."""
+    return {
+        name: value
+        for name, value in vars(options).items()
+        if name not in ADDED_OPTIONS or value != Options.model_fields[name].default
+    }
 
 
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:
@@ -168,7 +221,7 @@ def _record(
         priority=head.priority,
         expires_ms=None if expires_ms is None else int(expires_ms),
         promise=promise,
-        labels=unique(head.labels),
+        labels=_unique(head.labels),
         name=submission.name,
         retry_of=submission.retry_of,
         input_url=submission.input_url,

@@ -1,8 +1,4 @@
-"""The link for threads: one blocking connection that pipelines its commands and never repeats one on its own.
-
-redis-py repeats timed-out commands up to ten times by default; here a command is sent once, and its sender decides
-whether it may be sent again.
-"""
+"""The link for threads: one blocking connection that pipelines its commands and never repeats one on its own."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -11,7 +7,7 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.store.link.connections import make_pool, no_primary
+from corelane.store.link.connections import make_pool
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, exchanges, store_errors, to_ms
 
@@ -84,8 +80,6 @@ class Link:
         try:
             return self._connection.read_response()
         except redis.exceptions.ResponseError as error:
-            if (lost := no_primary(error)) is not None:
-                raise lost from error
             return error
 
 

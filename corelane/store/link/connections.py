@@ -1,8 +1,7 @@
 """Connections to the Redis that takes writes, from one URL (see ``corelane.settings.address``).
 
 With Sentinels each new connection asks them for the primary and makes sure that it is one. Where a server says that it
-takes no writes any more (it was demoted, or is cut off from its replicas), its connection is closed, so that the next
-one is made to its successor; a plain URL is resolved again then.
+takes no writes any more, its connection is closed, so that the next one is made to its successor.
 """
 
 import asyncio
@@ -165,7 +164,6 @@ class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSock
     """A connection by a socket file."""
 
 
-BARE = {"redis": redis.Connection, "rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}
 BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
 ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "unix": AsyncPrimarySocketConnection}
 
@@ -194,10 +192,8 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
-    """Make a pool of blocking connections for a reader that tells a server that is no primary by itself (see
-    ``no_primary``); what the URL says goes before ``more``.
-    """
-    return redis.ConnectionPool(**(more | _options(url, BLOCKING if read_address(url).sentinels else BARE)))
+    """Make a pool of blocking connections; what the URL says goes before ``more``."""
+    return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
 
 
 def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:

@@ -1,7 +1,7 @@
 """Leases: the right of one process to do something for all, until a time unless it is extended.
 
-Redis keeps the holder's name under the lease's key, and gives each holder a number that only grows, also where a
-replica becomes primary: the fence, by which a step of an earlier holder is told from one of the present holder.
+Each holder gets a number that only grows, the fence, by which a step of an earlier holder is told from one of the
+present holder.
 """
 
 from dataclasses import dataclass

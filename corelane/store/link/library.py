@@ -1,8 +1,7 @@
 """The Lua library: every atomic step on the data, as functions that Redis keeps (FUNCTION LOAD) and runs (FCALL).
 
-The library's name carries a digest of its text, so processes of two versions run side by side, each with its own
-functions. Redis writes a library to its file and to replicas; where it is missing, as after a failover to an empty
-server, the link loads it and repeats the call. What both versions must agree on is the data: see ``store.schema``.
+Its name carries a digest of its text, so processes of two versions run side by side, each with its own functions. Where
+it is missing, as after a failover to an empty server, the link loads it and repeats the call.
 """
 
 import hashlib

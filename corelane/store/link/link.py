@@ -4,13 +4,9 @@ All coroutines of a process share one connection, and each command is sent once.
 event loop pipeline by themselves: a call costs 30 µs of CPU alone and 4 µs in a crowd, against 130–180 µs of redis-py's
 asyncio client (measured). redis-py still connects, so URLs, passwords and TLS are read as everywhere.
 
-- A caller waits before it writes while more than ``WRITE_BUFFER_BYTES`` are not on their way yet.
-- A caller that gives up, or whose time is over, takes nothing from the others: its replies are read in order and
-  dropped. If Redis said nothing at all meanwhile, later calls use a new connection, and the old one is closed once
-  nobody waits for it.
-- Where the server says that it takes no writes, later calls use a new connection, to the primary of that time.
-- When the connection is lost, every call on it raises StoreUnavailable, although Redis may have acted on it. The next
-  call connects again; callers that meet wait for one attempt.
+A caller that gives up takes nothing from the others: its replies are read in order and dropped. If Redis said nothing
+meanwhile, or says that it takes no writes, later calls use a new connection. When the connection is lost, every call on
+it raises StoreUnavailable, although Redis may have acted on it.
 """
 
 import asyncio

@@ -1,18 +1,5 @@
 -- Gauges: how the work stands that is not done.
 
--- Items of open jobs that are not final; -1 where there are more than `most` jobs.
-local function sum_open_items(most)
-  local open, items = 0, 0
-  for priority = 0, 2 do open = open + call('SCARD', keys.open_jobs(priority)) end
-  if open > most then return -1 end
-  for priority = 0, 2 do
-    for _, job in ipairs(call('SMEMBERS', keys.open_jobs(priority))) do
-      items = items + tonumber(call('HGET', keys.job(job), 'left') or 0)
-    end
-  end
-  return items
-end
-
 -- The oldest job with refs in an owner's lane or line, which is the least of their ids.
 local function oldest_waiting(name, priority, owner, larger)
   if string.sub(name, 1, 1) ~= LINE_MARK then
@@ -53,10 +40,11 @@ local function held_by_paused(paused)
   return found
 end
 
--- outstanding{jobs, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it, tokens of
---   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by core, speeds by core, {version, priority, age in ms of the oldest job that waits, 1 if a pause holds it up}…, open jobs by priority,
---   open items or -1 with more than `jobs` jobs}
--- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each.
+-- outstanding{fed, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it, tokens of
+--   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by
+--   core, speeds by core, {version, priority, age in ms of the oldest job that waits, 1 if a pause holds it up}…, open jobs by
+--   priority}
+-- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each; `fed` jobs in files count.
 define('outstanding', function(ask)
   local versions, oldest, ages, open, left, paused = {}, {}, {}, {}, {}, read_paused()
   local held_up, goes_on, stopped = {}, {}, held_by_paused(paused)
@@ -79,7 +67,7 @@ define('outstanding', function(ask)
     end
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
   end
-  for _, job in ipairs(jobs.first_fed(ask.jobs)) do
+  for _, job in ipairs(jobs.first_fed(ask.fed)) do
     local version, status, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'fed_tokens'))
     if is_open(status) and fed then
       local _, tokens, owner = jobs.unfed(job)
@@ -99,20 +87,5 @@ define('outstanding', function(ask)
     local created = call('HGET', keys.job(found[3]), 'created_ms')
     if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created), found[4] } end
   end
-  return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open, sum_open_items(ask.jobs) }
+  return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open }
 end, 'no-writes')
-
--- mend_open_items{jobs}: what the counters of items are off by, so that their difference tells the open items where there
--- are too many jobs to look at. They are off after an upgrade under load: the version before does not count.
-define('mend_open_items', function(ask)
-  local items = sum_open_items(ask.jobs)
-  if items < 0 then return end
-  local all, off = call('HGETALL', keys.METRICS), -items
-  for i = 1, #all, 2 do
-    if string.find(all[i], '^corelane_items_submitted_total|') then off = off + all[i + 1] end
-    if string.find(all[i], '^corelane_items_total|') then off = off - all[i + 1] end
-  end
-  if off ~= tonumber(call('HGET', keys.METRICS, 'open_items_off') or 0) then
-    call('HSET', keys.METRICS, 'open_items_off', off)
-  end
-end, 'allow-oom')

@@ -8,7 +8,6 @@
 --   answer(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
 --   finish(job, changes)        it ends; `job.commit` is the call of the core that ended it, if one did
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds
---   late_end(id, owner, status) the keeper saw the end of a job, which a process of an earlier version may have written
 --   forget(job)                 it is deleted
 --   spend(ask, answered, late)  a core told what work cost (`ask.spent`, `ask.lost`): of jobs that go on, and that were over
 --   give_back(lease, ref)       a claim holds a stretch no more, and has not answered it
@@ -21,8 +20,8 @@
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
 local STEPS = {
-  'refuse', 'submit', 'claim', 'answer', 'finish', 'finished', 'late_end', 'forget', 'spend', 'give_back', 'delivered',
-  'beat', 'prune', 'overdue',
+  'refuse', 'submit', 'claim', 'answer', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
+  'overdue',
 }
 
 for place = 1, #STEPS do

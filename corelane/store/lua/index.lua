@@ -1,8 +1,7 @@
 -- The index: terms by which an owner's jobs are found. `l:LABEL` for each label, `s:open` until the job is final,
 -- `s:failed`, `s:canceled` or `s:expired` once it is, `f` from the first item that failed. Jobs that succeeded whole and
 -- have no label cost nothing here. A label has no space, so `TERM JOB` sorts by term and then by time.
--- Processes of an earlier version, which run beside us during an upgrade, know no index. keys.INDEXED counts an owner's jobs
--- in it: where that is not the length of the owner's list, the index is not complete, and the list is walked instead.
+-- keys.INDEXED counts an owner's jobs for processes of an earlier release, which look there whether the index has all of them.
 local OPEN, ITEMS_FAILED = 's:open', 'f'
 local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
 
@@ -67,12 +66,6 @@ end
 
 on('forget', function(job) index.unlist(job.owner, job.id) end, { 'owner' })
 
--- Put a job into the index that a core of an earlier version has ended.
-on('late_end', function(job, owner, status)
-  if not owner or not call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then return end
-  close(owner, job, status, call('HGET', keys.job(job), 'failed'))
-end)
-
 -- An owner's open jobs: how many, and the first of them, the oldest first.
 function index.open_jobs(owner, most)
   local from, to, found = '[' .. OPEN .. ' ', '(' .. OPEN .. '!', {}
@@ -81,43 +74,3 @@ function index.open_jobs(owner, most)
   end
   return call('ZLEXCOUNT', keys.terms(owner), from, to), found
 end
-
--- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end
--- Puts the next `most` jobs of an owner after one into the index, as far as processes of an earlier version submitted or
--- ended them. With `is_end` the others are in it: if no more than these follow, the index holds all jobs of the owner.
-define('index_jobs', function(ask)
-  local from, last = ask.after and '(' .. ask.after or '-', nil
-  local found = call('ZRANGEBYLEX', keys.owner_jobs(ask.owner), from, '+', 'LIMIT', 0, ask.most)
-  for _, job in ipairs(found) do
-    local status, labels, failed = unpack(call('HMGET', keys.job(job), 'status', 'labels', 'failed'))
-    last = job
-    if is_open(status) then
-      call('ZADD', keys.terms(ask.owner), 0, OPEN .. ' ' .. job)
-      if tonumber(failed) > 0 then add_terms(ask.owner, job, { ITEMS_FAILED }) end
-    elseif status then
-      close(ask.owner, job, status, failed)
-    end
-    if labels then add_terms(ask.owner, job, label_terms(labels)) end
-  end
-  if ask.is_end and #found < ask.most then
-    local listed = call('ZCARD', keys.owner_jobs(ask.owner))
-    call('HDEL', keys.INDEXED, ask.owner)
-    if listed > 0 then call('HSET', keys.INDEXED, ask.owner, listed) end
-  end
-  return last
-end, 'allow-oom')
-
--- clear_index{owner, after, most} → the last entry looked at, or nil at the end
--- Drops entries of jobs that a process of an earlier version has forgotten or deleted; of the next `most` after one.
-define('clear_index', function(ask)
-  local from, last = ask.after and '(' .. ask.after or '-', nil
-  for _, entry in ipairs(call('ZRANGEBYLEX', keys.terms(ask.owner), from, '+', 'LIMIT', 0, ask.most)) do
-    local job = string.match(entry, '%S+$')
-    last = entry
-    if not call('ZSCORE', keys.owner_jobs(ask.owner), job) then
-      call('ZREM', keys.terms(ask.owner), entry)
-      index.unlist(ask.owner, job)
-    end
-  end
-  return last
-end, 'allow-oom')

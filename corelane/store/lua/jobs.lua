@@ -39,28 +39,25 @@ function jobs.first_fed(most)
   return found
 end
 
-local function keep_or_remove(key, is_kept, ttl)
-  if is_kept then call('EXPIRE', key, ttl) else call('UNLINK', key) end
-end
-
--- Set how long a final job's data are kept: items and contexts only while a retry could ask for some of them again. Items
--- in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
--- → the seconds it is kept for
-local function retain(job, most_s)
-  local id, file, ttl = job.id, job.file, math.min(tonumber(job.keep_s) or most_s, most_s)
-  local kept_until = job.now + ttl * 1000
-  call('HSET', job.key, 'kept_until_ms', kept_until)
+-- Keep a final job's data for `job.ttl` seconds: items and contexts only while a retry could ask for some of them again.
+-- Items in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
+local function retain(job)
+  local id, file, ttl = job.id, job.file, job.ttl
+  local payloads, contexts = keys.payloads(id), keys.contexts(id)
   call('EXPIRE', job.key, ttl)
   call('EXPIRE', keys.results(id), ttl)
-  call('EXPIRE', keys.dropped(id), ttl)
+  if job.dropped then call('EXPIRE', keys.dropped(id), ttl) end
   if tonumber(job.failed) > 0 then call('EXPIRE', keys.failures(id), ttl) end
   if job.once then call('EXPIRE', job.once, ttl) end
-  local is_cut = job.status == 'canceled' or job.status == 'expired'
-  keep_or_remove(keys.contexts(id), not job.is_whole, ttl)
-  keep_or_remove(keys.payloads(id), not job.is_whole and (is_cut or not file), ttl)
+  if job.is_whole then
+    call('UNLINK', payloads, contexts)
+  else
+    call('EXPIRE', contexts, ttl)
+    local is_cut = job.status == 'canceled' or job.status == 'expired'
+    if is_cut or not file then call('EXPIRE', payloads, ttl) else call('UNLINK', payloads) end
+  end
   if file then call('ZADD', keys.FEEDS, job.now, id) end
-  call('ZADD', keys.KEEPING, kept_until, job.owner .. ':' .. id .. (file and ':file' or ''))
-  return ttl
+  call('ZADD', keys.KEEPING, job.kept_until, job.owner .. ':' .. id .. (file and ':file' or ''))
 end
 
 -- What is published when a job ends: its id, and for a job of one item whose caller waits (`tell`) all that the caller is
@@ -78,7 +75,7 @@ local function close_accounts(job)
   local unfed = job.file and job.file_tokens - job.fed_tokens or 0
   if unfed ~= 0 then add(keys.UNFED, job.owner .. ':' .. job.priority, -unfed) end
   add(keys.JOB_COUNTS, job.version, -1)
-  call('ZREM', keys.EXPIRING, job.id)
+  if job.expires_ms then call('ZREM', keys.EXPIRING, job.id) end
   call('SREM', keys.open_jobs(job.priority or '1'), job.id)
 end
 
@@ -86,7 +83,7 @@ end
 -- call of the core whose results end it, if one's do.
 reads('finish', {
   'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell',
-  'keep_s', 'once',
+  'keep_s', 'once', 'dropped', 'expires_ms',
 })
 local function finish(id, status, ttl, commit)
   local job, now = read_job('finish', id), now_ms()
@@ -96,10 +93,12 @@ local function finish(id, status, ttl, commit)
   -- What waited through a pause tells nothing of promises and forecasts.
   local resumed = (job.promise or job.reckoned) and call('GET', keys.RESUMED)
   job.was_paused = resumed and tonumber(resumed) >= created
+  job.ttl = math.min(tonumber(job.keep_s) or ttl, ttl)
+  job.kept_until = now + job.ttl * 1000
   hooks.finish(job, changes)
-  write_fields(job.key, changes, 'status', status, 'finished_ms', now)
+  write_fields(job.key, changes, 'status', status, 'finished_ms', now, 'kept_until_ms', job.kept_until)
   close_accounts(job)
-  job.ttl = retain(job, ttl)
+  retain(job)
   count_end(status, job.priority or '1', not job.was_paused and job.promise or nil, job.took_ms)
   hooks.finished(job)
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', id, 'status', status)

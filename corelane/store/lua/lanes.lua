@@ -7,21 +7,22 @@ local SMALL_JOBS, LINE_MARK = '-', '+'
 local function queue_of(core) return 'core.' .. string.gsub(core, '/', '.') end
 
 -- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already. Without
--- an envelope there is no message.
+-- an envelope there is no message. → whether it is woken now
 local function ring(core, envelope)
   local bell = keys.bell(core)
   local state = call('GET', bell)
-  if state == 'r' or not (state or envelope) then return end
+  if state == 'r' or not (state or envelope) then return false end
   call('SET', bell, 'r', 'EX', 30)
   if state == 'l' then
     call('RPUSH', keys.wake(core), 1)
     call('EXPIRE', keys.wake(core), 30)
-    return
+    return true
   end
   local queue = queue_of(core)
   local id = 'bell-' .. queue .. '-' .. call('INCR', keys.BELLS)
   local message = string.gsub(string.gsub(envelope, 'BELLID', id), 'BELLQUEUE', queue)
   call('LPUSH', queue, message)
+  return true
 end
 
 -- Ring at most `most` cores that hold a version and are not rung yet, the least laden first.
@@ -36,10 +37,7 @@ local function ring_some(version, most, envelope)
   end)
   for _, core in ipairs(cores) do
     if most == 0 then return end
-    if call('GET', keys.bell(core)) ~= 'r' then
-      ring(core, envelope)
-      most = most - 1
-    end
+    if ring(core, envelope) then most = most - 1 end
   end
 end
 
@@ -81,10 +79,8 @@ local function leave_line(line, job, version, priority, owner)
 end
 
 -- A small job is one slice that a batch can hold. The last slice of a job fed from a file is not: its job has more items.
-local function is_small(refs)
-  if #refs > 1 then return false end
-  local ref = parse(refs[1])
-  return ref.tokens <= SMALL_TOKENS and call('HGET', keys.job(ref.job), 'total') == ref.count
+local function is_small(ref, refs)
+  return #refs == 1 and ref.tokens <= SMALL_TOKENS and call('HGET', keys.job(ref.job), 'total') == ref.count
 end
 
 -- Put refs of one job where they wait for its version, at the front where they waited longest, and ring for them. Those
@@ -94,12 +90,12 @@ local function enqueue(version, refs, envelope, to_front)
   local push, from, to, step = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1
   if to_front then from, to, step = #refs, 1, -1 end
   local head = parse(refs[1])
-  local small, place = head.attempt == 1 and is_small(refs), keys.returned(version)
+  local small, place = head.attempt == 1 and is_small(head, refs), keys.returned(version)
   if head.attempt == 1 then
     place = small and keys.lane(version, head.priority, head.owner) or keys.refs(head.job)
   end
   for r = from, to, step do
-    local ref = parse(refs[r])
+    local ref = r == 1 and head or parse(refs[r])
     charge(keys.WAITING, version, ref, ref.tokens)
     call(push, place, refs[r])
   end
@@ -133,15 +129,15 @@ end
 
 -- Remove the refs of a larger job that wait when it ends, and their tokens.
 local function drop_refs(job, version)
-  local last
-  for _, text in ipairs(call('LRANGE', keys.refs(job), 0, -1)) do
+  local texts, last = call('LRANGE', keys.refs(job), 0, -1), nil
+  for _, text in ipairs(texts) do
     local ref = parse(text)
     if ref then
       charge(keys.WAITING, version, ref, -ref.tokens)
       last = ref
     end
   end
-  call('DEL', keys.refs(job))
+  if #texts > 0 then call('DEL', keys.refs(job)) end
   if last then
     leave_line(keys.line(version, last.priority, last.owner), job, version, last.priority, last.owner)
   end

@@ -107,10 +107,7 @@ define('share', function(ask, args)
   call('EXPIRE', list, OFFER_TTL_S)
   local helpers, rung = helpers_for(ask.version, ask.core), 0
   for _, core in ipairs(helpers) do
-    if rung < waiting and call('GET', keys.bell(core)) ~= 'r' then
-      ring(core, ask.envelope)
-      rung = rung + 1
-    end
+    if rung < waiting and ring(core, ask.envelope) then rung = rung + 1 end
   end
   reply[1] = #helpers
   return reply
@@ -134,7 +131,7 @@ define('answer_parts', function(ask, args)
       answered[job] = true
     end
     local spent, before = ask.spent[job], call('HGET', hash, start .. ':spent')
-    if answered[job] and is_ours and spent and call('HEXISTS', hash, 'keeps') == 1 then
+    if answered[job] and is_ours and spent then
       call('HSET', hash, start .. ':spent', table.concat({ lease, ask.price, unpack(spent) }, ' '))
       ask.spent[job] = nil
     elseif before and string.match(before, '^%S+') == lease then

@@ -57,8 +57,7 @@ define('forget', function(ask)
   return forgotten
 end, 'allow-oom')
 
--- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash,
---   of which the first is its owner}
+-- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash}
 -- Each end is reported once, to the keeper that asks first. The first call ever reports the last minute.
 local FIRST_MS = 60000
 define('take_ended', function(ask)
@@ -66,9 +65,7 @@ define('take_ended', function(ask)
   local ended = {}
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
-    local values = call('HMGET', keys.job(job), unpack(ask.fields))
-    hooks.late_end(job, values[1], status)
-    ended[#ended + 1] = { job, status, unpack(values) }
+    ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ask.fields))) }
     last = entry[1]
   end
   if #ended > 0 then call('SET', keys.LAST_END, last) end

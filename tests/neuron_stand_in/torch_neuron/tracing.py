@@ -68,46 +68,30 @@ def trace(model: Any, example_inputs: Any, **keywords: Any) -> Any:
     example = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     arguments = compilers.read_arguments(keywords.get("compiler_args"))
     shapes = [list(tensor.shape) for tensor in example]
-    kind = compilers.fault(shapes)
     others = {name: value for name, value in keywords.items() if name not in KEYWORDS}
-    faulty = shells.Faulty(model, kind) if kind in ("wrong-weights", "nan", "leaky") else model
     casting: Any = contextlib.nullcontext()
     fast_math = compilers.value_of(arguments, "--fast-math") or "all"
     if fast_math != "none":
         dtype = torch.float16 if fast_math.endswith("fp16") and not fast_math.endswith("bf16") else torch.bfloat16
         casting = torch.autocast("cpu", dtype=dtype, cache_enabled=False)
     with casting:
-        traced = torch.jit.trace(faulty, example, check_trace=False, **others)
-    compilers.run_compiler("neuron-cc", arguments, keywords.get("compiler_workdir"), kind, str(traced.graph).encode())
-    _log_operators(traced, kind)
+        traced = torch.jit.trace(model, example, check_trace=False, **others)
+    compilers.run_compiler("neuron-cc", arguments, keywords.get("compiler_workdir"), str(traced.graph).encode())
+    _log_operators(traced)
     cores = int(compilers.value_of(arguments, "--neuroncore-pipeline-cores") or 1)
     marks = {"family": "torch_neuron", "target": "inf1", "shapes": shapes, "pipeline_cores": cores}
     return compilers.mark(shells.make_shell(traced, example), marks)
 
 
-def _log_operators(traced: Any, kind: str) -> None:
+def _log_operators(traced: Any) -> None:
     """Log the lines of the real package, with this model's counts."""
-    counts: dict[str, int] = {}
-    for node in traced.inlined_graph.nodes():
-        if node.kind().startswith("aten::"):
-            counts[node.kind()] = counts.get(node.kind(), 0) + 1
-    compiled = {name: count for name, count in counts.items() if name not in ON_CPU and kind != "nothing-compiled"}
+    counts = compilers.count_operators(traced.inlined_graph)
+    compiled = {name: count for name, count in counts.items() if name not in ON_CPU}
     total, fused = sum(counts.values()), sum(compiled.values())
     share = f"{100 * fused / total:.2f}%"
     log.info(
-        "Number of arithmetic operators (pre-compilation) before = %d, fused = %d, percent fused = %s",
-        total,
-        fused,
-        share,
-    )
-    log.info(
         "Number of arithmetic operators (post-compilation) before = %d, compiled = %d, percent compiled = %s",
         *(total, fused, share),
-    )
-    log.info("The neuron partitioner created 1 sub-graphs")
-    log.info(
-        "Neuron successfully compiled 1 sub-graphs, Total fused subgraphs = 1, "
-        "Percent of model sub-graphs successfully compiled = 100.0%%"
     )
     log.info("Compiled these operators (and operator counts) to Neuron:")
     for name, count in compiled.items():

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import warnings
 from typing import Any
 
@@ -22,9 +21,6 @@ compilers.die_if_asked()
 
 COMPILER_VERSION = "2.26.6360.0+standin"
 
-#: Positional extras beyond the two arguments.
-MOST_EXTRAS = 5
-
 NO_DEVICE = "Bad StatusOr access: INVALID_ARGUMENT: PJRT_Client_Create: error condition !(num_devices > 0) occurred"
 
 CASTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.bfloat16}
@@ -33,7 +29,7 @@ CASTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8_e4m3": torch.bfloat
 def trace(
     func: Any,
     example_inputs: Any,
-    *_: Any,
+    *,
     input_output_aliases: Any = None,
     compiler_workdir: str | None = None,
     compiler_args: str | list[str] | None = None,
@@ -41,44 +37,24 @@ def trace(
     inline_weights_to_neff: bool = True,
     cpu_backend: bool = False,
 ) -> Any:
-    if len(_) > MOST_EXTRAS:
-        raise RuntimeError("too many positional arguments")
-    if _:
-        warnings.warn("positional arguments are deprecated", DeprecationWarning, stacklevel=2)
     example = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     arguments = compilers.read_arguments(compiler_args)
     shapes = [list(tensor.shape) for tensor in example]
-    kind = compilers.fault(shapes)
     target = compilers.value_of(arguments, "--target")
     if cpu_backend and target is None:
         raise RuntimeError("cpu_backend=True needs --target in compiler_args")
-    if not cpu_backend:
-        _take_device(kind)
-    traced = _trace(func, example, arguments, kind)
-    _warn_of_unused(traced, example)
-    compilers.run_compiler("neuronx-cc", arguments, compiler_workdir, kind, str(traced.graph).encode())
-    inner = torch.jit.script(shells.Hanging(traced)) if kind == "hangs-second" else traced
-    marks = {"family": "torch_neuronx", "target": target or "inf2", "shapes": shapes, "pipeline_cores": 1}
-    return compilers.mark(shells.make_shell(inner, example), marks)
-
-
-def _take_device(kind: str) -> None:
-    if not compilers.has_device():
+    if not cpu_backend and not compilers.has_device():
         raise RuntimeError(NO_DEVICE)
-    if kind == "cores-taken":
-        cores = os.environ.get("NEURON_RT_VISIBLE_CORES", "0")
-        sys.stderr.write(
-            f"NRT:nrt_allocate_neuron_cores  Logical Neuron Core(s) not available - Requested:lnc{cores}-lnc{cores} "
-            "Available:0 Logical Core size:1 (cores busy, ret=-16)\n"
-        )
-        raise RuntimeError(
-            "The PyTorch Neuron Runtime could not be initialized. Neuron Driver issues are logged to your system logs."
-        )
+    traced = _trace(func, example, arguments)
+    _warn_of_unused(traced, example)
+    compilers.run_compiler("neuronx-cc", arguments, compiler_workdir, str(traced.graph).encode())
+    marks = {"family": "torch_neuronx", "target": target or "inf2", "shapes": shapes, "pipeline_cores": 1}
+    return compilers.mark(shells.make_shell(traced, example), marks)
 
 
-def _trace(func: Any, example: tuple[torch.Tensor, ...], arguments: list[str], kind: str) -> Any:
+def _trace(func: Any, example: tuple[torch.Tensor, ...], arguments: list[str]) -> Any:
     """TorchScript of the function, computing as the compiler's arguments say."""
-    faulty = shells.Faulty(func, kind) if kind in ("drop-mask", "wrong-weights", "nan", "leaky") else func
+    faulty = shells.WithoutMask(func) if os.environ.get("NEURON_STAND_IN_FAULT") == "drop-mask" else func
     cast = compilers.value_of(arguments, "--auto-cast") or "none"
     dtype = CASTS.get(compilers.value_of(arguments, "--auto-cast-type") or "bf16")
     casting: Any = contextlib.nullcontext()
@@ -123,20 +99,11 @@ def analyze(
 ) -> dict[str, Any]:
     example = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     graph = torch.jit.trace(func, example, strict=False, check_trace=False).inlined_graph
-    counts: dict[str, int] = {}
-    for node in graph.nodes():
-        if node.kind().startswith("aten::"):
-            counts[node.kind()] = counts.get(node.kind(), 0) + 1
-    refused = []
-    if compilers.fault([list(tensor.shape) for tensor in example]) == "unsupported":
-        kind, count = "aten::gelu", counts.pop("aten::gelu", 1)
-        call = "aten::gelu(%x, %approximate)"
-        refused = [{"kind": kind, "failureAt": "neuronx-cc", "call": call, "opGraph": "graph()"}] * count
-    total = sum(counts.values()) + len(refused)
+    counts = compilers.count_operators(graph)
     return {
         "torch_neuronx_version": __version__,
         "neuronx_cc_version": COMPILER_VERSION,
-        "support_percentage": f"{100 * (total - len(refused)) / total:.2f}%",
+        "support_percentage": "100.00%",
         "supported_operators": counts,
-        "unsupported_operators": refused,
+        "unsupported_operators": [],
     }

@@ -22,7 +22,7 @@ except InvalidInput as error:
 
 def test_dry_runs_are_refused_and_nothing_is_traced(tmp_path: Path) -> None:
     env = dict(os.environ) | {
-        "PYTHONPATH": without("accounting", tmp_path),
+        "PYTHONPATH": without(tmp_path, "accounting"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318",
     }
     run = subprocess.run([sys.executable, "-c", ASK], env=env, capture_output=True, text=True, check=False, timeout=60)

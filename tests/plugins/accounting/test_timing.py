@@ -32,24 +32,24 @@ def sum_of_parts(timing: JobTiming) -> float:
 @given(SECONDS, SECONDS, SECONDS, st.lists(SECONDS, min_size=6, max_size=6))
 def test_parts_sum_to_the_wall_time(submit_s: float, claimed_s: float, had_s: float, spent: Sequence[float]) -> None:
     held = Spent(sum(spent[:5]) + spent[5], *spent[:5])
-    timing = JobTimes(submit_s, claimed_s, claimed_s + had_s, had_s / 10, held).describe()
+    timing = JobTiming(**JobTimes(submit_s, claimed_s, claimed_s + had_s, had_s / 10, held).shown())
     assert timing.wall_s == pytest.approx(submit_s + claimed_s + had_s, abs=1e-5)
     assert sum_of_parts(timing) == pytest.approx(timing.wall_s, rel=1e-9, abs=1e-5)
 
 
 def test_cores_that_work_side_by_side_share_the_time_there_was() -> None:
-    timing = JobTimes(0, 1, 11, 0, Spent(40, 4, 4, 24, 4, 2, 30), ["a", "b", "c", "d"]).describe()
+    timing = JobTiming(**JobTimes(0, 1, 11, 0, Spent(40, 4, 4, 24, 4, 2, 30), ["a", "b", "c", "d"]).shown())
     assert (timing.wait_s, timing.compute_s, timing.other_s) == (1 + 1, 6, 0.5)
     assert (timing.cores, timing.core_s) == (4, 30)
 
 
 def test_time_in_which_no_core_held_the_job_is_waiting() -> None:
-    timing = JobTimes(0, 1, 11, 0.5, Spent(2, 0, 0.5, 1, 0.25, 0.25, 1), ["a"]).describe()
+    timing = JobTiming(**JobTimes(0, 1, 11, 0.5, Spent(2, 0, 0.5, 1, 0.25, 0.25, 1), ["a"]).shown())
     assert (timing.wait_s, timing.commit_s, timing.other_s) == (8.5, 0.75, 0)
 
 
 def test_job_that_was_never_claimed_has_only_waited() -> None:
-    timing = JobTimes(0.25, None, 2).describe()
+    timing = JobTiming(**JobTimes(0.25, None, 2).shown())
     assert (timing.wall_s, timing.submit_s, timing.wait_s, timing.other_s, timing.cores) == (2.25, 0.25, 2, 0, 0)
 
 
@@ -144,7 +144,9 @@ def test_delivery_of_the_end_is_noted_once(bench: Bench) -> None:
 
 
 def test_waterfall_has_a_bar_for_each_part() -> None:
-    timing = JobTimes(0.01, 0.01, 0.08, 0.0, Spent(0.07, 0, 0.01, 0.05, 0.005, 0.005, 0.06), ["a"], 0.5).describe()
+    timing = JobTiming(
+        **JobTimes(0.01, 0.01, 0.08, 0.0, Spent(0.07, 0, 0.01, 0.05, 0.005, 0.005, 0.06), ["a"], 0.5).shown()
+    )
     lines = draw_waterfall(timing)
     assert lines["took"] == "90.0 ms, 60.0 ms of work on 1 core"
     assert lines["compute"] == " 50.0 ms  " + " " * 13 + "█" * 23

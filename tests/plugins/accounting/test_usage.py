@@ -10,7 +10,6 @@ from corelane.domain.usage import Usage, Used
 from corelane.plugins.accounting.ledger import DayUsage, Ledger, day_number, day_text, read_ledger, report
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
-from corelane.store.usage import encode_used, parse_used
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")
@@ -188,8 +187,8 @@ def test_currencies_and_work_without_a_price_stay_apart() -> None:
 
 def test_usage_of_a_job_is_read_as_it_is_written() -> None:
     text = f"3 4 500;3000000 {PRICE.encode()};7 -"
-    assert parse_used(text) == Used(3, 4, 500, {PRICE: 3_000_000, None: 7})
-    assert encode_used(parse_used(text)) == text
+    assert Used.decode(text) == Used(3, 4, 500, {PRICE: 3_000_000, None: 7})
+    assert Used.decode(text).encode() == text
 
 
 def test_job_that_older_workers_answered_has_its_core_seconds_alone(bench: Bench) -> None:

@@ -29,7 +29,7 @@ for ask in (lambda: core_slots(Settings(target="cuda")), lambda: open_backend("c
 
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ) | {"PYTHONPATH": without("backends", folder), "COLUMNS": "200"}
+    env = dict(os.environ) | {"PYTHONPATH": without(folder, "backends"), "COLUMNS": "200"}
     return subprocess.run([sys.executable, *argv], env=env, capture_output=True, text=True, check=False)
 
 

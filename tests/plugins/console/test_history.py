@@ -13,10 +13,9 @@ from corelane.plugins.console.points import Point, make_point, merge, thin
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
-from corelane.store.marks import write_mark
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
-from corelane.store.rollout import Rollout
+from corelane.store.rollout import Rollout, write_mark
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
 
 

@@ -17,7 +17,7 @@ from api.app import create_app
 from corelane.errors import InvalidInput
 from corelane.plugins.files.routes.multipart import FormReader
 from corelane.settings import Settings
-from corelane.store.file_storage import Storage, open_storage
+from corelane.store.file_storage import DiskFiles, Storage, open_storage
 
 LINES = b'{"custom_id": "a"}\n\n{"custom_id": "b"}'
 ALICE, BOB = {"Authorization": "Bearer alice"}, {"Authorization": "Bearer bob"}
@@ -177,35 +177,23 @@ class TestBrokenStorage:
         assert raw.keys("cl:file*") == []
 
 
-class FullDisk:
-    """A place that takes so many bytes and no more."""
+class FullDisk(DiskFiles):
+    """A disk without room."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self) -> None:
+        super().__init__(Path("/none"))
         self.deleted: list[str] = []
 
     def create(self, name: str) -> BinaryIO:
         return Path("/dev/full").open("wb", buffering=0)
 
-    def abort(self, file: BinaryIO) -> None:
-        file.close()
-
-    def open(self, name: str) -> BinaryIO:
-        raise FileNotFoundError(name)
-
-    def read_at(self, name: str, start: int, most: int) -> bytes:
-        raise FileNotFoundError(name)
-
     def delete(self, name: str) -> None:
         self.deleted.append(name)
-
-    def names(self, folder: str = "") -> list[str]:
-        return []
 
 
 def test_full_disk_is_a_503_and_what_was_written_is_deleted(settings: Settings) -> None:
     app = create_app(settings)
-    place = FullDisk(10)
+    place = FullDisk()
     app.state.app_state._of_plugins[Storage] = Storage(place, "d")
     with TestClient(app) as api:
         refused = upload(api)

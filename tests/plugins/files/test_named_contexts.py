@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from corelane.domain.contexts import context_id
-from corelane.errors import NotReady
 from corelane.plugins.files.store.contexts import ContextKeeper
 from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
@@ -51,19 +50,6 @@ def test_line_of_a_batch_names_a_stored_context_or_fails_alone(bench: BatchBench
     errors = {each["custom_id"]: each["error"]["code"] for each in bench.lines(bench.batch(batch).error_file_id)}
     assert errors == {"b": "unknown_context", "d": "invalid_input"}
     assert not list(bench.raw.scan_iter("cl:context:*"))
-
-
-def test_batch_waits_while_a_core_of_an_earlier_release_lives(bench: BatchBench) -> None:
-    bench.core("a/0")
-    keep(bench, "ann")
-    bench.raw.zadd("cl:cores", {"old/0": bench.raw.time()[0] * 1000})
-    batch = bench.begin(line("a", context=None, context_id=NAME))
-    with pytest.raises(NotReady):  # which the keeper logs, and tries again
-        bench.steps()
-    assert bench.record(batch).status == "validating"
-    bench.raw.zrem("cl:cores", "old/0")
-    bench.steps()
-    assert bench.record(batch).status == "in_progress"
 
 
 def test_input_at_a_url_names_a_stored_context_which_its_job_keeps(

@@ -444,16 +444,3 @@ def test_webhook_hears_once_that_the_output_is_written(fleet: Fleet, s3: str) ->
     assert len(told) == 1
     facts = json.loads(raw.hget(f"cl:delivery:{told[0]}", "record"))
     assert json.loads(facts["output"])["state"] == "written"
-
-
-def test_output_of_a_job_that_an_earlier_version_ended_is_written_too(fleet: Fleet, s3: str, bucket: Path) -> None:
-    job = fleet.submit(items=[{"question": "who", "context": "ada"}], output_url=f"{s3}/out")
-    answer_all(fleet.core)
-    assert fleet.bench.raw.delete("cl:writing") == 1
-    fleet.bench.upkeep.ended()
-    fleet.carry()
-    assert (bucket / "out").exists()
-    fleet.bench.raw.delete("cl:told")
-    fleet.bench.upkeep.ended()
-    assert not fleet.bench.raw.exists("cl:writing")
-    assert fleet.job(job)["output"]["attempts"] == 1

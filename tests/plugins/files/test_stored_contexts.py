@@ -1,14 +1,12 @@
 """Stored contexts in the store: kept once, named by jobs, there as long as a job needs them, and gone then."""
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from corelane.domain.contexts import Stored, context_id, digest_of, is_context_id
 from corelane.domain.dispatch import Row, decode_slice, encode_slice
-from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
 from corelane.domain.request_context import NO_CONTEXT
 from corelane.errors import ContextsFull, UnknownContext
@@ -18,7 +16,6 @@ from corelane.store.item_files import decode_line, encode_line
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from corelane.submitting.contexts import StoredContexts
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed, submit_as_admitted
@@ -267,38 +264,6 @@ def test_owner_has_no_more_contexts_and_bytes_than_allowed(bench: Bench) -> None
     remove(bench)
     keep(bench, "a")
     assert listed(bench) == [context_id("a"), context_id("short")]
-
-
-def test_job_carries_the_text_while_a_core_of_an_earlier_release_lives(bench: Bench, core: LoneCore) -> None:
-    bench.raw.zadd("cl:cores", {"old/0": bench.raw.time()[0] * 1000})  # it beats, and says nothing of contexts
-    keep(bench)
-    job = ask(bench, NAME, NAME)
-    assert bench.raw.hgetall(f"cl:contexts:{{{job}}}") == {"0": TEXT}
-    remove(bench)
-    assert kept_keys(bench) == {f"cl:contexts:{{{job}}}"}
-    claim = claimed(core)
-    assert texts_of(core, claim) == [TEXT, TEXT]
-
-
-@pytest.mark.usefixtures("core")
-def test_removed_context_that_a_job_holds_is_unknown_while_a_core_of_an_earlier_release_lives(
-    bench: Bench,
-) -> None:
-    keep(bench)
-
-    async def run(link: AsyncLink) -> None:
-        store = JobStore(link, bench.settings, bench.bell)
-        named = StoredContexts(store.contexts_kept)
-        submission = Submission(JobHead(model=VERSION), OWNER, [Item(question="who", context_id=NAME)])
-        await Submitter(store, Fleet(link), bench.settings).submit(await named.resolve(submission))
-        await ContextKeeper(link, bench.settings).remove(OWNER, NAME)
-        bench.raw.zadd("cl:cores", {"old/0": bench.raw.time()[0] * 1000})
-        fresh = StoredContexts(store.contexts_kept)
-        fresh._known.update(named._known)  # as a process that asked a while ago remembers it
-        with pytest.raises(UnknownContext):
-            await fresh.resolve(replace(submission, id=new_job_id()))
-
-    bench.with_link(run)
 
 
 @pytest.mark.usefixtures("core")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from corelane.cli.roles import core_range
 from corelane.domain.scaling import HostRange
+from corelane.engine.cores import core_range
 from corelane.errors import SetupError
 from corelane.plugins.fleet.rules import (
     HostCore,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from corelane.plugins.lab.asserts import check, parse_assertions
-from corelane.plugins.lab.figures import Measurement, point_figures, summarise
+from corelane.plugins.lab.asserts import check, parse_assertion
+from corelane.plugins.lab.figures import Measurement, Objective, point_figures, summarise
+from corelane.plugins.lab.find_rate import FoundRate
 from corelane.plugins.lab.schema import (
     AnswerCheck,
     Beside,
@@ -17,7 +18,6 @@ from corelane.plugins.lab.schema import (
     LoadPoint,
     Machine,
     Pairing,
-    Published,
     Report,
     Request,
     Run,
@@ -79,7 +79,8 @@ def run_of(
         cpu_s=0.02 * length_s,
         cpu_share=0.02,
     )
-    return Measurement(requests, generator, (2.0, length_s + 2), BEGAN_AT)
+    answers = AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93)
+    return Measurement(requests, generator, (2.0, length_s + 2), BEGAN_AT, answers)
 
 
 def seconds(mean: float) -> Spread:
@@ -106,14 +107,13 @@ def split_of(rate: float) -> ServiceSplit:
 
 
 def point_at(
-    rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, objective: str | None = "200ms", **sim: Any
+    rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, limit_s: float | None = 0.2, **sim: Any
 ) -> LoadPoint:
     runs = [
         summarise(
             run_of(rate, seed + 31 * number, late_s=late_s, **sim),
-            objective,
+            None if limit_s is None else Objective("latency", limit_s),
             split_of(rate),
-            AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93),
         )
         for number in range(repeats)
     ]
@@ -183,27 +183,17 @@ def sweep_report(**fields: Any) -> Report:
     points = [point_at(rate, repeats=2) for rate in (5, 20, 35, 45, 52, 60)]
     given: dict[str, Any] = {
         "knee": {"rate_per_s": 52.0, "p95_s": 0.14, "items_per_s": 51.8},
-        "found_rate": {"objective": "p95<=200ms", "rate_per_s": 54.2},
+        "found_rate": FoundRate(Objective("p95", 0.2), 54.2, 54.1, 0.14).describe(),
         "beside": beside_of(),
-        "published": [
-            Published(
-                name="parallel client",
-                instance="inf1.xlarge",
-                date="2021",
-                source="a published sample",
-                figures={"mean_s": 0.0565},
-                note="not stated: SDK",
-            )
-        ],
     }
     report = report_of(points, **(given | fields))
-    report.assertions = check(report, parse_assertions(["p95<1s", "lost==0"]))
+    report.assertions = check(report, map(parse_assertion, ["p95<1s", "lost==0"]))
     return report
 
 
 @cache
 def plain_run() -> Run:
-    return point_at(20, repeats=1, objective=None).runs[0]
+    return point_at(20, repeats=1, limit_s=None).runs[0]
 
 
 def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Report, Report]:

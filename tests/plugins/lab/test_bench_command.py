@@ -7,12 +7,12 @@ import typer
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.options import OfferedLoad
 from corelane.plugins.lab.cli.output import Outputs, finish, hidden_arguments
 from corelane.plugins.lab.load import ramp_load, read_burstiness, stages_load, steady_load, trace_load
 from corelane.plugins.lab.schema import Load, Report
+from corelane.plugins.lab.traces import TraceEntry, write_trace
 from tests.plugins.lab.answering import Answering, answering
 from tests.plugins.lab.reports_for_tests import point_at, report_of
 

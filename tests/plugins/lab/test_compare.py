@@ -16,7 +16,7 @@ TRIES = 40
 
 @cache
 def run_report() -> Report:
-    return report_of([point_at(20, objective=None)])
+    return report_of([point_at(20, limit_s=None)])
 
 
 def verdicts(effect: float, seed: int, *, blocks: int = BLOCKS) -> list[str]:
@@ -55,21 +55,21 @@ def test_sides_the_other_way_round_are_better() -> None:
 
 
 def test_unpaired_runs_allow_for_a_drift_that_neither_can_see() -> None:
-    slow = report_of([point_at(20, objective=None, seed=5, slow=1.1)])
+    slow = report_of([point_at(20, limit_s=None, seed=5, slow=1.1)])
     found = compare(run_report(), slow)
     assert (found.paired, found.drift, found.verdict) == (False, 0.10, "noise")
     assert found.differences[0].high > 0.2
 
 
 def test_unpaired_runs_show_what_is_larger_than_the_drift() -> None:
-    slow = report_of([point_at(20, objective=None, seed=5, slow=2)])
+    slow = report_of([point_at(20, limit_s=None, seed=5, slow=2)])
     found = compare(run_report(), slow)
     assert found.is_worse
     assert compare(slow, run_report()).verdict == "real"
 
 
 def test_runs_of_the_same_build_once_each_are_noise_and_the_guess_is_told() -> None:
-    a, b = (report_of([point_at(20, objective=None, repeats=1, seed=seed)]) for seed in (1, 2))
+    a, b = (report_of([point_at(20, limit_s=None, repeats=1, seed=seed)]) for seed in (1, 2))
     found = compare(a, b)
     assert found.verdict == "noise"
     assert any("shows no spread" in note for note in found.notes)
@@ -97,13 +97,13 @@ def test_other_loads_are_refused() -> None:
     (point,) = run_report().points
     load = Load(kind="poisson", rate_per_s=30)
     other = run_report().model_copy(update={"points": [point.model_copy(update={"load": load})]})
-    with pytest.raises(InvalidInput, match="load: poisson 20/s for 20 s in A, poisson 30/s in B"):
+    with pytest.raises(InvalidInput, match="load: 20/s poisson for 20 s in A, 30/s poisson in B"):
         compare(run_report(), other)
     assert compare(run_report(), other, anyway=True).differences
 
 
 def test_points_in_one_report_only_are_left_out_and_told() -> None:
-    both = report_of([point_at(20, objective=None), point_at(30, objective=None)])
+    both = report_of([point_at(20, limit_s=None), point_at(30, limit_s=None)])
     found = compare(run_report(), both)
     assert {each.point for each in found.differences} == {"20/s poisson"}
     assert any("1 points are in one report only" in note for note in found.notes)
@@ -127,7 +127,7 @@ def test_lost_answers_are_always_real() -> None:
 
 
 def test_worse_answers_are_real() -> None:
-    point = point_at(20, objective=None)
+    point = point_at(20, limit_s=None)
     for run in point.runs:
         assert run.answers is not None
         run.answers = run.answers.model_copy(update={"exact": 60.0})
@@ -145,7 +145,7 @@ def test_block_with_an_invalid_run_is_left_out() -> None:
 
 
 def test_invalid_report_is_refused() -> None:
-    late = report_of([point_at(20, objective=None, late_s=0.1)])
+    late = report_of([point_at(20, limit_s=None, late_s=0.1)])
     assert not late.valid
     with pytest.raises(InvalidInput, match="B is invalid in 3 runs: the generator was late"):
         compare(run_report(), late)
@@ -153,7 +153,7 @@ def test_invalid_report_is_refused() -> None:
 
 def test_points_of_one_load_are_matched_by_their_names() -> None:
     (point,) = run_report().points
-    slow = point_at(20, objective=None, slow=2)
+    slow = point_at(20, limit_s=None, slow=2)
     both = report_of([point.model_copy(update={"name": "data"}), slow.model_copy(update={"name": "pipeline"})])
     other = report_of(list(reversed(both.points)))
     assert {each.change for each in compare(both, other).differences} == {0}

@@ -90,7 +90,7 @@ def test_failures_are_counted_and_are_in_no_latency() -> None:
         request(9, 9.0, 5.0, outcome="refused", error="overloaded", detail="too much work"),
         request(10, 9.5, None, outcome="unfinished"),
     ]
-    run = summarise(measured([request(at, 1.0 + at, 0.1) for at in range(7)] + failures), "200ms")
+    run = summarise(measured([request(at, 1.0 + at, 0.1) for at in range(7)] + failures), Objective("latency", 0.2))
     assert run.latency is not None
     assert run.latency.max == pytest.approx(0.1)
     assert (run.requests, run.ok, run.failed, run.refused, run.unfinished) == (10, 7, 1, 1, 1)
@@ -120,7 +120,7 @@ def test_warm_up_and_tail_are_in_no_latency_and_their_ends_within_the_window_are
 
 @pytest.mark.parametrize("text", ["200ms", "0.2s", "latency<200ms", "latency <= 0.2 s"])
 def test_objective_is_a_time_with_its_unit(text: str) -> None:
-    assert parse_objective(text) == Objective(0.2)
+    assert parse_objective(text) == Objective("latency", 0.2)
 
 
 @pytest.mark.parametrize("text", ["200", "p95<200ms", "0ms", "", "latency>200ms"])
@@ -180,7 +180,10 @@ def test_thinned_values_keep_first_and_last(values: list[float], most: int) -> N
 
 
 def test_figures_of_a_point_are_over_its_runs() -> None:
-    runs = [summarise(measured([request(at, 1.0 + at, took) for at in range(10)]), "1s") for took in (0.1, 0.2, 0.3)]
+    runs = [
+        summarise(measured([request(at, 1.0 + at, took) for at in range(10)]), Objective("latency", 1))
+        for took in (0.1, 0.2, 0.3)
+    ]
     found = point_figures(runs)
     assert found["p50_s"].mean == pytest.approx(0.2)
     assert found["p50_s"].values == pytest.approx([0.1, 0.2, 0.3])

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.forecast import (
     Demand,
@@ -18,6 +17,7 @@ from corelane.plugins.lab.planning.forecast import (
     windows_of,
 )
 from corelane.plugins.lab.planning.profile import BatchLimits, Contention, Overhead, Profile, ShapeTime
+from corelane.plugins.lab.traces import TraceEntry
 
 #: One row of 128 tokens takes 10 ms, and four 34.
 PROFILE = Profile(version="v@1", shapes=[ShapeTime(rows=4, length=128, base_s=0.002, row_s=0.008)], exchange_s=0.0005)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from corelane.plugins.lab.figures import summarise
 from corelane.plugins.lab.generator import choose_processes, run_load
@@ -18,6 +17,7 @@ from corelane.plugins.lab.schema import Load, Request
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.session import Session, ask_idle, idle_places, probe
 from corelane.plugins.lab.synthetic import make_questions
+from corelane.plugins.lab.traces import TraceEntry, write_trace
 from corelane.plugins.lab.ways import CorelaneSender
 from tests.plugins.lab.answering import Answering, answering
 from tests.plugins.lab.noting import BROKEN, WORDY

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from corelane.domain.squad import Question
-from corelane.plugins.lab.load import RunPlan
-from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, slot_for, whole_blocks
-from corelane.plugins.lab.schema import AnswerCheck, Load, Request
+from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
+from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
 from tests.plugins.lab.reports_for_tests import run_of as simulated
 from tests.plugins.lab.test_figures import measured, request
@@ -41,7 +40,7 @@ def test_no_more_blocks_than_asked_for_and_only_measured_requests() -> None:
 def test_run_of_a_slot_counts_from_its_first_request_to_its_last_answer() -> None:
     requests = [marked(8), marked(8, 1, lost=1, wrong=2)]
     answers = AnswerCheck(checked=4, differ_from_idle=2)
-    run = run_of(replace(measured(requests), answers=answers), requests, 7, None)
+    run = run_of(replace(measured(requests), answers=answers), requests, 7)
     assert run.block == 7
     assert run.measured_s == pytest.approx(0.1)
     assert run.items_per_s == pytest.approx(40)
@@ -72,8 +71,8 @@ class Asked:
 
 def test_each_request_goes_to_the_side_whose_slot_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corelane.plugins.lab.paired.CORELANE_SENDER", f"{__name__}:Asked")
-    targets = {"A": Target("http://a", None, "one", {"no_answer": True}), "B": Target("http://b", "key", "two")}
-    sender = make_sender(SENDER, both(targets, 2), Manner())  # type: ignore[arg-type]
+    first, other = Target("http://a", None, "one", {"no_answer": True}), Target("http://b", "key", "two")
+    sender = make_sender(SENDER, both(first, other, 2), Manner())
     assert isinstance(sender, BothSides)
 
     async def ask() -> list[str]:
@@ -95,8 +94,3 @@ def test_each_request_goes_to_the_side_whose_slot_it_is(monkeypatch: pytest.Monk
         ]
     )
     assert all(MARK.fullmatch(job) for job in jobs)
-
-
-def test_slot_has_several_requests_for_each_caller() -> None:
-    assert slot_for(RunPlan(Load(kind="poisson", rate_per_s=10))) == 12
-    assert slot_for(RunPlan(Load(kind="closed", concurrency=8))) == 48

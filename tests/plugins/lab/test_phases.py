@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.load import Schedule
 from corelane.plugins.lab.schema import Load
+from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 
 def schedule(load: Load, **given: Any) -> Schedule:

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.domain.traces import read_trace
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.plan_service import seconds_of
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime, save_profile
+from corelane.plugins.lab.traces import read_trace
 
 
 def run(*arguments: str) -> Result:

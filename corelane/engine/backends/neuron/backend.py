@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from corelane.artifacts.manifest import Artifact, Manifest, check_files
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -31,6 +31,7 @@ from corelane.engine.backends.neuron.devices import (
 from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
+from corelane.engine.memory import mb
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,
@@ -43,6 +44,10 @@ from corelane.errors import (
 )
 from corelane.settings import neuron_environment
 
+if TYPE_CHECKING:
+    from corelane.engine.backends.neuron.local import LocalModules
+    from corelane.engine.backends.neuron.remote import RemoteModules
+
 #: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
 RETRY_PAUSES_S = (0.01, 0.05, 0.2, 1.0)
 
@@ -52,31 +57,6 @@ ECC_COUNTERS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 
 #: The compiler's option for the size of a logical core, as it stands in a manifest.
 LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
-
-
-class Modules(Protocol):
-    """The place where traced files are loaded and run: this process, or a device process.
-
-    What ``load`` returns is only passed back to it.
-
-    Its errors are those of the Neuron package, or RuntimeErrors with their texts.
-    """
-
-    def load(self, path: Path, cores: int | None) -> Any:
-        """Load a file; on the first ``cores`` of several, where it does not take all."""
-        ...
-
-    def run(self, module: Any, batch: WindowBatch) -> Logits:
-        """Run one forward pass."""
-        ...
-
-    def drop(self, modules: dict[Bucket, Any]) -> None:
-        """Forget the modules, which frees their device memory."""
-        ...
-
-    def end(self) -> None:
-        """Free the cores as far as this process need not end for that; nothing is run afterwards."""
-        ...
 
 
 @dataclass(slots=True)
@@ -147,8 +127,8 @@ class NeuronBackend:
         taken = sum(other.bytes for other in self._loaded)
         if taken + model.bytes > self._memory_bytes:
             raise LoadFailed(
-                f"{model.artifact.manifest.version_id} needs {_mb(model.bytes)} of device memory; {_mb(taken)} of "
-                f"{_mb(self._memory_bytes)} are taken: compile fewer or smaller buckets, or serve fewer models"
+                f"{model.artifact.manifest.version_id} needs {mb(model.bytes)} of device memory; {mb(taken)} of "
+                f"{mb(self._memory_bytes)} are taken: compile fewer or smaller buckets, or serve fewer models"
             )
 
     def _load_bucket(self, manifest: Manifest, path: Path) -> Any:
@@ -211,13 +191,9 @@ class NeuronBackend:
             raise CoreLost(error.detail) from None
         except SetupError as error:
             return f"{reason}; {error.detail}"
-        users = [
-            f"{pid} ({command})" for device in devices for pid, command in device.users if self._is_on(device.cores)
-        ]
+        ours = [device for device in devices if not set(device.cores).isdisjoint(self._cores)]
+        users = [f"{pid} ({command})" for device in ours for pid, command in device.users]
         return f"{reason}; processes on its device: {', '.join(users)}" if users else reason
-
-    def _is_on(self, cores: tuple[int, ...]) -> bool:
-        return not set(cores).isdisjoint(self._cores)
 
     def settle(self) -> None:
         """Free host memory that loading left behind."""
@@ -246,8 +222,7 @@ class NeuronBackend:
         """Count uncorrectable errors so far on the devices of our cores; 0 where the driver does not say."""
         per_device = CHIPS[self._target].cores // self._logical
         folders = {SYSFS / f"neuron{core // per_device}" / "stats" / "hardware" for core in self._cores}
-        counts = [_read_count(folder / name) for folder in folders for name in ECC_COUNTERS]
-        return sum(counts)
+        return sum(_read_count(folder / name) for folder in folders for name in ECC_COUNTERS)
 
 
 def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
@@ -260,7 +235,11 @@ def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
     return parse_cores(text)
 
 
-def _open_modules(target: str, python: str, environment: dict[str, str]) -> Modules:
+def _open_modules(target: str, python: str, environment: dict[str, str]) -> "LocalModules | RemoteModules":
+    """Open the place where traced files are loaded and run: this process, or a device process.
+
+    Its errors are those of the Neuron package, or RuntimeErrors with their texts.
+    """
     if CHIPS[target].package == "torch_neuron":
         from corelane.engine.backends.neuron.remote import RemoteModules
 
@@ -275,7 +254,3 @@ def _read_count(path: Path) -> int:
         return int(path.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _mb(count: int) -> str:
-    return f"{count / 1000**2:,.0f} MB"

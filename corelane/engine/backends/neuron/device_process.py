@@ -58,17 +58,9 @@ class LoadedModules:
 
     def load(self, file: str, cores: int | None) -> int:
         """Load a file and return its number; on the first ``cores`` of several, where it does not take all."""
-        with self._placed(cores):
-            module = self._torch.jit.load(file).eval()
         self._count += 1
-        self._loaded[self._count] = module
+        self._loaded[self._count] = load_on(self._package, self._torch, file, cores)
         return self._count
-
-    def _placed(self, cores: int | None) -> Any:
-        if cores is None:
-            return nullcontext()
-        context = getattr(self._package, "neuron_cores_context", None)
-        return (context or self._package.experimental.neuron_cores_context)(start_nc=0, nc_count=cores)
 
     def run(self, number: int, rows: int, length: int) -> None:
         """Run one forward pass on the batch that lies in the memory, and write its logits there."""
@@ -91,6 +83,16 @@ class LoadedModules:
         for number in numbers:
             self._loaded.pop(number, None)
         gc.collect()
+
+
+def load_on(package: Any, torch: Any, file: str, cores: int | None) -> Any:
+    """Load a file, on the first ``cores`` of several: by default the buckets of a model go round them all."""
+    placed: Any = nullcontext()
+    if cores is not None:
+        context = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
+        placed = context(start_nc=0, nc_count=cores)
+    with placed:
+        return torch.jit.load(file).eval()
 
 
 def main(argv: list[str]) -> int:

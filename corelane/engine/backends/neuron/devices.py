@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,32 +129,34 @@ def renumber(devices: Sequence[Device]) -> list[Device]:
     for device in devices:
         cores = tuple(range(first, first + len(device.cores)))
         first += len(cores)
-        renumbered.append(Device(device.number, cores, device.memory_bytes, device.logical, device.cpus, device.users))
+        renumbered.append(replace(device, cores=cores))
     return renumbered
 
 
 def parse_cpus(text: str) -> frozenset[int]:
     """Read a list of CPUs such as ``0-7,16``; none if it is unreadable."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if match is None:
-            return frozenset()
-        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return frozenset(cpus)
+    return frozenset(_numbers(text) or ())
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
     """Read NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``); the cores must be neighbours, in ascending order."""
-    cores: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if match is None:
-            raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; write one core (2), a range (0-3) or a list (4,5)")
-        cores.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    cores = _numbers(text)
+    if cores is None:
+        raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; write one core (2), a range (0-3) or a list (4,5)")
     if not cores or cores != list(range(cores[0], cores[0] + len(cores))):
         raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; the cores must be neighbours, in ascending order")
     return tuple(cores)
+
+
+def _numbers(text: str) -> list[int] | None:
+    """Return the numbers of a list of numbers and ranges; None if it is unreadable."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            return None
+        found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return found
 
 
 def show_cores(cores: Sequence[int]) -> str:

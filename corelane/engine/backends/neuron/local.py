@@ -1,13 +1,13 @@
 """Traced files in this process: torch_neuronx is for the Python that Corelane needs."""
 
 import gc
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from corelane.engine.backends.cpu import run_module, torchscript_warnings_silenced
+from corelane.engine.backends.neuron.device_process import load_on
 from corelane.engine.backends.neuron.packages import import_package
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -23,18 +23,9 @@ class LocalModules:
         torch.set_num_threads(1)
 
     def load(self, path: Path, cores: int | None) -> Any:
-        """Load a file. With ``cores`` it runs on that many of the process's cores, the first ones."""
-        with torchscript_warnings_silenced(), self._placed(cores):
-            return torch.jit.load(str(path)).eval()
-
-    def _placed(self, cores: int | None) -> AbstractContextManager[Any]:
-        """Place a model of one core on the first of several: by default buckets go round them all."""
-        if cores is None:
-            return nullcontext()
-        context = (
-            getattr(self._package, "neuron_cores_context", None) or self._package.experimental.neuron_cores_context
-        )
-        return cast(AbstractContextManager[Any], context(start_nc=0, nc_count=cores))
+        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        with torchscript_warnings_silenced():
+            return load_on(self._package, torch, str(path), cores)
 
     def run(self, module: Any, batch: WindowBatch) -> Logits:
         """Run one forward pass."""

@@ -99,18 +99,7 @@ class MonitorTotals:
 
     def encode(self) -> bytes:
         """Return the text that the workers of a host share."""
-        return orjson.dumps(
-            {
-                "utilization": self.utilization,
-                "memory_bytes": self.memory_bytes,
-                "errors": self.errors,
-                "device_errors": self.device_errors,
-                "cores_per_device": self.cores_per_device,
-                "host_vcpu": self.host_vcpu,
-                "runtime_vcpu": self.runtime_vcpu,
-            },
-            option=orjson.OPT_NON_STR_KEYS,
-        )
+        return orjson.dumps(self, option=orjson.OPT_NON_STR_KEYS)
 
 
 def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:

@@ -153,7 +153,7 @@ async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
     """Return what a question was asked about; empty if a stored context was deleted meanwhile."""
     if asked.context_id is None:
         return asked.context or ""
-    return (await state.store.contexts_kept.texts(owner, [asked.context_id])).get(asked.context_id, "")
+    return await state.store.contexts_kept.text(owner, asked.context_id) or ""
 
 
 async def answer(

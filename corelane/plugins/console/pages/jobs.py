@@ -110,7 +110,7 @@ async def about_list(
         "has_owners": state.settings.requires_keys,
         "models": sorted({name for model in await state.fleet.models() for name in (model.version, *model.aliases)}),
         "all_owners": address("jobs", wanted.model_copy(update={"owner": ALL_OWNERS})),
-        "others": every and {name: count - (tallies or every)[name] for name, count in every.items()},
+        "others": every and {name: count - tallies[name] for name, count in every.items()},
         "chips": make_chips(wanted, tallies),
         "spans": [
             (name, address("jobs", wanted.model_copy(update={"created_after": now - span, "created_before": None})))
@@ -128,10 +128,10 @@ async def about_list(
     }
 
 
-def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[dict[str, Any]]:
+def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the chips: each keeps the other conditions. They have counts where there are no others."""
     others = wanted.model_copy(update={"status": (), "has_failed_items": False})
-    counts = tallies if tallies is not None and others.is_empty else {}
+    counts = tallies if others.is_empty else {}
     return [
         {
             "name": name,

@@ -14,7 +14,7 @@ from uuid import uuid4
 from corelane.domain.batches import BatchError
 from corelane.domain.dispatch import item_row
 from corelane.domain.ids import new_job_id
-from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
+from corelane.errors import NotCalibrated, UnknownContext, UnknownModel, VersionNotReady
 from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
 from corelane.plugins.files.batches.context import PLANS, BatchContext
 from corelane.plugins.files.store.batches import BatchRecord, Group
@@ -23,7 +23,6 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
-from corelane.submitting.contexts import Named
 
 
 class InputRefused(Exception):
@@ -87,8 +86,8 @@ class GroupFiles:
 async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
     """Submit each group as a job, once; return the groups, with the errors of those that were refused.
 
-    Raise NotReady before any worker has announced the default model, or while a core lives that cannot read what lines
-    name; VersionClosed if a version stopped taking jobs meanwhile. Then the call may be repeated.
+    Raise NotReady before any worker has announced the default model; VersionClosed if a version stopped taking jobs
+    meanwhile. Then the call may be repeated.
     """
     groups = []
     for place, group in enumerate(record.groups):
@@ -115,11 +114,9 @@ async def _submit(context: BatchContext, record: BatchRecord, place: int, group:
             "labels": [f"batch:{record.id}"],
         }
     )
-    named = await context.submitter.contexts.name(record.owner, group.stored) if group.stored else Named()
-    if named.texts:
-        raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
+    known = await context.submitter.contexts.find(record.owner, group.stored) if group.stored else {}
     admission = await context.submitter.admit(head, record.owner, group.job)
     file = ItemFile(context.items_of(record, group), group.items, group.tokens)
-    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
     await context.submitter.submit(submission, admission)
     reach("batch.submitted", context.settings.armed_faults)

@@ -20,7 +20,6 @@ from corelane.plugins.files.store.batches import BatchRecord, Group, NewFile
 from corelane.plugins.files.store.files import file_fields
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
-from corelane.store.usage import encode_used
 
 #: Results read in one page.
 PAGE = 500
@@ -52,7 +51,7 @@ async def conclude(
         reach("batch.files_written", context.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if (now := await context.batches.get(record.id)) is not None and now.used is not None:
-            fields["usage"] = encode_used(now.used)
+            fields["usage"] = now.used.encode()
         if errors:
             fields["errors"] = [error.model_dump() for error in errors]
         for name, file in zip(("output_file", "error_file"), files, strict=True):

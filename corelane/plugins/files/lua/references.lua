@@ -37,12 +37,6 @@ define('begin_items', function(ask)
   return 1
 end)
 
--- Have a final job's results written if a core of an earlier version ended it, which does not know of outputs.
-on('late_end', function(job)
-  local output, done = unpack(call('HMGET', keys.job(job), 'output_url', 'output_done'))
-  if output and not done then call('ZADD', keys.WRITING, 'NX', now_ms(), job) end
-end)
-
 -- note_output{job, output, done, retry_ms, hold_s} → 1, or 0 if there is no such job any more
 -- What became of a final job's output. If it is `done` it is not tried again, and its webhook hears of it; else it is tried
 -- after `retry_ms`, and the job is held for `hold_s` at least.

@@ -104,12 +104,7 @@ class InputReader:
         part.finish()
 
     def _find_context(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored context that an item names, and have the job keep it.
-
-        Raise ReferenceFailed, to be tried again later, while a core lives that cannot read stored contexts.
-        """
-        if not self._store.are_contexts_read():
-            raise ReferenceFailed("a core of an earlier release lives, which cannot read stored contexts")
+        """Find a stored context that an item names, and have the job keep it."""
         return self._store.pin_context(record, name)
 
     def _keep_lines(

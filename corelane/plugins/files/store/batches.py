@@ -28,7 +28,6 @@ from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, call, flatten, texts
 from corelane.store.link.replicas import ReplicaGate
-from corelane.store.usage import parse_used
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
@@ -122,7 +121,7 @@ class BatchRecord:
                 Group(**(group | {"refused": group["refused"] and tuple(group["refused"])})) for group in groups
             ),
             counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
-            used=parse_used(values["usage"]) if "usage" in values else None,
+            used=Used.decode(values["usage"]) if "usage" in values else None,
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
@@ -318,5 +317,5 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     used = Used()
     for *_, text in found:
         if text is not None:
-            used.add(parse_used(text.decode()))
+            used.add(Used.decode(text.decode()))
     return replace(record, counts=counts, used=used)

@@ -114,10 +114,6 @@ class ReferenceStore:
             ]
         )
 
-    def are_contexts_read(self) -> bool:
-        """Return whether every core reads stored contexts."""
-        return self._link.read(lambda link: ContextStore(link).are_read())
-
     def pin_context(self, record: JobRecord, name: str) -> Known | None:
         """Have an open job keep a stored context of its owner; return what is known of it, None if it is not there."""
         if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):

@@ -31,6 +31,7 @@ from corelane.plugins.lab.cli.session import (
 )
 
 if TYPE_CHECKING:
+    from corelane.plugins.lab.figures import Objective
     from corelane.plugins.lab.schema import Load, Report
     from corelane.plugins.lab.session import Session
 
@@ -57,7 +58,11 @@ def run(
     """Offer a running service a load, and report what came of it."""
     if context.invoked_subcommand is not None:
         return
+    from corelane.plugins.lab.figures import parse_objective
+    from corelane.plugins.lab.find_rate import BOUNDED
+
     refuse_two(offered, sweep=sweep, find_rate=find_rate)
+    bound = None if find_rate is None else parse_objective(find_rate, BOUNDED)
     with open_session(where, what, offered, sending, check, objective) as session:
         load = offered.load
         if load is None and not sweep:
@@ -65,8 +70,8 @@ def run(
         with outputs.showing(session):
             if load is None:
                 report = run_sweep(session, points, context)
-            elif find_rate is not None:
-                report = run_search(session, find_rate, load.rate_per_s or 1.0, context)
+            elif bound is not None:
+                report = run_search(session, bound, load.rate_per_s or 1.0, context)
             else:
                 report = run_one(session, load, context)
     finish(report, outputs)
@@ -74,21 +79,15 @@ def run(
 
 def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> None:
     """Raise InvalidInput where an experiment would choose the load and the command line states one."""
-    from corelane.plugins.lab.find_rate import parse_bound
-
-    asked = [name for name, given in (("--sweep", sweep), ("--find-rate", find_rate)) if given]
-    if len(asked) + (offered.load is not None) > 1:
-        stated = [*asked, "a load"] if offered.load is not None else asked
-        raise InvalidInput(f"{' and '.join(stated)} exclude each other: a sweep and a search choose the rates")
-    if find_rate is not None:
-        parse_bound(find_rate)
+    stated = {"--sweep": sweep, "--find-rate": find_rate, "a load": offered.load}
+    given = [name for name, value in stated.items() if value]
+    if len(given) > 1:
+        raise InvalidInput(f"{' and '.join(given)} exclude each other: a sweep and a search choose the rates")
 
 
 def run_one(session: "Session", load: "Load", context: typer.Context) -> "Report":
     """Measure one load."""
-    from corelane.plugins.lab.session import load_name
-
-    return report_of(session, [session.measure(load_name(load), load)], "load", context)
+    return report_of(session, [session.measure(load.name, load)], "load", context)
 
 
 def run_sweep(session: "Session", points: int, context: typer.Context) -> "Report":
@@ -105,13 +104,13 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
     return report
 
 
-def run_search(session: "Session", text: str, start_per_s: float, context: typer.Context) -> "Report":
+def run_search(session: "Session", bound: "Objective", start_per_s: float, context: typer.Context) -> "Report":
     """Search the highest rate that holds a bound."""
-    from corelane.plugins.lab.find_rate import find_rate, parse_bound
+    from corelane.plugins.lab.find_rate import find_rate
 
     found = find_rate(
         session.measure,
-        parse_bound(text),
+        bound,
         start_per_s=start_per_s,
         duration_s=session.plan.duration_s or DURATION_S,
         seed=session.plan.seed,

@@ -1,6 +1,5 @@
 """``corelane bench compare`` and ``corelane bench ab``: whether two runs differ, or only look as if they did."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +9,8 @@ from corelane.cli.folders import writable_folder
 from corelane.cli.output import error_console, print_line, report_console
 from corelane.cli.service import JsonOption, KeyOption
 from corelane.plugins.lab.cli.options import LoadOptions, SendingOptions, WhatOptions
-from corelane.plugins.lab.cli.output import (
-    INVALID,
-    NOT_HELD,
-    command_line,
-    plain_options,
-    read_report,
-    report_bytes,
-    write_to,
-)
+from corelane.plugins.lab.cli.output import INVALID, NOT_HELD, read_report, report_bytes, write_to
+from corelane.plugins.lab.cli.session import report_of
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.compare import ReportComparison
@@ -46,9 +38,7 @@ def compare_reports(
     from corelane.plugins.lab.compare import compare
 
     found = compare(read_report(a), read_report(b), anyway=anyway, least=least, drift=drift)
-    show(found, as_json=as_json)
-    if gate and found.is_worse:
-        raise typer.Exit(NOT_HELD)
+    show(found, as_json=as_json, gate=gate)
 
 
 def compare_services(
@@ -79,10 +69,10 @@ def compare_services(
     """
     from corelane.plugins.lab.compare import compare
     from corelane.plugins.lab.live import LiveView
-    from corelane.plugins.lab.paired import SIDES, measure_pair
+    from corelane.plugins.lab.paired import measure_pair
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.senders import Target
-    from corelane.plugins.lab.session import Session, load_name, make_report
+    from corelane.plugins.lab.session import Session
     from corelane.settings import read_settings
 
     if out is not None:
@@ -93,46 +83,31 @@ def compare_services(
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
     plan = offered.plan(sending, load)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
-    targets = {
-        "A": Target(url_a, api_key, model, options),
-        "B": Target(url_b, api_key, other_model or model, options),
-    }
+    targets = Target(url_a, api_key, model, options), Target(url_b, api_key, other_model or model, options)
     with LiveView() as view:
-        view.begin(f"{load_name(load)}, A B B A")
-        pair = measure_pair(
-            targets,  # type: ignore[arg-type]
-            questions,
-            plan,
-            name=load_name(load),
-            blocks=blocks,
-            slot=slot,
-            on_tick=view.on_tick,
-        )
-    reports: dict[str, Report] = {}
-    for side in SIDES:
-        session = Session(replace(targets[side]), questions, plan)
-        report = make_report(
-            session, [pair.points[side]], name="ab", command=command_line(), configuration=plain_options(context)
-        )
-        report.pairing = pair.pairing(side)
-        reports[side] = report
+        view.begin(f"{load.name}, A B B A")
+        pair = measure_pair(targets, questions, plan, blocks=blocks, slot=slot, on_tick=view.on_tick)
+    reports: list[Report] = []
+    for target, (point, pairing) in zip(targets, pair, strict=True):
+        report = report_of(Session(target, questions, plan), [point], "ab", context)
+        report.pairing = pairing
+        reports.append(report)
         if out is not None:
-            write_to(out / f"{side.lower()}.json", report_bytes(report))
-    if not all(report.valid for report in reports.values()):
-        for reason in dict.fromkeys(reason for report in reports.values() for reason in report.invalid):
+            write_to(out / f"{pairing.side.lower()}.json", report_bytes(report))
+    if reasons := list(dict.fromkeys(reason for report in reports for reason in report.invalid)):
+        for reason in reasons:
             error_console().print(f"invalid: {reason}", style="red")
         raise typer.Exit(INVALID)
-    found = compare(reports["A"], reports["B"], anyway=True, least=least)
-    show(found, as_json=as_json)
-    if gate and found.is_worse:
-        raise typer.Exit(NOT_HELD)
+    show(compare(*reports, anyway=True, least=least), as_json=as_json, gate=gate)
 
 
-def show(found: "ReportComparison", *, as_json: bool) -> None:
-    """Print a comparison."""
+def show(found: "ReportComparison", *, as_json: bool, gate: bool) -> None:
+    """Print a comparison; fail if B is really worse and ``gate`` asks for that."""
     from corelane.plugins.lab.render import comparison
 
     if as_json:
         print_line(found)
     else:
         report_console().print(comparison(found))
+    if gate and found.is_worse:
+        raise typer.Exit(NOT_HELD)

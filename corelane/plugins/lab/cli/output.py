@@ -13,10 +13,11 @@ import typer
 
 from corelane.cli.commands import Made
 from corelane.cli.folders import writable_folder
-from corelane.cli.output import error_console, report_console
-from corelane.errors import InvalidInput, SetupError
+from corelane.cli.output import report_console
+from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from corelane.plugins.lab.asserts import Assertion
     from corelane.plugins.lab.figures import Measurement
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
@@ -37,24 +38,22 @@ class Outputs:
     json: Annotated[Path | None, of_output(metavar="FILE", help="Write the report as JSON; - prints it.")] = None
     csv: Annotated[Path | None, of_output(metavar="FILE", help="Write a line for each run.")] = None
     markdown: Annotated[Path | None, of_output(metavar="FILE", help="Write the rows of a table.")] = None
-    html: Annotated[Path | None, of_output(metavar="FILE", help="Write a page with plots, all in one.")] = None
+    html: Annotated[Path | None, of_output(metavar="FILE", help="Write the tables as a page.")] = None
     requests_out: Annotated[Path | None, of_output(metavar="FILE", help="Write each request as a line of JSON.")] = None
     out: Annotated[Path | None, of_output(metavar="DIR", help="Write all of it into a folder.")] = None
     assertion: Annotated[
         list[str] | None, of_output("--assert", help="Fail unless it holds, as p95<200ms; may be repeated.")
     ] = None
     baseline: Annotated[Path | None, of_output(metavar="FILE", help="Fail if this report was really better.")] = None
+    assertions: "list[Assertion]" = field(init=False)
     #: The requests of the runs so far, if they are written.
     lines: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
-        from corelane.plugins.lab.asserts import parse_assertions
-        from corelane.plugins.lab.plots import require_matplotlib
+        from corelane.plugins.lab.asserts import parse_assertion
 
-        parse_assertions(self.assertion or [])
-        if self.html is not None:
-            require_matplotlib()
+        self.assertions = [parse_assertion(text) for text in self.assertion or ()]
         if self.out is not None:
             writable_folder(self.out)
         if self.baseline is not None:
@@ -89,29 +88,20 @@ class Outputs:
 
     def write(self, report: "Report") -> None:
         """Write every file that was asked for, and print the table."""
-        from corelane.plugins.lab.plots import write_pictures
         from corelane.plugins.lab.render import markdown, page, terminal, to_csv
 
-        requests = b"".join(line + b"\n" for line in self.lines)
         files = [
-            (self.json, "report.json", lambda: report_bytes(report)),
-            (self.requests_out, "requests.ndjson", lambda: requests),
-            (self.csv, "report.csv", lambda: to_csv(report).encode()),
-            (self.markdown, "report.md", lambda: markdown(report).encode()),
+            (self.json, "report.json", report_bytes(report)),
+            (self.requests_out, "requests.ndjson", b"".join(line + b"\n" for line in self.lines)),
+            (self.csv, "report.csv", to_csv(report).encode()),
+            (self.markdown, "report.md", markdown(report).encode()),
+            (self.html, "report.html", page(report).encode()),
         ]
-        for path, name, make in files:
+        for path, name, content in files:
             if path is not None:
-                write_to(path, make())
+                write_to(path, content)
             if self.out is not None:
-                write_to(self.out / name, make())
-        if self.html is not None:
-            write_to(self.html, page(report).encode())
-        if self.out is not None:
-            try:
-                write_to(self.out / "report.html", page(report).encode())
-                write_pictures(report, self.out)
-            except SetupError as error:
-                error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
+                write_to(self.out / name, content)
         if self.shows_table:
             report_console().print(terminal(report))
 
@@ -152,15 +142,14 @@ def read_report(path: Path) -> "Report":
 
 def finish(report: "Report", outputs: Outputs) -> None:
     """Judge a report, write it, and end with the exit code that says how it came out."""
-    from corelane.plugins.lab.asserts import check, parse_assertions
-    from corelane.plugins.lab.session import are_answers_right
+    from corelane.plugins.lab.asserts import check
 
-    report.assertions = check(report, parse_assertions(outputs.assertion or []))
+    report.assertions = check(report, outputs.assertions)
     outputs.write(report)
     is_worse = outputs.baseline is not None and _is_worse(read_report(outputs.baseline), report)
     if not report.valid:
         raise typer.Exit(INVALID)
-    if is_worse or not are_answers_right(report) or not all(each["holds"] for each in report.assertions):
+    if is_worse or not report.are_answers_right or not all(each["holds"] for each in report.assertions):
         raise typer.Exit(NOT_HELD)
 
 

@@ -109,7 +109,7 @@ def forecast_load(
     measured, own = read_profiles(profiles or [], model, url, api_key, mix, seconds)
     asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
     if trace is not None:
-        from corelane.domain.traces import read_trace
+        from corelane.plugins.lab.traces import read_trace
 
         demand = demand_of_trace(read_trace(trace), speed, asked, p95 / 1000, margin=margin)
     else:

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from corelane.cli.output import error_console, make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
-from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
+from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 if TYPE_CHECKING:
     from corelane.domain.instances import Instance

@@ -41,15 +41,14 @@ def open_session(
     from corelane.plugins.lab.senders import Target
     from corelane.plugins.lab.session import Session, describe_service
 
-    if objective is not None:
-        parse_objective(objective)
+    good = None if objective is None else parse_objective(objective)
     questions = what.read(offered.seed)
     options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
     questions.is_scored = check != "off" and questions.has_answers
     with where.service(**changes) as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
-        session = Session(target, questions, plan, repeat=offered.repeat, objective=objective)
+        session = Session(target, questions, plan, repeat=offered.repeat, objective=good)
         session.service = describe_service(target, plan)
         if check == "idle":
             ask_alone(session, is_open=offered.load is None)

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from corelane.domain.dispatch import MIN_CONTEXT_SHARE, SPECIAL_TOKENS, count_windows, measure, overlap
-from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.profile import Overhead, Profile
+from corelane.plugins.lab.traces import TraceEntry
 
 #: Overlap of windows where a job does not say another, in tokens.
 DOC_STRIDE = 128

@@ -17,8 +17,8 @@ from corelane.plugins.tune.training.checkpoints import PATTERN, last_checkpoint
 from corelane.plugins.tune.training.loop import BEST, CHECKPOINTS, LOG
 from corelane.plugins.tune.training.plan import TrainingPlan, shares_of
 from corelane.plugins.tune.training.run import alone, tune
-from tests.integration.conftest import wait_for
 from tests.plugins.tune.training.made import make_document, write_document
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
     given = write_plan(plan, tmp_path / "plan.json")
     run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(given)], stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: len(list((folder / CHECKPOINTS).glob(PATTERN))) > 1 or run.poll() is not None)
+        eventually(lambda: len(list((folder / CHECKPOINTS).glob(PATTERN))) > 1 or run.poll() is not None)
         assert run.poll() is None
     finally:
         os.kill(run.pid, signal.SIGKILL)

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
+from corelane.plugins.lab.traces import TraceEntry
 
 #: A stage of `10@60s`: requests a second, and for how long.
 STAGE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*@\s*(\d+(?:\.\d+)?)\s*(s|m|h)?\s*")
@@ -131,21 +131,6 @@ def _unit_arrivals(burstiness: float, rng: random.Random) -> Iterator[float]:
 def steady(rate_per_s: float, *, burstiness: float = 0.0, seed: int = 0, seconds: float = math.inf) -> Arrivals:
     """Return arrivals at one rate: exact if ``burstiness`` is 0, Poisson if it is 1."""
     return Arrivals((Segment(seconds, _rate(rate_per_s), rate_per_s),), _burstiness(burstiness), seed)
-
-
-def constant(rate_per_s: float, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals at even distances."""
-    return steady(rate_per_s, seconds=seconds)
-
-
-def poisson(rate_per_s: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals that know nothing of each other."""
-    return steady(rate_per_s, burstiness=1.0, seed=seed, seconds=seconds)
-
-
-def gamma(rate_per_s: float, burstiness: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
-    """Return arrivals whose gaps have this coefficient of variation: above 1 they come in bursts."""
-    return steady(rate_per_s, burstiness=burstiness, seed=seed, seconds=seconds)
 
 
 def ramp(start_per_s: float, end_per_s: float, seconds: float, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:

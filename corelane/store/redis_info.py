@@ -1,0 +1,72 @@
+"""What Redis says of itself (INFO): its memory, whether it takes writes, its replicas."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import redis.exceptions
+
+from corelane.store.link.link import CommonLink
+
+
+async def read_info(link: CommonLink, *sections: str) -> dict[str, str]:
+    """Return the fields of sections of INFO; nothing where an access list forbids it."""
+    try:
+        replies = await link.many([("INFO", section) for section in sections])
+    except redis.exceptions.ResponseError:
+        return {}
+    return parse_info(b"\n".join(replies).decode())
+
+
+def parse_info(text: str) -> dict[str, str]:
+    """Return the fields of a reply to INFO."""
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisState:
+    """The memory that Redis uses, its limit, and whether it takes writes; taken to be well if that is hidden."""
+
+    used_bytes: int = 0
+    limit_bytes: int = 0
+    can_write: bool = True
+
+    @classmethod
+    def parse(cls, info: Mapping[str, str]) -> "RedisState":
+        """Read the sections `memory` and `persistence`."""
+        failed = "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status"))
+        return cls(int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)), not failed)
+
+
+async def read_redis(link: CommonLink) -> RedisState:
+    """Read how Redis does, as far as an access list lets us know."""
+    return RedisState.parse(await read_info(link, "memory", "persistence"))
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """The role of a server, and its replicas that are in step: how many, and how many bytes the last of them is behind.
+
+    ``is_guarded`` says that the server takes no writes without replicas (``min-replicas-to-write``).
+    """
+
+    role: str
+    replicas: int
+    lag_bytes: int
+    is_guarded: bool
+
+    @classmethod
+    def parse(cls, info: Mapping[str, str]) -> "Replication":
+        """Read the section `replication`; one of which nothing is said is a primary without replicas."""
+        found = [text for name, text in info.items() if name.startswith("slave") and name[5:].isdigit()]
+        slaves = [dict(part.split("=", 1) for part in text.split(",")) for text in found]
+        offsets = [int(slave["offset"]) for slave in slaves if slave.get("state") == "online"]
+        own = int(info.get("master_repl_offset", 0))
+        role = "primary" if info.get("role", "master") == "master" else "replica"
+        lag = max(0, own - min(offsets, default=own))
+        return cls(role, len(offsets), lag, "min_slaves_good_slaves" in info)
+
+
+async def read_replication(link: CommonLink) -> Replication | None:
+    """Read it; None where an access list forbids it."""
+    info = await read_info(link, "replication")
+    return Replication.parse(info) if info else None

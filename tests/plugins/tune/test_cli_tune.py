@@ -18,8 +18,8 @@ from corelane.plugins.tune.comparison import ECE_RISEN
 from corelane.plugins.tune.training.checkpoints import PATTERN
 from corelane.plugins.tune.training.loop import CHECKPOINTS
 from tests.compile.tiny_models import save_tiny_roberta
-from tests.integration.conftest import wait_for
 from tests.plugins.tune.training.made import make_document, write_document
+from tests.waiting import eventually
 
 #: Enough for a tiny network to learn where a tower is.
 LEARN = ["--epochs", "3", "--learning-rate", "3e-3", "--average", "0.9", "--batch-tokens", "400", "--threads", "1"]
@@ -141,5 +141,5 @@ def test_a_signal_ends_a_run_after_a_checkpoint(home: Path, files: tuple[str, st
 
 def end_when_begun(log: Path) -> None:
     """Send this process SIGTERM once a step stands in the log: from then on the command waits for it."""
-    wait_for(lambda: log.exists() and log.stat().st_size > 0)
+    eventually(lambda: log.exists() and log.stat().st_size > 0)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 
+from corelane.domain.durations import DAY_S
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.usage import Usage, Used
-from corelane.plugins.accounting.ledger import read_ledger
-from corelane.plugins.accounting.report import DAY_S, DayUsage, Ledger, day_number, day_text, report
+from corelane.plugins.accounting.ledger import DayUsage, Ledger, day_number, day_text, read_ledger, report
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed

@@ -212,7 +212,7 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 .PHONY: compose-files
 compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
 	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
-	@$(BIN)/python -m tests.plugins.fleet.test_deploying
+	@$(BIN)/python -m tests.plugins.fleet.test_compose
 
 .PHONY: compose-lab
 compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down

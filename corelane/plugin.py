@@ -44,6 +44,9 @@ class Plugin:
     #: Its name: that of its entry point, its folder and its extra.
     name: str = ""
 
+    #: The kinds of its work that the keeper sees to, and that may be overdue (``corelane.store.overdue``).
+    overdue: Sequence[str] = ()
+
     def settings(self) -> "type[BaseSettings] | None":
         """Return the class of its settings' fields; each is an environment variable ``CORELANE_…`` as core's are."""
         return None
@@ -95,10 +98,6 @@ class Plugin:
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
         """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
         return ()
-
-    def carriers(self) -> Mapping[str, str]:
-        """Return the kinds of work that may be overdue (``corelane.store.overdue``), with who sees to each."""
-        return {}
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""

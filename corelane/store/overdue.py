@@ -17,7 +17,7 @@ CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
     "feeding": "`corelane keeper`",
-    **{name: command for plugin in installed() for name, command in plugin.carriers().items()},
+    **{name: "`corelane keeper`" for plugin in installed() for name in plugin.overdue},
 }
 
 #: Seconds that each kind of work has waited; a kind that has nothing to do is left out.

@@ -5,7 +5,6 @@ its answer: too much work waits, or the job would be late. Nothing is written, a
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from corelane.domain.contexts import Known
@@ -50,7 +49,9 @@ class JobSizing:
         self.costs = costs
         self._rates = CostRates(costs.sums, costs.recent, costs.rows)
         self._ratios: dict[str, float] = {}
-        self._slice = _Slice()
+        #: The items of the slice that is being filled, and their tokens.
+        self._slice: list[Item] = []
+        self._slice_tokens = 0
         self.items = self.tokens = self.slices = self.bad = 0
         self.errors: list[ItemError] = []
         self.lots: dict[CostClass, Lot] = {}
@@ -64,19 +65,27 @@ class JobSizing:
         tokens = self._estimator.tokens(item)
         # The rule of ``cut_slices``.
         most_items, most_tokens = self._most
-        current = self._slice
-        if current.items and (len(current.items) >= most_items or current.tokens + tokens > most_tokens):
-            self._close()
-            current = self._slice
-        current.tokens += tokens
-        current.items.append(item)
+        if len(self._slice) >= most_items or self._slice_tokens + tokens > most_tokens:
+            self.close()
+        self._slice_tokens += tokens
+        self._slice.append(item)
         self.items += 1
         self.tokens += tokens
 
     def close(self) -> "JobSizing":
-        """End the last slice; return this."""
-        if self._slice.items:
-            self._close()
+        """End the slice that is being filled; return this."""
+        if not self._slice:
+            return self
+        ended, tokens, self._slice, self._slice_tokens = self._slice, self._slice_tokens, [], 0
+        first, contexts = self.items - len(ended), [self._context(item) for item in ended]
+        its_class = CostClass.decode(cost_class(first, tokens, contexts))
+        if (ratio := self._ratios.get(its_class.script)) is None:
+            ratio = self._ratios[its_class.script] = self._rates.text_ratio(its_class.script)
+        lot = self.lots.setdefault(its_class, Lot())
+        lot.items += len(ended)
+        lot.estimated += tokens
+        lot.windows += sum(self._estimator.windows(item, self.costs.max_length, ratio) for item in ended)
+        self.slices += 1
         return self
 
     def describe(self, size: Size, refusal: Refusal | None = None) -> JobForecast:
@@ -114,32 +123,12 @@ class JobSizing:
             note=note_of(estimate, costs) if admission.pause is None else f"it would wait: {admission.pause.text}",
         )
 
-    def _close(self) -> None:
-        ended, self._slice = self._slice, _Slice()
-        first, contexts = self.items - len(ended.items), [self._context(item) for item in ended.items]
-        its_class = CostClass.decode(cost_class(first, ended.tokens, contexts))
-        if (ratio := self._ratios.get(its_class.script)) is None:
-            ratio = self._ratios[its_class.script] = self._rates.text_ratio(its_class.script)
-        lot = self.lots.setdefault(its_class, Lot())
-        lot.items += len(ended.items)
-        lot.estimated += ended.tokens
-        lot.windows += sum(self._estimator.windows(item, self.costs.max_length, ratio) for item in ended.items)
-        self.slices += 1
-
     def _context(self, item: Item) -> str:
         """Return an item's passage, of a stored one its beginning, which tells as much."""
         if item.context is not None:
             return item.context
         name = item.context_id or ""
         return self._known[name].head if name in self._known else self._contexts.get(name, "")
-
-
-@dataclass(slots=True)
-class _Slice:
-    """The slice that is being filled."""
-
-    items: list[Item] = field(default_factory=list)
-    tokens: int = 0
 
 
 class JobDryRuns:

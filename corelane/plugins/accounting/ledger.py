@@ -1,11 +1,13 @@
-"""The usage of days in Redis: how it is read. ``accounting.lua`` writes it."""
+"""The usage of days: how it is read, which ``accounting.lua`` writes, and its sums by day, month, key and model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any
 
+from corelane.domain.durations import DAY_S
 from corelane.domain.prices import Price
-from corelane.domain.usage import US, Used
-from corelane.plugins.accounting.report import DayUsage, Ledger
+from corelane.domain.usage import US, Group, HostUsage, UsageReport, UsageRow, Used, cost_of
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
 
@@ -17,6 +19,26 @@ MS = 1000
 
 #: Days read in one trip.
 DAYS_AT_ONCE = 31
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    """A stored row: what the work of an owner for a version took on a day, at one price. ``model`` None: not known."""
+
+    day: int
+    owner: str
+    model: str | None
+    used: Used
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All that is stored of some days. ``up_s`` and ``busy_s`` are the cores' own seconds, by price."""
+
+    rows: list[DayUsage] = field(default_factory=list)
+    lost: list[Used] = field(default_factory=list)
+    up_s: dict[Price | None, float] = field(default_factory=dict)
+    busy_s: dict[Price | None, float] = field(default_factory=dict)
 
 
 def parse_day(day: int, raw: Sequence[Any], ledger: Ledger, owner: str | None) -> None:
@@ -50,3 +72,74 @@ async def read_ledger(link: CommonLink, first: int, last: int, owner: str | None
         for day, raw in zip(days, replies, strict=True):
             parse_day(day, raw, ledger, owner)
     return ledger
+
+
+def day_number(day: date) -> int:
+    """Return the days since 1970, which a day is stored by."""
+    return (day - date(1970, 1, 1)).days
+
+
+def day_text(number: int) -> str:
+    """Return the day of a number, as 2026-11-22."""
+    return datetime.fromtimestamp(number * DAY_S, UTC).date().isoformat()
+
+
+def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
+    """Return the usage of the rows by group; ``whole`` if all owners are in them, so that the cores' own time fits."""
+    groups: dict[tuple[str | None, ...], Used] = {}
+    for row in ledger.rows:
+        names = tuple(_name(row, group) for group in group_by)
+        for currency, used in _by_currency([row.used]):
+            groups.setdefault((*names, currency), Used()).add(used)
+    ordered = sorted(groups.items(), key=lambda each: tuple(name or "" for name in each[0]))
+    return UsageReport(
+        from_=day_text(first),
+        to=day_text(last),
+        group_by=list(group_by),
+        data=[_row(used, dict(zip(group_by, names, strict=False))) for names, used in ordered],
+        total=_summed(row.used for row in ledger.rows),
+        lost=_summed(ledger.lost) if whole else None,
+        host=_host(ledger) if whole else None,
+    )
+
+
+def _name(row: DayUsage, group: Group) -> str | None:
+    if group == "day":
+        return day_text(row.day)
+    if group == "month":
+        return day_text(row.day)[:7]
+    return row.owner if group == "key" else row.model
+
+
+def _row(used: Used, names: Mapping[str, str | None]) -> UsageRow:
+    return UsageRow(**used.shown(), **names)
+
+
+def _summed(parts: Iterable[Used]) -> list[UsageRow]:
+    return [_row(used, {}) for _, used in _by_currency(parts)]
+
+
+def _by_currency(parts: Iterable[Used]) -> list[tuple[str, Used]]:
+    """Return sums by currency. Those of cores without a price are apart, as they have no cost."""
+    sums: dict[str, Used] = {}
+    for part in parts:
+        for place, (price, core_us) in enumerate(part.core_us.items()):
+            # Items, windows and tokens are not kept by price: they count with the first.
+            counts = (part.items, part.windows, part.tokens) if place == 0 else (0, 0, 0)
+            sums.setdefault("" if price is None else price.currency, Used()).add(Used(*counts, {price: core_us}))
+    return sorted(sums.items())
+
+
+def _host(ledger: Ledger) -> HostUsage:
+    currencies = sorted({price.currency for price in ledger.up_s if price is not None})
+    costs = [
+        cost_of(
+            {price: up_s for price, up_s in ledger.up_s.items() if price is not None and price.currency == currency}
+        )
+        for currency in currencies
+    ]
+    return HostUsage(
+        up_s=round(sum(ledger.up_s.values()), 3),
+        busy_s=round(sum(ledger.busy_s.values()), 6),
+        cost=[cost for cost in costs if cost is not None],
+    )

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Response
 
 from api.deps import ReadCaller, StateDep
 from api.errors import documented
+from corelane.domain.durations import DAY_S
 from corelane.domain.job_filter import ALL_OWNERS
 from corelane.domain.usage import Group, UsageReport, UsageRow
 from corelane.errors import InvalidInput
-from corelane.plugins.accounting.ledger import read_ledger
-from corelane.plugins.accounting.report import DAY_S, day_number, day_text, report
+from corelane.plugins.accounting.ledger import day_number, day_text, read_ledger, report
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 

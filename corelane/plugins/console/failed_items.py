@@ -5,6 +5,7 @@ the job, or the job ended before all was answered, its results are read in order
 results, so it may be short although more follows.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -50,14 +51,6 @@ class FailedPage:
     next: FailedCursor | None
 
 
-@dataclass(slots=True)
-class FailureSum:
-    """Failed items with one code of error, and the jobs that they are in."""
-
-    items: int = 0
-    jobs: int = 0
-
-
 async def find_failed_items(
     link: CommonLink,
     owner: str,
@@ -96,24 +89,22 @@ async def find_failed_items(
 
 async def count_failures(
     link: CommonLink, owner: str, wanted: JobFilter, cell: str = CELL
-) -> tuple[dict[str, FailureSum], bool]:
-    """Count the failed items of jobs that a filter takes, by code, without reading results; return whether all were.
+) -> tuple[Counter[str], Counter[str], bool]:
+    """Count the failed items of jobs that a filter takes, and these jobs, by code; return whether all were looked at.
 
     The newest ``MAX_COUNTED_JOBS`` or so are looked at.
     """
     wanted = wanted.model_copy(update={"has_failed_items": True})
-    sums: dict[str, FailureSum] = {}
+    items, jobs = Counter[str](), Counter[str]()
     job, looked = None, 0
     while True:
         page = await find_jobs(link, owner, wanted, job, COUNTED_AT_ONCE, cell)
         for record in page.records:
-            for code, count in record.failures.items():
-                found = sums.setdefault(code, FailureSum())
-                found.items += count
-                found.jobs += 1
+            items.update(record.failures)
+            jobs.update(record.failures.keys())
         job, looked = page.next, looked + COUNTED_AT_ONCE
         if job is None or looked >= MAX_COUNTED_JOBS:
-            return sums, job is None
+            return items, jobs, job is None
 
 
 def is_failure(result: dict[str, Any], code: str | None) -> bool:

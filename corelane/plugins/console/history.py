@@ -6,6 +6,7 @@ Redis, so the history survives restarts, and any process can show it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from corelane.domain.backlog import longest_backlog
 from corelane.domain.health_issues import HealthIssue
 from corelane.metrics.conditions import LOOP_STANDS
 from corelane.metrics.series import parse
-from corelane.plugins.console.points import Level, Point, make_point, mean, merge, only_sampled, thin
+from corelane.plugins.console.points import Point, make_point, merge, only_sampled, thin
 from corelane.store import keys
 from corelane.store.fleet import Fleet
 from corelane.store.gauges import count_open_items, read_work
@@ -104,13 +105,17 @@ class Sampler:
         point = None
         if then is not None:
             now = parse(sums)
-            level = Level(
-                longest_backlog(work.backlog_s, work.movable, speed),
-                sum(work.outstanding.values()),
-                count_open_items(now),
-                mean(float(core.get("busy", 0)) for core in cores if "state" in core),
+            busy = [float(core.get("busy", 0)) for core in cores if "state" in core]
+            point = make_point(
+                at_ms,
+                then["at_ms"],
+                parse(then["sums"]),
+                now,
+                backlog_s=longest_backlog(work.backlog_s, work.movable, speed),
+                waiting_tokens=sum(work.outstanding.values()),
+                open_items=count_open_items(now),
+                busy=fmean(busy) if busy else None,
             )
-            point = make_point(at_ms, then["at_ms"], parse(then["sums"]), now, level)
             commands.append(_add("fine", FINE, point))
         await self._link.many(commands)
         if point is not None:

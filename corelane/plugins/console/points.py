@@ -1,6 +1,6 @@
 """Points of the service's history: made of the sums and gauges of two times, and merged into coarser ones. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -41,16 +41,6 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """The gauges of one time, as far as a point tells of them."""
-
-    backlog_s: float | None
-    waiting_tokens: int
-    open_items: int
-    busy: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Growth:
     """What grew from one reading to another."""
 
@@ -72,8 +62,11 @@ class Growth:
         return found.since(self.before.histograms.get(metric, {}).get(labels))
 
 
-def make_point(at_ms: int, before_ms: int, before: Series, now: Series, level: Level) -> Point:
-    """Return the point of the time between two readings; sums that became less started from 0 in between."""
+def make_point(at_ms: int, before_ms: int, before: Series, now: Series, **gauges: Any) -> Point:
+    """Return the point of the time between two readings; sums that became less started from 0 in between.
+
+    ``gauges`` are fields of the point that tell how it stands at its end.
+    """
     seconds = max(0.001, (at_ms - before_ms) / 1000)
     growth = Growth(seconds, before, now)
     jobs, waits = growth.histogram(m.JOB_S), growth.histogram(m.WAIT_S)
@@ -88,11 +81,8 @@ def make_point(at_ms: int, before_ms: int, before: Series, now: Series, level: L
         p50_s=jobs.quantile(0.5),
         p95_s=jobs.quantile(0.95),
         wait_p95_s=waits.quantile(0.95),
-        backlog_s=level.backlog_s,
-        waiting_tokens=level.waiting_tokens,
-        open_items=level.open_items,
         padding_ratio=padding / (tokens + padding) if tokens + padding else None,
-        busy=level.busy,
+        **gauges,
     )
 
 
@@ -124,9 +114,3 @@ def only_sampled(sums: Mapping[str, float]) -> dict[str, float]:
     """Return the sums that the next point needs."""
     names = tuple(f"{metric.name}|" for metric in SAMPLED)
     return {field: amount for field, amount in sums.items() if field.startswith(names)}
-
-
-def mean(values: Iterable[float]) -> float | None:
-    """Return the mean, or None of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else None

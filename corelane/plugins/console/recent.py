@@ -3,12 +3,11 @@
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from corelane.domain.overview import DoneCount, ModelOverview, PromiseInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.series import Series
-from corelane.plugins.console.points import Growth, Level, Point, make_point
+from corelane.plugins.console.points import Growth, Point, make_point
 
 #: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
 WINDOW_MS = 60_000
@@ -21,9 +20,6 @@ KEPT_APART_MS = 4_000
 
 #: The first point that is read stands for this time, in milliseconds: points are taken so far apart.
 POINT_MS = 10_000
-
-#: Of the time since the last point only rates are needed.
-NO_LEVEL = Level(None, 0, 0, None)
 
 
 class Recent:
@@ -51,35 +47,27 @@ class Recent:
         return Growth((now_ms - at_ms) / 1000, before, now)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A point of the history, and when the time that it stands for began."""
-
-    began_ms: int
-    point: Point
-
-
 def stretches(
     points: Sequence[Point], now_ms: int, now: Series, before_ms: int | None, before: Series
-) -> list[Stretch]:
-    """Return the points one after the other, and the time since the sums of the last one, which ``before`` holds.
+) -> list[tuple[int, Point]]:
+    """Return the points one after the other, each after the time when it began, and one since the last one's sums.
 
-    Where there is no history yet, everything was done just now.
+    ``before`` holds these sums. Where there is no history yet, everything was done just now.
     """
-    found = [Stretch(point.at_ms - POINT_MS, point) for point in points[:1]]
-    found += [Stretch(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]
+    found = [(point.at_ms - POINT_MS, point) for point in points[:1]]
+    found += [(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]
     began_ms = now_ms - POINT_MS if before_ms is None else before_ms
-    return [*found, Stretch(began_ms, make_point(now_ms, began_ms, before, now, NO_LEVEL))]
+    return [*found, (began_ms, make_point(now_ms, began_ms, before, now))]
 
 
-def count_done(found: Sequence[Stretch], since_ms: int) -> DoneCount:
+def count_done(found: Sequence[tuple[int, Point]], since_ms: int) -> DoneCount:
     """Count what was done from a time on."""
     items = jobs = failed = 0.0
-    for each in found:
-        seconds = max(0, each.point.at_ms - max(each.began_ms, since_ms)) / 1000
-        items += each.point.items_s * seconds
-        jobs += each.point.jobs_s * seconds
-        failed += each.point.failed_s * seconds
+    for began_ms, point in found:
+        seconds = max(0, point.at_ms - max(began_ms, since_ms)) / 1000
+        items += point.items_s * seconds
+        jobs += point.jobs_s * seconds
+        failed += point.failed_s * seconds
     return DoneCount(items=round(items), jobs=round(jobs), failed=round(failed))
 
 

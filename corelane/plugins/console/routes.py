@@ -99,10 +99,10 @@ async def count_failed_items(state: StateDep, caller: ReadCaller, wanted: JobFil
     Jobs that were answered before an upgrade to this are not counted.
     """
     owner = state.jobs.owner_meant(caller, wanted.owner)
-    sums, is_whole = await count_failures(state.link, owner, wanted, state.settings.cell)
+    items, jobs, is_whole = await count_failures(state.link, owner, wanted, state.settings.cell)
     groups = [
-        FailureGroup(code=code, items=found.items, jobs=found.jobs, retryable=not fails_again(code))
-        for code, found in sums.items()
+        FailureGroup(code=code, items=count, jobs=jobs[code], retryable=not fails_again(code))
+        for code, count in items.items()
     ]
     return FailureGroups(data=sorted(groups, key=lambda group: (-group.items, group.code)), is_whole=is_whole)
 

@@ -29,6 +29,7 @@ class FilesPlugin(Plugin):
     """What it gives is in the modules that each method imports."""
 
     name = "files"
+    overdue = ("batches",)
 
     def settings(self) -> "type[BaseSettings]":
         """Return its settings' fields."""
@@ -88,10 +89,6 @@ class FilesPlugin(Plugin):
         from corelane.plugins.files.loops import batching, carrying
 
         return (batching(context), carrying(context)) if queue == KEEPER_QUEUE else ()
-
-    def carriers(self) -> Mapping[str, str]:
-        """Return who runs batches."""
-        return {"batches": "`corelane keeper`"}
 
     def lua(self) -> Sequence[Path]:
         """Return the steps of files and batches, of contexts, and of jobs with input or output by URL."""

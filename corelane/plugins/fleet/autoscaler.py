@@ -6,7 +6,10 @@ While no keeper tells anything, nothing changes.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+
+from redis.exceptions import RedisError
 
 from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
 from corelane.cli.supervisor import Supervisor
@@ -14,8 +17,13 @@ from corelane.domain.dispatch import Core
 from corelane.domain.pauses import PauseKind
 from corelane.engine.cores import core_range, core_slots
 from corelane.errors import CorelaneError
-from corelane.plugins.fleet.rules import HostCore, HostStep, next_step, share_cores
+from corelane.plugins.fleet.rules import HostCore, next_step, share_cores
 from corelane.settings import Settings
+from corelane.store.fleet import Fleet
+from corelane.store.link.link import AsyncLink
+from corelane.store.pauses import read_pauses
+from corelane.store.rollout import write_mark
+from corelane.store.scaling import ScaledHost, leave_scaling, read_hosts, read_scaling, tell_host
 
 #: Time between two looks, in seconds.
 LOOK_S = 1.0
@@ -29,8 +37,6 @@ class Autoscaler:
     """Follows the desired cores until the service ends."""
 
     def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
-        from corelane.store.link.link import AsyncLink
-
         self._settings, self._supervisor = settings, supervisor
         self._slots = core_slots(settings)[: settings.cores]
         self._least, self._most = core_range(settings)
@@ -42,10 +48,6 @@ class Autoscaler:
 
     async def run(self) -> None:
         """Start and stop workers until the service ends; then tell that nobody scales this host any more."""
-        from redis.exceptions import RedisError
-
-        from corelane.store.scaling import leave_scaling
-
         try:
             while not self._supervisor.is_over:
                 # `serve` shows what happens to Redis. Without it nothing changes.
@@ -59,8 +61,6 @@ class Autoscaler:
 
     async def _look(self) -> None:
         """Tell how this host stands, and take the next step."""
-        from corelane.store.scaling import ScaledHost, read_hosts, read_scaling, tell_host
-
         cores = await self._cores()
         host = ScaledHost(
             self._settings.core_host,
@@ -75,13 +75,10 @@ class Autoscaler:
             return
         hosts = await read_hosts(self._link)
         wanted = share_cores(info.desired, [each.range for each in hosts], info.fixed).get(host.name, 0)
-        await self._step(next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
+        await self._step(*next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
 
     async def _cores(self) -> list[HostCore]:
         """Return the cores of this host as they are now."""
-        from corelane.store.fleet import Fleet
-        from corelane.store.pauses import read_pauses
-
         parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
         states = [report.get("state") for report in await Fleet(self._link).reports(names)]
         paused = (await read_pauses(self._link)).names(PauseKind.CORE)
@@ -104,23 +101,21 @@ class Autoscaler:
         now = asyncio.get_running_loop().time()
         return now - self._held_since.setdefault(index, now) > HELD_S
 
-    async def _step(self, step: HostStep, why: str) -> None:
+    async def _step(self, start: Sequence[int], stop: Sequence[int], why: str) -> None:
         slots = {slot.index: slot for slot in self._slots}
-        for place, index in enumerate(step.start):
+        for place, index in enumerate(start):
             # Workers of one device that start at the same moment may find each other's cores busy.
             if place and await self._supervisor.wait(stagger_s(self._settings)):
                 return
             await start_worker(self._settings, self._supervisor, slots[index])
             await self._note(f"{self._name(index)} is started: {why}")
-        for index in step.stop:
+        for index in stop:
             ending = self._supervisor.end(worker_part(slots[index]))
             self._leaving[index] = asyncio.create_task(ending, name=f"stop-{index}")
             await self._note(f"{self._name(index)} is stopped: {why}")
 
     async def _note(self, text: str) -> None:
         """Log what is done, and mark it in the history."""
-        from corelane.store.rollout import write_mark
-
         self._supervisor.say(text)
         await write_mark(self._link, "scale", text)
 

@@ -21,14 +21,6 @@ LEAST_SPEED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingRule:
-    """The least cores, and the time in which the cores should be able to do all open work, in seconds."""
-
-    min_cores: int = 1
-    backlog_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
 class OpenLoad:
     """The open work, and the cores that serve now.
 
@@ -75,12 +67,12 @@ def core_seconds(
     return sum(found)
 
 
-def asked_cores(load: OpenLoad, rule: ScalingRule) -> int:
-    """Return the cores that the work asks for at this moment."""
-    by_backlog = math.ceil(round((load.core_s or 0.0) / rule.backlog_s, 6))
+def asked_cores(load: OpenLoad, min_cores: int, backlog_s: float) -> int:
+    """Return the cores that the work asks for at this moment, so that they do all open work in ``backlog_s``."""
+    by_backlog = math.ceil(round((load.core_s or 0.0) / backlog_s, 6))
     by_work = min(load.cores, math.ceil(round(load.busy / BUSY, 6)))
     least = 1 if load.tokens > 0 or not load.is_known else 0
-    return max(rule.min_cores, by_backlog, by_work, least)
+    return max(min_cores, by_backlog, by_work, least)
 
 
 def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dict[str, int]:
@@ -109,21 +101,13 @@ class HostCore:
     is_broken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostStep:
-    """What an autoscaler does next: the cores to start, and those to stop."""
-
-    start: Sequence[int] = ()
-    stop: Sequence[int] = ()
-
-
-def next_step(cores: Sequence[HostCore], wanted: int) -> HostStep:
-    """Return the step towards ``wanted`` cores that serve: the first cores run, and the last ones stop first.
+def next_step(cores: Sequence[HostCore], wanted: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return which cores to start and which to stop, so that ``wanted`` serve: the last ones stop first.
 
     A core that cannot serve runs on, as only its process knows why, and does not count.
     """
     running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
     idle = [core.index for core in cores if not core.is_running]
     if len(running) > wanted:
-        return HostStep(stop=tuple(sorted(running, reverse=True)[: len(running) - wanted]))
-    return HostStep(start=tuple(sorted(idle)[: wanted - len(running)]))
+        return [], sorted(running, reverse=True)[: len(running) - wanted]
+    return sorted(idle)[: wanted - len(running)], []

@@ -8,7 +8,7 @@ from corelane.domain.ids import iso_time
 from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample
-from corelane.plugins.fleet.rules import OpenLoad, ScalingRule, asked_cores, core_seconds
+from corelane.plugins.fleet.rules import OpenLoad, asked_cores, core_seconds
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Fleet
@@ -37,7 +37,8 @@ class Scaler:
     def __init__(self, link: CommonLink, name: str, settings: Settings) -> None:
         """``name`` is unique to this one."""
         self._link, self._name = link, name
-        self._rule = ScalingRule(1 if settings.min_cores is None else settings.min_cores, settings.scale_backlog_s)
+        self._min_cores = 1 if settings.min_cores is None else settings.min_cores
+        self._backlog_s = settings.scale_backlog_s
         self._window_ms = int(1000 * settings.scale_in_s)
 
     async def look(self) -> ScalingInfo | None:
@@ -48,7 +49,7 @@ class Scaler:
         cores = [core for core in all_cores if core.get("state") in SERVING and "paused" not in core]
         load = await self._load(work, cores)
         hosts = await read_hosts(self._link)
-        asked = max(asked_cores(load, self._rule), sum(host.least for host in hosts))
+        asked = max(asked_cores(load, self._min_cores, self._backlog_s), sum(host.least for host in hosts))
         info = ScalingInfo(
             at=iso_time(await self._link.now_ms()),
             cores=load.cores,

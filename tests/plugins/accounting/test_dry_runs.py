@@ -213,7 +213,7 @@ def test_older_costs_fade_with_work(service: Service) -> None:
 
 
 def test_finish_is_the_promise_that_a_job_gets(service: Service) -> None:
-    service.bench.core("a/0", Speed(640, 320, 1280))
+    service.bench.core("a/0", Speed(640))
     service.http.post("/v1/jobs", json={"items": [ONE] * 20})
     told = forecast(service, question=None, context=None, items=[ONE] * 30)
     promise = service.http.post("/v1/jobs", json={"items": [ONE] * 30}).json()["promise"]
@@ -223,7 +223,7 @@ def test_finish_is_the_promise_that_a_job_gets(service: Service) -> None:
 
 
 def test_what_would_be_refused_now_says_so_and_when_to_come(service: Service) -> None:
-    service.bench.core("a/0", Speed(64, 64, 64))
+    service.bench.core("a/0", Speed(64))
     late = forecast(service, question=None, context=None, items=[ONE] * 300, expires_in_s=30, refuse_if_late=True)
     assert late["late"] is True
     assert late["refusal"]["code"] == "deadline_infeasible"
@@ -238,7 +238,7 @@ class TestWithFewTokens:
         return settings.model_copy(update={"max_outstanding_tokens": 6400})
 
     def test_too_much_waiting_work_is_told_with_its_retry_after(self, service: Service) -> None:
-        service.bench.core("a/0", Speed(64, 64, 64))
+        service.bench.core("a/0", Speed(64))
         for _ in range(2):
             service.http.post("/v1/jobs", json={"items": [ONE] * 40})
         told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
@@ -286,7 +286,7 @@ def test_batch_that_would_fail_as_a_whole_says_so(service: Service) -> None:
     bad = forecast_batch(service, b"x\ny\n")
     assert (bad["refusal"]["code"], bad["bad_lines"], bad["core_s"]) == ("invalid_input", 2, None)
     assert forecast_batch(service, b"\n")["refusal"]["code"] == "empty_file"
-    service.bench.core("a/0", Speed(64, 64, 64))
+    service.bench.core("a/0", Speed(64))
     late = forecast_batch(service, b"".join(batch_line(f"a{n}") for n in range(50)), completion_window="5s")
     assert (late["late"], late["refusal"]) == (True, None)
 

@@ -2,32 +2,22 @@
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import orjson
-import pytest
-import redis
 
 from corelane.client import Client
 from corelane.domain.prices import Price
-from corelane.settings import Settings
 from corelane.store.dispatch import ExchangeRequest
 from tests.api.conftest import Service
-from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 from tests.plugins.console.test_steering_client import ITEM, run
 
 CONSOLE = True
 
 PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")
-
-
-@pytest.fixture
-def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    with open_office(settings, raw, bell) as office:
-        yield office
 
 
 def work_on(bench: Bench, core_s: float, lost_s: float = 0) -> None:

@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 
+from corelane.domain.durations import DAY_S
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.usage import Usage, Used
-from corelane.plugins.accounting.ledger import read_ledger
-from corelane.plugins.accounting.report import DAY_S, DayUsage, Ledger, day_number, day_text, report
+from corelane.plugins.accounting.ledger import DayUsage, Ledger, day_number, day_text, read_ledger, report
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
@@ -69,7 +69,7 @@ def test_usage_grows_with_each_commit_and_by_price(bench: Bench) -> None:
     used = bench.get(job).used
     assert used is not None
     assert (used.windows, used.core_us) == (12, {PRICE: 6_000_000, DEARER: 3_000_000})
-    usage = used.describe()
+    usage = Usage(**used.shown())
     assert usage.cost is not None
     assert usage.cost.instance is None
     assert usage.cost.amount == pytest.approx((6 * 0.36 + 3 * 0.72) / 3600)

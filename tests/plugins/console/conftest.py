@@ -13,7 +13,10 @@ from api.app import create_app
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.office import Office, open_office
+from tests.corelane.conftest import bench
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
+
+__all__ = ["bench", "console", "core", "office"]
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
@@ -32,11 +35,6 @@ SUMMARY = {
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"console": True})
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from corelane.plugins.console.pages.nav import NAV
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-
-OWN = {"Sec-Fetch-Site": "same-origin"}
+from tests.plugins.console.conftest import OWN
 
 Open = Callable[..., TestClient]
 

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import orjson
 import pytest
-import redis
 
 from corelane.domain.forecast import Speed
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
 from corelane.plugins.console.history import COARSE_MS, History, Mark, Sampler
-from corelane.plugins.console.points import Level, Point, make_point, merge, thin
-from corelane.settings import Settings
+from corelane.plugins.console.points import Point, make_point, merge, thin
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -19,13 +17,6 @@ from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout, write_mark
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
-
-LEVEL = Level(backlog_s=None, waiting_tokens=0, open_items=0, busy=None)
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 @pytest.fixture
@@ -61,7 +52,7 @@ def test_point_tells_the_rates_between_two_readings() -> None:
             "corelane_job_seconds|high|#2": 1.0,
         }
     )
-    point = make_point(20_000, 10_000, before, now, LEVEL)
+    point = make_point(20_000, 10_000, before, now)
     assert (point.items_s, point.failed_s, point.jobs_s, point.tokens_s) == (4.0, 1.0, 0.5, 300.0)
     assert point.padding_ratio == 0.25
     assert point.p50_s is not None
@@ -74,7 +65,7 @@ def test_point_tells_the_rates_between_two_readings() -> None:
 
 def test_sums_that_became_less_started_from_0() -> None:
     before = parse({"corelane_tokens_total|a@1": 1000.0})
-    assert make_point(10_000, 0, before, parse({"corelane_tokens_total|a@1": 50.0}), LEVEL).tokens_s == 5.0
+    assert make_point(10_000, 0, before, parse({"corelane_tokens_total|a@1": 50.0})).tokens_s == 5.0
 
 
 def test_merged_points_have_the_mean_of_rates_and_the_worst_of_the_rest() -> None:
@@ -86,7 +77,7 @@ def test_merged_points_have_the_mean_of_rates_and_the_worst_of_the_rest() -> Non
 
 
 def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
-    core = bench.core("a/0", Speed(1000, 900, 1100))
+    core = bench.core("a/0", Speed(1000))
     metrics = ProcessMetrics("core")
     assert sample(link) is None  # the first reading has none before it
     bench.submit(5)
@@ -107,7 +98,7 @@ def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
 
 
 def test_backlog_goes_on_while_no_core_is_there(bench: Bench, link: Link) -> None:
-    bench.core("a/0", Speed(1000, 900, 1100))
+    bench.core("a/0", Speed(1000))
     bench.submit(10)
     sample(link)
     Dispatch(bench.settings, "a/0").leave([VERSION], bench.bell, gone=True)

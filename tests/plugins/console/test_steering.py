@@ -1,6 +1,5 @@
 """Bulk retry and cancel, failed items as a list of their own, and the audit, over HTTP."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -19,15 +18,9 @@ from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
 from corelane.submitting import retries
-from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule
-
-
-@pytest.fixture
-def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    with open_office(settings, raw, bell) as office:
-        yield office
 
 
 def act(office: Office, who: str, action: str, *, after: str | None = None, dry: bool = False, **wanted: Any) -> Any:
@@ -287,11 +280,6 @@ def test_the_audit_is_read_page_by_page_and_bounded(bench: Bench, monkeypatch: p
     only = bench.with_link(lambda link: read_audit(link, None, 10, "p"))
     assert [entry.subject for entry in only.data] == [str(n) for n in range(693, 693 - 70, -7)]
     assert len(only.data[0].detail) == 1000
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 def test_where_keys_are_not_checked_everyone_sees_their_own_lines(

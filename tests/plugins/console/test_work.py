@@ -1,8 +1,10 @@
 """The pages about work, over HTTP: what they show, what they change, and for whom."""
 
+import csv
 import re
 from html import unescape
 
+import orjson
 import pytest
 from fastapi.testclient import TestClient
 
@@ -86,6 +88,7 @@ def test_text_of_an_item_is_shown_as_long_as_it_is_kept(console: TestClient, ben
         claim = claimed(core)
         core.commit(claim.lease, answered(claim, "failed"))
     assert "who" in text_of(console.get(f"/console/jobs/{broken}/items/199").text)
+    assert "who" not in text_of(console.get(f"/console/jobs/{broken}").text).split()
     assert "not kept" in console.get(f"/console/jobs/{whole}/items/0").text
     assert console.get(f"/console/jobs/{whole}/items/2").status_code == 404
 
@@ -95,6 +98,17 @@ def test_text_of_an_item_sent_as_a_line_is_read_from_its_file(console: TestClien
     job = console.post("/v1/jobs", content=lines, headers={"Content-Type": "application/x-ndjson"}).json()["id"]
     found = text_of(console.get(f"/console/jobs/{job}/items/2").text)
     assert found == "Who is 2? It is 2."
+
+
+def test_list_is_exported(console: TestClient, bench: Bench) -> None:
+    jobs = [bench.submit(1) for _ in range(250)]
+    sent = console.get("/console/jobs/export?status=queued")
+    assert sent.headers["content-disposition"] == 'attachment; filename="jobs.csv"'
+    head, *rows = csv.reader(sent.text.splitlines())
+    assert head[:4] == ["id", "name", "status", "model"]
+    assert [row[0] for row in rows] == jobs[::-1]
+    lines = console.get("/console/jobs/export?form=jsonl").text.splitlines()
+    assert [orjson.loads(line)["id"] for line in lines] == jobs[::-1]
 
 
 def test_shared_context_is_shown_with_its_items(console: TestClient, bench: Bench) -> None:

@@ -24,7 +24,8 @@ from corelane.settings import Settings
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
-from tests.s3 import S3Server, put
+from tests.plugins.files.test_references import lines
+from tests.s3 import put
 
 CONSOLE = True
 
@@ -37,16 +38,6 @@ import sys
 settings = read_settings()
 InputReader(settings, ReferenceStore(settings), bool, 20_000).read(sys.argv[1])
 """
-
-
-def lines(count: int) -> bytes:
-    items = ({"id": f"i{n}", "question": "who", "context": f"ada {n}"} for n in range(count))
-    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
-
-
-@pytest.fixture
-def bucket(s3: str, s3_server: S3Server) -> Path:
-    return s3_server.folder / s3.removeprefix("s3://")
 
 
 @pytest.fixture

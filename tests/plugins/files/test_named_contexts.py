@@ -14,7 +14,7 @@ from corelane.settings import Settings
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
 from tests.plugins.files.test_references import Fleet, fleet  # noqa: F401
-from tests.s3 import S3Server, put
+from tests.s3 import put
 
 TEXT = "Ada was the first to write a program."
 NAME, UNKNOWN = context_id(TEXT), context_id("nobody stored this")
@@ -55,13 +55,12 @@ def test_line_of_a_batch_names_a_stored_context_or_fails_alone(bench: BatchBench
 def test_input_at_a_url_names_a_stored_context_which_its_job_keeps(
     fleet: Fleet,  # noqa: F811
     s3: str,
-    s3_server: S3Server,
+    bucket: Path,
 ) -> None:
     bench = fleet.bench
     keep(bench, "public")
     items = [{"question": "who", "context_id": each} for each in (NAME, UNKNOWN, NAME)]
-    path = Path(s3_server.folder / s3.removeprefix("s3://") / "in.ndjson")
-    put(path, "".join(f"{json.dumps(item)}\n" for item in items).encode())
+    put(bucket / "in.ndjson", "".join(f"{json.dumps(item)}\n" for item in items).encode())
     job = fleet.submit(input_url=f"{s3}/in.ndjson")
     fleet.read(job)
     remove(bench, "public")

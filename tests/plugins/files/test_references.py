@@ -92,11 +92,6 @@ def fleet(settings: Settings, raw: redis.Redis, bell: str, s3: str, httpserver: 
     return Fleet(settings.model_copy(update=changes), raw, bell)
 
 
-@pytest.fixture
-def bucket(s3: str, s3_server: S3Server) -> Path:
-    return s3_server.folder / s3.removeprefix("s3://")
-
-
 def lines(count: int, begin: int = 0) -> bytes:
     items = ({"id": f"i{n}", "question": "who", "context": f"ada {n}"} for n in range(begin, begin + count))
     return b"".join(json.dumps(item).encode() + b"\n" for item in items)

@@ -7,17 +7,13 @@ from corelane.engine.cores import core_range
 from corelane.errors import SetupError
 from corelane.plugins.fleet.rules import (
     HostCore,
-    HostStep,
     OpenLoad,
-    ScalingRule,
     asked_cores,
     core_seconds,
     next_step,
     share_cores,
 )
 from corelane.settings import Settings
-
-RULE = ScalingRule(min_cores=0, backlog_s=30)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +33,8 @@ RULE = ScalingRule(min_cores=0, backlog_s=30)
     ],
 )
 def test_work_asks_for_the_cores_that_do_it_in_time(load: OpenLoad, asked: int) -> None:
-    assert asked_cores(load, RULE) == asked
-    assert asked_cores(load, ScalingRule(min_cores=3, backlog_s=30)) == max(3, asked)
+    assert asked_cores(load, 0, 30) == asked
+    assert asked_cores(load, 3, 30) == max(3, asked)
 
 
 def test_work_is_measured_by_the_speed_of_the_cores_that_hold_its_version() -> None:
@@ -66,15 +62,15 @@ def test_hosts_are_filled_in_the_order_of_their_names() -> None:
 
 def test_first_cores_run_and_last_ones_stop_first() -> None:
     two = [HostCore(0, is_running=True), HostCore(1, is_running=True), HostCore(2, is_running=False)]
-    assert next_step(two, 2) == HostStep()
-    assert next_step(two, 3) == HostStep(start=(2,))
-    assert next_step(two, 0) == HostStep(stop=(1, 0))
+    assert next_step(two, 2) == ([], [])
+    assert next_step(two, 3) == ([2], [])
+    assert next_step(two, 0) == ([], [1, 0])
 
 
 def test_broken_core_runs_on_and_another_takes_its_place() -> None:
     cores = [HostCore(0, is_running=True, is_broken=True), HostCore(1, is_running=False)]
-    assert next_step(cores, 1) == HostStep(start=(1,))
-    assert next_step(cores, 0) == HostStep()
+    assert next_step(cores, 1) == ([1], [])
+    assert next_step(cores, 0) == ([], [])
 
 
 def test_range_of_a_host_is_all_its_cores_unless_one_end_is_given() -> None:

@@ -34,15 +34,6 @@ def contexts() -> Iterator[str]:
         yield " ".join(WORDS[(n * 7 + i * (n % 5 + 1)) % len(WORDS)] for i in range(12))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Use one thread: tests share the machine, and threads that wait for each other take many times as long."""
-    from compile.model.timing import one_thread
-
-    with one_thread():
-        yield
-
-
 @pytest.fixture(scope="module")
 def squad(tiny_artifact: Artifact) -> dict[str, Any]:
     """Write a file in which large margins mean answerable and large shares mean right, with some noise."""

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ from tests.waiting import eventually
 
 #: Enough for a tiny network to learn where a tower is.
 LEARN = ["--epochs", "3", "--learning-rate", "3e-3", "--average", "0.9", "--batch-tokens", "400", "--threads", "1"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Use one thread: tests share the machine, and threads that wait for each other take many times as long."""
-    from compile.model.timing import one_thread
-
-    with one_thread():
-        yield
 
 
 @pytest.fixture

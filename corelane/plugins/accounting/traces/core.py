@@ -8,7 +8,6 @@ once, after its first claim. Redis being away costs spans, never work.
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.runner import RunningBatch
@@ -23,13 +22,6 @@ MOST_JOBS = 4096
 MOST_SPANS = 100
 
 SYSTEM = "corelane"
-
-
-class Times(NamedTuple):
-    """The beginning and the end of something, in nanoseconds since the epoch."""
-
-    began: int
-    ended: int
 
 
 class CoreTraces(CoreObserver):
@@ -134,6 +126,7 @@ class CoreTraces(CoreObserver):
                 yield job, parent
 
 
-def _until_now(seconds: float) -> Times:
+def _until_now(seconds: float) -> tuple[int, int]:
+    """Return the times of something that ended now, in nanoseconds since the epoch."""
     now = time.time_ns()
-    return Times(now - int(1e9 * seconds), now)
+    return now - int(1e9 * seconds), now

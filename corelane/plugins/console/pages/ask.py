@@ -1,7 +1,6 @@
 """The ask box: one question, its answer marked in the passage, and the same call with curl or Python."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,17 +14,17 @@ from api.routes.fleet import list_models
 from api.state import AppState
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Answer, Job, JobHead, Result
+from corelane.domain.jobs import Answer, JobHead, Result
 from corelane.domain.options import Options
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, read_form, service_of
-from corelane.plugins.console.pages.highlight import Piece, cut
+from corelane.plugins.console.pages.highlight import cut
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
 from corelane.plugins.console.pages.samples import SAMPLES, sample_named
-from corelane.plugins.console.pages.snippets import Snippets, ask_snippets
-from corelane.plugins.console.pages.waterfall import Bar, lay_out
+from corelane.plugins.console.pages.snippets import ask_snippets
+from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.submission import Submission
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
@@ -66,18 +65,6 @@ FIELD_NAMES: Mapping[str, str] = {
     "max_answer_tokens": "longest answer",
     "min_precision": "least precision",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one question."""
-
-    job: Job
-    result: Result | None
-    pieces: list[Piece]
-    bars: list[Bar]
-    is_calibrated: bool
-    snippets: Snippets
 
 
 @router.get("/ask")
@@ -171,8 +158,8 @@ async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
 
 async def answer(
     request: Request, state: AppState, owner: str, asked: AnswerRequest, body: Mapping[str, Any]
-) -> Outcome:
-    """Submit the question as the JSON API does, and wait for its answer."""
+) -> dict[str, Any]:
+    """Submit the question as the JSON API does, wait for its answer, and return what became of it."""
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
     items = [asked.item]
     wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)
@@ -187,11 +174,11 @@ async def answer(
     job = await state.jobs.describe(record, is_held=submitted.is_held)
     timing = job.timing
     model = next((each for each in (await list_models(state)).data if each.id == job.model), None)
-    return Outcome(
-        job,
-        result,
-        cut(await passage_of(state, owner, asked) if result else "", likely(result)),
-        [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
-        model is not None and model.calibrated,
-        ask_snippets(service_of(request), body),
-    )
+    return {
+        "job": job,
+        "result": result,
+        "pieces": cut(await passage_of(state, owner, asked) if result else "", likely(result)),
+        "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
+        "is_calibrated": model is not None and model.calibrated,
+        "snippets": ask_snippets(service_of(request), body),
+    }

@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -60,16 +59,6 @@ FIRST_QUESTION = {
     "question": "Who wrote the program?",
     "context": "Ada Lovelace wrote it in 1843.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StateLink:
-    """A link to the jobs of some states, and how many there are."""
-
-    name: str
-    address: str
-    count: int | None
-    is_chosen: bool
 
 
 @router.get("")
@@ -139,17 +128,17 @@ async def about_list(
     }
 
 
-def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[StateLink]:
+def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the chips: each keeps the other conditions. They have counts where there are no others."""
     others = wanted.model_copy(update={"status": (), "has_failed_items": False})
     counts = tallies if others.is_empty else {}
     return [
-        StateLink(
-            name,
-            address("jobs", others.model_copy(update={"status": states, "has_failed_items": failed_items})),
-            counts.get(tally),
-            (set(wanted.status), wanted.has_failed_items) == (set(states), failed_items),
-        )
+        {
+            "name": name,
+            "address": address("jobs", others.model_copy(update={"status": states, "has_failed_items": failed_items})),
+            "count": counts.get(tally),
+            "is_chosen": (set(wanted.status), wanted.has_failed_items) == (set(states), failed_items),
+        }
         for name, states, failed_items, tally in CHIPS
     ]
 

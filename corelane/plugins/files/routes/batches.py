@@ -11,7 +11,7 @@ from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.batches import Batch, BatchList, BatchRequest
+from corelane.domain.batches import Batch, BatchList, BatchRequest, FileObject
 from corelane.domain.ids import is_id, new_id
 from corelane.domain.job_forecast import BatchForecast
 from corelane.errors import InvalidInput, NotFound
@@ -19,7 +19,6 @@ from corelane.log import get_logger
 from corelane.plugins.files.batches.dry_run import BatchDryRun
 from corelane.plugins.files.routes.files import page_of, require_file
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
-from corelane.plugins.files.store.files import FileRecord
 from corelane.store.file_storage import Storage
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
 
@@ -77,8 +76,8 @@ async def make_batch(
     return (await require_batch(state, batch, caller)).describe()
 
 
-async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileRecord:
-    """Return the record of a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
+async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileObject:
+    """Return a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
     file = await require_file(state, body.input_file_id, caller)
     if file.purpose != "batch":
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
@@ -118,7 +117,7 @@ async def list_batches(
     if after is not None and not is_id("batch", after):
         raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
     records = await state.of(BatchStore).page(caller.owner, after, limit + 1)
-    return page_of(BatchList, records, limit)
+    return page_of(BatchList, [record.describe() for record in records], limit)
 
 
 @router.get("/{batch_id}")

@@ -20,7 +20,7 @@ from corelane.errors.sentences import place_of, sentence
 from corelane.log import get_logger
 from corelane.plugins.files.routes.multipart import FormReader
 from corelane.plugins.files.settings import FilesFields
-from corelane.plugins.files.store.files import FileRecord, FileStore, Order, file_fields
+from corelane.plugins.files.store.files import FileStore, Order, file_fields
 from corelane.store.file_storage import Storage
 
 log = get_logger(__name__)
@@ -63,7 +63,7 @@ async def upload_file(
         await asyncio.shield(asyncio.to_thread(discard, state, file))
         raise
     log.info("file_kept", file_id=file, bytes=form.bytes, owner=caller.owner)
-    return (await require_file(state, file, caller)).describe()
+    return await require_file(state, file, caller)
 
 
 def read_fields(fields: dict[str, str]) -> int | None:
@@ -103,14 +103,13 @@ async def list_files(
     """List the caller's files, newest first."""
     if after is not None and not is_id("file", after):
         raise InvalidInput("`after` is not the id of a file; pass the last id of the page before")
-    records = await state.of(FileStore).page(caller.owner, after, limit + 1, order, purpose)
-    return page_of(FileList, records, limit)
+    return page_of(FileList, await state.of(FileStore).page(caller.owner, after, limit + 1, order, purpose), limit)
 
 
 @router.get("/{file_id}")
 async def get_file(file_id: str, state: StateDep, caller: ReadCaller) -> FileObject:
     """Return a file's description."""
-    return (await require_file(state, file_id, caller)).describe()
+    return await require_file(state, file_id, caller)
 
 
 @router.get(
@@ -120,11 +119,11 @@ async def get_file(file_id: str, state: StateDep, caller: ReadCaller) -> FileObj
 )
 async def read_file(file_id: str, state: StateDep, caller: ReadCaller) -> StreamingResponse:
     """Stream a file's content."""
-    record = await require_file(state, file_id, caller)
+    file = await require_file(state, file_id, caller)
     chunks = await asyncio.to_thread(state.of(Storage).read, file_id)
     headers = {
-        "Content-Length": str(record.size),
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
+        "Content-Length": str(file.bytes),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
     }
     return StreamingResponse(in_threads(chunks), media_type="application/octet-stream", headers=headers)
 
@@ -138,8 +137,8 @@ async def in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 @router.delete("/{file_id}")
 async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> FileDeleted:
     """Delete a file. A batch that has read it goes on without it; one that has not read it fails."""
-    record = await require_file(state, file_id, caller)
-    await state.of(FileStore).forget(record)
+    await require_file(state, file_id, caller)
+    await state.of(FileStore).forget(file_id, caller.owner)
     try:
         await asyncio.to_thread(state.of(Storage).delete, file_id)
     except StorageFailed as error:
@@ -149,16 +148,16 @@ async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> Fi
     return FileDeleted(id=file_id)
 
 
-async def require_file(state: AppState, file_id: str, caller: Caller) -> FileRecord:
-    """Return the record of a caller's own file; raise NotFound, for another's file as well."""
-    record = await state.of(FileStore).get(file_id) if is_id("file", file_id) else None
-    if record is None or record.owner != caller.owner:
+async def require_file(state: AppState, file_id: str, caller: Caller) -> FileObject:
+    """Return a caller's own file; raise NotFound, for another's file as well."""
+    file = await state.of(FileStore).get(file_id, caller.owner) if is_id("file", file_id) else None
+    if file is None:
         raise NotFound(f"there is no file {file_id[:64]!r}; it never existed, was deleted, or its time is over")
-    return record
+    return file
 
 
-def page_of(kind: type[List], records: Sequence[Any], limit: int) -> List:
-    """Return the first records as a page; one record beyond the limit tells that others follow."""
-    data = [record.describe() for record in records[:limit]]
+def page_of(kind: type[List], found: Sequence[Any], limit: int) -> List:
+    """Return the first files or batches as a page; one beyond the limit tells that others follow."""
+    data = list(found[:limit])
     ends = {"first_id": data[0].id, "last_id": data[-1].id} if data else {}
-    return kind(data=data, has_more=len(records) > limit, **ends)
+    return kind(data=data, has_more=len(found) > limit, **ends)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from typing import Self
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -22,26 +22,20 @@ MAX_FIELD_BYTES, MAX_FIELDS = 1024, 16
 FILE_FIELD = "file"
 
 
-@dataclass
-class Form:
-    """The fields and the file of a form. ``filename`` is None until a file has come."""
-
-    fields: dict[str, str] = field(default_factory=dict)
-    filename: str | None = None
-    bytes: int = 0
-    #: Complete lines that are not blank.
-    lines: int = 0
-
-
 class FormReader:
-    """Reads one form, once."""
+    """Reads one form, once; then it has the form's fields and what is known of its file."""
 
     def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
         """Write the file to the storage under ``name``; the caller deletes it there if it is not needed."""
         self._settings = settings
         self._storage = storage
         self._name = name
-        self._form = Form()
+        self.fields: dict[str, str] = {}
+        #: The file's name; None until a file has come.
+        self.filename: str | None = None
+        self.bytes = 0
+        #: Complete lines that are not blank.
+        self.lines = 0
         self._part = ""
         self._is_file = False
         self._header = (b"", b"")
@@ -51,7 +45,7 @@ class FormReader:
         self._in_line = False
         self._is_whole = False
 
-    async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Form:
+    async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Self:
         """Return the form once its file is whole in the storage.
 
         Raise InvalidInput, TooLarge or StorageFailed, with nothing left in the storage.
@@ -72,7 +66,7 @@ class FormReader:
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.discard))
             raise
-        return self._form
+        return self
 
     def _parser(self, content_type: str) -> MultipartParser:
         kind, options = parse_options_header(content_type)
@@ -96,13 +90,13 @@ class FormReader:
     def _require_whole(self) -> None:
         if not self._is_whole:
             raise InvalidInput("the form broke off before its end")
-        if self._form.filename is None:
+        if self.filename is None:
             raise InvalidInput("the form has no `file`; send the lines as a file of that name")
 
     async def _flush(self, writer: Writer) -> None:
         data, self._pending = bytes(self._pending), bytearray()
         await asyncio.to_thread(self._write, writer, data)
-        if self._form.lines + self._in_line > self._settings.of(FilesFields).max_file_lines:
+        if self.lines + self._in_line > self._settings.of(FilesFields).max_file_lines:
             raise TooLarge(
                 f"the file has more than {self._settings.of(FilesFields).max_file_lines:,} lines; "
                 "send several files, or raise CORELANE_MAX_FILE_LINES"
@@ -112,7 +106,7 @@ class FormReader:
         writer.write(data)
         *lines, rest = data.split(b"\n")
         for line in lines:
-            self._form.lines += self._in_line or bool(line.strip())
+            self.lines += self._in_line or bool(line.strip())
             self._in_line = False
         self._in_line = self._in_line or bool(rest.strip())
 
@@ -137,10 +131,10 @@ class FormReader:
         self._is_file = self._part == FILE_FIELD
         if not self._is_file:
             return
-        if self._form.filename is not None:
+        if self.filename is not None:
             raise InvalidInput("the form has more than one `file`; send one at a time")
         name = options.get(b"filename", b"").decode(errors="replace").rpartition("/")[2]
-        self._form.filename = name[:255] or "file.jsonl"
+        self.filename = name[:255] or "file.jsonl"
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if not self._is_file:
@@ -149,8 +143,8 @@ class FormReader:
                 raise InvalidInput(f"the form's field {self._part[:64]!r} has more than {MAX_FIELD_BYTES:,} bytes")
             return
         self._pending += data[start:end]
-        self._form.bytes += end - start
-        if self._form.bytes > self._settings.of(FilesFields).max_file_bytes:
+        self.bytes += end - start
+        if self.bytes > self._settings.of(FilesFields).max_file_bytes:
             raise TooLarge(
                 f"the file has more than {self._settings.of(FilesFields).max_file_bytes:,} bytes; "
                 "send several files, or raise CORELANE_MAX_FILE_BYTES"
@@ -159,11 +153,11 @@ class FormReader:
     def _end(self) -> None:
         if self._is_file:
             return
-        if self._part in self._form.fields:
+        if self._part in self.fields:
             raise InvalidInput(f"the form has more than one field {self._part[:64]!r}")
-        if len(self._form.fields) >= MAX_FIELDS:
+        if len(self.fields) >= MAX_FIELDS:
             raise InvalidInput(f"the form has more than {MAX_FIELDS} fields")
-        self._form.fields[self._part] = self._field.decode(errors="replace")
+        self.fields[self._part] = self._field.decode(errors="replace")
 
     def _end_form(self) -> None:
         self._is_whole = True

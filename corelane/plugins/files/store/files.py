@@ -1,7 +1,6 @@
 """The records of files: owner, purpose, size, and how long they are kept. Their content is in the storage of files."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
@@ -21,44 +20,6 @@ TRIP_FILES = 500
 Order = Literal["asc", "desc"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
-    """One file."""
-
-    id: str
-    owner: str
-    purpose: Purpose
-    filename: str
-    size: int
-    created_ms: int
-    expires_ms: int
-
-    @classmethod
-    def parse(cls, file: str, raw: Sequence[Any]) -> "FileRecord":
-        """Read a file's hash."""
-        values = texts(raw)
-        return cls(
-            id=file,
-            owner=values["owner"],
-            purpose=cast(Purpose, values["purpose"]),
-            filename=values["filename"],
-            size=int(values["bytes"]),
-            created_ms=int(values["created_ms"]),
-            expires_ms=int(values["expires_ms"]),
-        )
-
-    def describe(self) -> FileObject:
-        """Return the file as callers see it."""
-        return FileObject(
-            id=self.id,
-            bytes=self.size,
-            created_at=self.created_ms // 1000,
-            expires_at=self.expires_ms // 1000,
-            filename=self.filename,
-            purpose=self.purpose,
-        )
-
-
 def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
     """Return the stored fields of a file, except its owner and times, as names each followed by its value."""
     return ["purpose", purpose, "filename", filename, "bytes", str(size)]
@@ -76,33 +37,33 @@ class FileStore:
         if self._gate is not None:
             await self._gate.confirm(keys.file(file), "owner")
 
-    async def get(self, file: str) -> FileRecord | None:
-        """Read a file; return None if there is none, or no longer."""
-        raw = await self._link("HGETALL", keys.file(file))
-        return FileRecord.parse(file, raw) if raw else None
+    async def get(self, file: str, owner: str) -> FileObject | None:
+        """Read an owner's file; return None if there is none, or no longer."""
+        values = texts(await self._link("HGETALL", keys.file(file)))
+        return describe(file, values) if values and values["owner"] == owner else None
 
     async def page(
         self, owner: str, after: str | None, limit: int, order: Order, purpose: str | None
-    ) -> list[FileRecord]:
+    ) -> list[FileObject]:
         """Read an owner's files after one of them, ``limit`` at most."""
-        found: list[FileRecord] = []
+        found: list[FileObject] = []
         while len(found) < limit:
             ids = await owned_ids(self._link, keys.files(owner), after, TRIP_FILES, order)
             raws = await self._link.many([("HGETALL", keys.file(each)) for each in ids])
-            records = [FileRecord.parse(each, raw) for each, raw in zip(ids, raws, strict=True) if raw]
-            found += [record for record in records if purpose is None or record.purpose == purpose]
+            files = [describe(each, texts(raw)) for each, raw in zip(ids, raws, strict=True) if raw]
+            found += [file for file in files if purpose in (None, file.purpose)]
             if len(ids) < TRIP_FILES:
                 break
             after = ids[-1]
         return found[:limit]
 
-    async def forget(self, record: FileRecord) -> None:
+    async def forget(self, file: str, owner: str) -> None:
         """Forget a file. The caller then deletes its content and calls ``retired``."""
         await self._link.many(
             [
-                ("ZADD", keys.RETIRING, 0, record.id),
-                ("ZREM", keys.files(record.owner), record.id),
-                ("DEL", keys.file(record.id)),
+                ("ZADD", keys.RETIRING, 0, file),
+                ("ZREM", keys.files(owner), file),
+                ("DEL", keys.file(file)),
             ]
         )
 
@@ -142,3 +103,15 @@ async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, o
     else:
         command = ("ZRANGEBYLEX", key, "-" if after is None else f"({after}", "+")
     return [each.decode() for each in await link(*command, "LIMIT", 0, limit)]
+
+
+def describe(file: str, values: Mapping[str, str]) -> FileObject:
+    """Return a file as callers see it, from its hash."""
+    return FileObject(
+        id=file,
+        bytes=int(values["bytes"]),
+        created_at=int(values["created_ms"]) // 1000,
+        expires_at=int(values["expires_ms"]) // 1000,
+        filename=values["filename"],
+        purpose=cast(Purpose, values["purpose"]),
+    )

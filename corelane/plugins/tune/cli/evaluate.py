@@ -1,12 +1,8 @@
 """``corelane eval``: SQuAD or XQuAD files through the running service, scored as the official evaluation does.
 
-Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. ECE, the
-expected calibration error, compares the confidence in each response (the answer's score, or the no-answer score of a
-null) with how often it was exactly right. Exit code 1 if any answer differs from the text at its offsets:
-``context[start:end] == text`` holds for all, or the service is broken.
-
-Several files are scored each by itself, and make one table. With ``--against`` a second version answers the same
-questions, and limits decide the exit code.
+Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. Exit
+code 1 if any answer differs from the text at its offsets, as then the service is broken. With ``--against`` a second
+version answers the same questions, and limits decide the exit code.
 """
 
 import time

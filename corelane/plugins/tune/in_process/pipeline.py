@@ -167,11 +167,5 @@ def _compile(source: str, settings: Settings, dtype: str, longest: int | None) -
         shapes = {min(SHORT_LENGTH, longest): SHORT_ROWS, longest: LONG_ROWS}
         buckets = ",".join(f"{rows}x{length}" for length, rows in shapes.items())
     name = model_name(source)
-    options = {"buckets": buckets, "dtype": dtype, "format": "torchscript"}
-    return compile_once(
-        source,
-        name,
-        settings,
-        options,
-        lambda: build(source, settings=settings, buckets=buckets, dtype=dtype, name=name, format="torchscript"),
-    )
+    options: dict[str, Any] = {"buckets": buckets, "dtype": dtype, "format": "torchscript"}
+    return compile_once(source, name, settings, options, lambda: build(source, settings=settings, name=name, **options))

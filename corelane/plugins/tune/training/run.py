@@ -69,10 +69,10 @@ def tune(
         (folder / DEV).write_text(json.dumps(squad_layout(split.dev), ensure_ascii=False) + "\n", encoding="utf-8")
         objective = None
         if targets is not None:
-            table = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
-            if table is None:
+            logits = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
+            if logits is None:
                 return None
-            objective = follow(table, targets)
+            objective = follow(logits, targets)
         record = Training(model, dataset, evaluator, plan, checkpoint_s, folder, objective).follow(say, stopped)
         if record is None:
             return None

@@ -4,7 +4,7 @@ Rows are the same in every epoch here, so a teacher reads each one once, however
 logits are a file of the run: a run that was killed asks only those that have none yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -27,33 +27,19 @@ from corelane.plugins.tune.training.progress import Say
 ROWS_AT_ONCE = 4096
 
 
-class Table:
-    """The teachers' mean logits of every row, one after the other."""
-
-    def __init__(self, rows: Sequence[Row], starts: Tensor, ends: Tensor) -> None:
-        self._starts, self._ends = starts, ends
-        self._at: dict[Row, int] = {}
-        at = 0
-        for row in rows:
-            self._at[row] = at
-            at += row.length
-
-    def of(self, rows: Sequence[Row], like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of a batch, with padding as wide as ``like``."""
-        starts, ends = (torch.zeros(like.shape, dtype=torch.float32) for _ in range(2))
-        for number, row in enumerate(rows):
-            at = self._at[row]
-            starts[number, : row.length] = self._starts[at : at + row.length]
-            ends[number, : row.length] = self._ends[at : at + row.length]
-        return starts.to(like.device), ends.to(like.device)
+#: The teachers' mean logits, start and end, of every row.
+TeacherLogits = Mapping[Row, Tensor]
 
 
-def follow(table: Table, targets: SoftTargets) -> Objective:
+def follow(logits: TeacherLogits, targets: SoftTargets) -> Objective:
     """Return the loss of a student: its distance to the teachers beside the marginal loss."""
 
     def objective(rows: list[Row], filled: Filled, starts: Tensor, ends: Tensor, allowed: Tensor) -> Tensor:
-        wanted = table.of(rows, starts)
-        gaps = [distance(*pair, allowed, targets.temperature) for pair in zip((starts, ends), wanted, strict=True)]
+        wanted = torch.zeros(2, *starts.shape)
+        for number, row in enumerate(rows):
+            wanted[:, number, : row.length] = logits[row]
+        pairs = zip((starts, ends), wanted.to(starts.device), strict=True)
+        gaps = [distance(*pair, allowed, targets.temperature) for pair in pairs]
         own = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
         return targets.part * (gaps[0] + gaps[1]) + (1 - targets.part) * own
 
@@ -69,7 +55,7 @@ def consult(
     models_dir: Path,
     say: Say,
     stopped: Callable[[], bool],
-) -> Table | None:
+) -> TeacherLogits | None:
     """Have every teacher read all rows, those excepted whose logits the folder has; None if ``stopped`` says so.
 
     Raises ModelRefused for a teacher that reads other tokens than the student.
@@ -89,7 +75,7 @@ def consult(
                 return None
             write_tensors(path, {"logits": logits}, {"digest": source.digest})
         means += logits.float() * (weight / sum(targets.weights))
-    return Table(rows, means[0], means[1])
+    return dict(zip(rows, means.split([row.length for row in rows], dim=1), strict=True))
 
 
 def _kept(path: Path, source: ModelSource, size: int) -> Tensor | None:

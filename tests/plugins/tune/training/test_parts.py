@@ -3,16 +3,21 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from corelane.domain.squad import Question
+from corelane.engine.backends.protocol import WindowBatch
+from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.spans import Candidate
 from corelane.plugins.tune.held_out import Seen
 from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint
+from corelane.plugins.tune.training.dataset import Filled, Row
 from corelane.plugins.tune.training.evaluator import score_spans
 from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss, readable
-from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions
+from corelane.plugins.tune.training.teachers import follow
 from corelane.plugins.tune.training.weights import rate_at
 
 
@@ -74,6 +79,16 @@ def test_a_student_like_its_teacher_is_at_no_distance() -> None:
     moved = torch.where(allowed, teacher + 3.0, torch.randn(2, 8) * 100)
     assert abs(float(distance(moved, teacher, allowed, 2.0))) < 1e-5
     assert float(distance(-teacher, teacher, allowed, 2.0)) > 0.01
+
+
+def test_a_student_that_says_what_its_teachers_do_loses_nothing_by_them() -> None:
+    rows, starts, ends = [Row(0, 0, 0, 3, 8), Row(1, 1, 0, 3, 6)], torch.randn(2, 8), torch.randn(2, 8)
+    allowed = readable(8, CONTEXT_AT, LAST)
+    logits = {row: torch.stack((starts, ends))[:, number, : row.length] for number, row in enumerate(rows)}
+    objective = follow(logits, SoftTargets(("one",), (1.0,), 2.0, 1.0))
+    filled = Filled(WindowBatch(Bucket(8, 2), *[np.zeros((2, 8), np.int64)] * 3), [[], []], np.array([3, 2]), np.array([6, 5]))
+    assert abs(float(objective(rows, filled, starts, ends, allowed))) < 1e-5
+    assert float(objective(rows[::-1], filled, starts, ends, allowed)) > 0.01
 
 
 def test_the_learning_rate_rises_then_falls_to_nothing() -> None:

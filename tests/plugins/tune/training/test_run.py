@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +19,6 @@ from corelane.plugins.tune.training.plan import TrainingPlan, shares_of
 from corelane.plugins.tune.training.run import alone, tune
 from tests.plugins.tune.training.made import make_document, write_document
 from tests.waiting import eventually
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Use one thread: tests share the machine, and threads that wait for each other take many times as long."""
-    from compile.model.timing import one_thread
-
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

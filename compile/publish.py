@@ -60,8 +60,7 @@ def publish_artifact(aside: Path, destination: Path, manifest: Manifest, model: 
 
 
 def publish(aside: Path, destination: Path) -> None:
-    """Move a finished folder to its place. A folder already there is moved out of the way, and back if the move fails.
-    """
+    """Move a finished folder to its place. A folder already there is moved aside, and back if the move fails."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     replaced = aside.parent / f"{REPLACED}{secrets.token_hex(6)}"
     try:

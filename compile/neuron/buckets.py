@@ -64,8 +64,7 @@ class BucketJob:
         return self.recipe.chip.package == "torch_neuronx" and not self.options.cpu_backend
 
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
-        """Return a bucket's cache key: the model, the shape, the tools, their arguments, and Corelane's tracing code.
-        """
+        """Return a bucket's cache key: the model, the shape, the tools, their arguments, and our tracing code."""
         return key_of(
             {
                 "source": self.plan.model.source.digest,
@@ -149,8 +148,7 @@ def _compile_bucket(
 
 
 def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: SimpleQueue[int]) -> dict[str, Any]:
-    """Compile one bucket in its own process and return its record. If tracing takes a core, the process gets its own.
-    """
+    """Compile one bucket in its own process and return its record. If tracing takes a core, the process has its own."""
     chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
     slot = slots.get()
     named = not job.takes_cores or "NEURON_RT_VISIBLE_CORES" in children.environment

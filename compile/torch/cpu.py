@@ -86,8 +86,7 @@ def compile_trace(traced: Any, dtype: CpuDtype) -> Any:
 
 
 def serialise(scripted: Any) -> bytes:
-    """Return the bytes of a TorchScript file; raises CompileFailed if the network makes calls that a file cannot hold.
-    """
+    """Return the bytes of a TorchScript file; raises CompileFailed if the network has calls that it cannot hold."""
     stream = io.BytesIO()
     try:
         with torchscript_warnings_silenced():

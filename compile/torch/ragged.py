@@ -70,7 +70,11 @@ class Places:
 def find_places(
     mask: Tensor, heads: int, step: int = STEP, least_padding: int = LEAST_PADDING
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the place of each token of a batch, the number of the token at each place, and the pieces of ``spread``.
+    """Return the place of each token of a batch, the token's number at each place, and the pieces for ``spread``.
+
+    A place of padding has the number of the token before it. The tokens are filled up to a multiple of ``step`` with
+    the first place. All three are empty if padding is kept. The function is compiled and not traced: a trace would keep
+    the numbers of one batch.
     """
     seen = mask.reshape(-1) > 0
     tokens = seen.nonzero().squeeze(1)

@@ -1,3 +1,5 @@
-"""The command line. ``app`` puts it together, each command is one module, and libraries that take long to import are
-imported by the command that needs them.
+"""The command line.
+
+``app`` puts it together. Each command is one module. A library that takes long to import is imported by the command
+that needs it.
 """

@@ -1,8 +1,8 @@
--- Files and batches: made known, moved on, canceled. `fields` are names and values in turn.
+-- Files and batches: register, take steps, cancel. `fields` holds names, each followed by its value.
 
 on('overdue', function(add_wait, since) add_wait('batches', since('batches', keys.BATCHING)) end)
 
--- Note a file that lies in the storage of files, until its time is over. → created_ms
+-- Register a file that is in the storage of files, for `ttl_ms`. → created_ms
 local function keep_file(file, owner, ttl_ms, fields)
   local now = now_ms()
   call('HSET', keys.file(file), 'owner', owner, 'created_ms', now, 'expires_ms', now + ttl_ms, unpack(fields))

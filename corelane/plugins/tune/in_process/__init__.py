@@ -1,1 +1,3 @@
-"""Questions answered in this process, without a service: the call of transformers' question-answering pipeline."""
+"""Answer questions in this process, without a service, by the same call as transformers'
+question-answering pipeline.
+"""

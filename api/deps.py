@@ -6,13 +6,13 @@ All are coroutines, though few await: FastAPI runs plain functions in a thread, 
 import difflib
 import re
 from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 
 from api.context import CALLER
 from api.jobs import CallerWait
@@ -20,7 +20,6 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
-from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
@@ -116,8 +115,16 @@ def parameters_of(route: APIRoute) -> tuple[str, ...]:
 
 
 def _walk(dependant: Dependant) -> list[str]:
-    own = [field.alias for field in dependant.query_params]
+    own = [name for field in dependant.query_params for name in _names_of(field)]
     return own + [name for each in dependant.dependencies for name in _walk(each)]
+
+
+def _names_of(field: Any) -> list[str]:
+    """Return the parameters that a field stands for: one, or those of a model."""
+    model = field.field_info.annotation
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [each.alias or name for name, each in model.model_fields.items()]
+    return [field.alias]
 
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:
@@ -130,43 +137,15 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
     return f"there is no such query parameter{hint} (this route takes {listed})"
 
 
-async def get_job_filter(
-    id: Annotated[list[str], Query(max_length=100, description="Only these jobs.")] = [],  # noqa: B006
-    q: Annotated[
-        str | None,
-        Query(min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."),
-    ] = None,
-    name: Annotated[str | None, Query(min_length=1, max_length=128, description="Your own name of the job.")] = None,
-    status: Annotated[list[JobStatus], Query(max_length=6, description="Any of these.")] = [],  # noqa: B006
-    model: Annotated[str | None, Query(max_length=200, description="A model's version, or its name.")] = None,
-    label: Annotated[list[str], Query(max_length=8, description="All of these.")] = [],  # noqa: B006
-    failed_items: Annotated[bool, Query(description="Only jobs of which items failed.")] = False,
-    created_after: Annotated[
-        datetime | None, Query(description="From this time on; RFC 3339 or seconds since 1970.")
-    ] = None,
-    created_before: Annotated[datetime | None, Query(description="Before this time.")] = None,
-    owner: Annotated[
-        str | None,
-        Query(
-            min_length=1,
-            max_length=64,
-            description="Another owner's jobs, or `*` for all: for keys of scope `admin`, where keys are checked.",
-        ),
-    ] = None,
-) -> JobFilter:
+class JobQuery(JobFilter):
+    """A filter of jobs as query parameters; a route may take others beside them."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+async def get_job_filter(query: Annotated[JobQuery, Query()]) -> JobFilter:
     """Return the filter that the query parameters make."""
-    return JobFilter(
-        id=tuple(id),
-        q=q,
-        name=name,
-        status=tuple(status),
-        model=model,
-        label=tuple(label),
-        has_failed_items=failed_items,
-        created_after=created_after,
-        created_before=created_before,
-        owner=owner,
-    )
+    return query
 
 
 StateDep = Annotated[AppState, Depends(get_state)]

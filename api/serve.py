@@ -17,9 +17,8 @@ log = get_logger(__name__)
 #: Connections that wait to be accepted.
 BACKLOG = 1024
 
-#: A connection has this long for the head of its first request, and between two requests, in seconds. Hypercorn 0.18
-#: may hold a connection that its caller has closed for as long. Trusted proxies keep idle connections for longer (an
-#: AWS load balancer 120 s, as deploy/kubernetes sets it), and would send a request into one that is just being closed.
+#: A connection has this long for the head of its first request, and between two requests, in seconds. Trusted proxies
+#: keep idle connections for longer (an AWS load balancer 120 s), and may send a request into one that is being closed.
 KEEP_ALIVE_S, BEHIND_PROXY_S = 15, 150
 
 #: Bytes of a request's head.

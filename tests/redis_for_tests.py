@@ -56,9 +56,10 @@ def service_url(port: int, is_on: bool = IS_ON) -> str:
     return with_user(url, USER, PASSWORD) if is_on else url
 
 
-def client_of(url: str) -> Any:
+def client_of(url: str, timeout_s: float | None = None) -> Any:
     """Return a client that repeats nothing: the library's own waits for seconds where a server has not started."""
-    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), decode_responses=True)
+    times = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), decode_responses=True, **times)
 
 
 def admin_url(url: str) -> str:

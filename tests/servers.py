@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
-from tests.redis_for_tests import server_binary
+from tests.redis_for_tests import client_of, server_binary
 from tests.redis_servers.debian import SERVERS
 from tests.waiting import eventually
 
@@ -98,8 +96,7 @@ class RedisNode:
 
     def client(self) -> Any:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        times = {"socket_timeout": 5, "socket_connect_timeout": 5}
-        return redis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), decode_responses=True, **times)
+        return client_of(self.url, 5)
 
     def argv(self, *more: str) -> list[str]:
         """Return the command that runs it."""
@@ -119,8 +116,13 @@ class RedisNode:
         self._launch(self.argv(*more))
 
     def _launch(self, argv: Sequence[str]) -> None:
-        launch = partial(
-            subprocess.Popen,
+        self.process = self._launcher.submit(self._open, argv).result()
+        with self.client() as client:
+            eventually(client.ping)
+
+    @staticmethod
+    def _open(argv: Sequence[str]) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -128,9 +130,6 @@ class RedisNode:
             restore_signals=False,  # Python ignores SIGXFSZ; so must a server whose disk is full
             start_new_session=True,
         )
-        self.process = self._launcher.submit(launch).result()
-        with self.client() as client:
-            eventually(client.ping)
 
     def shut_down(self) -> None:
         """Ask it to end in order, everything on disk."""

@@ -39,16 +39,16 @@ def add_pages(app: FastAPI) -> None:
         # In a thread, once for all who ask: it takes 0.4 s.
         return asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
 
-    async def page(request: Request) -> Response:  # noqa: ARG001  # the signature is Starlette's
+    async def page(_: Request) -> Response:
         return Response(PAGE, media_type="text/html")
 
-    async def icon(request: Request) -> Response:  # noqa: ARG001
+    async def icon(_: Request) -> Response:
         return FileResponse(FOLDER / "favicon-32x32.png", media_type="image/png")
 
-    async def document(request: Request) -> Response:  # noqa: ARG001
+    async def document(_: Request) -> Response:
         return Response(await asyncio.shield(writing()), media_type="application/json")
 
-    async def home(request: Request) -> Response:  # noqa: ARG001
+    async def home(_: Request) -> Response:
         # Relative, for services behind a proxy's prefix.
         return RedirectResponse("docs")
 

@@ -1,7 +1,6 @@
 """Rate limits: sliding windows that the `limits` library keeps in Redis, so that all API processes count together.
 
-Off unless set. A request costs one round trip: it is counted and its standing is read side by side. While Redis is
-away, requests are let through: the routes then fail by themselves.
+While Redis is away, requests are let through: the routes then fail by themselves.
 """
 
 import asyncio

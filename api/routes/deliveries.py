@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["webhooks"], responses=documented(403, 40
 #: The requests that receivers get, for the OpenAPI document.
 posted = APIRouter(tags=["webhooks"])
 
-#: The form of a delivery's id, evt_SUBJECT_WHAT; keeps strange paths away from Redis keys.
+#: The form of a delivery's id, evt_SUBJECT_WHAT.
 DELIVERY_ID = re.compile(r"evt_[0-9a-z]{1,64}_[a-z_]{1,32}")
 
 #: The form of the cursor of dead letters: when one was given up, and its id.

@@ -108,7 +108,7 @@ def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
                 np.array([reading.ends_at(window)]),
                 max_answer_tokens=reading.query.options.max_answer_tokens,
                 keep=1,
-                null_at=np.array([window.length - 1]) if reading.null_last else None,
+                null_at=window.length - 1 if reading.null_last else 0,
             )[0]
             shift = window.start - reading.context_at
             for start, end, margin in zip(found.starts, found.ends, found.margins, strict=True):

@@ -7,11 +7,12 @@ anything of it is used.
 
 import errno
 import hashlib
-import io
 import os
+import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -28,9 +29,6 @@ MANIFEST = "manifest.json"
 #: What may be in an archive: the first parts of names.
 TOPS = frozenset(("redis", "files", "artifacts", "webhook-secret", "redis-password"))
 
-#: Bytes read and written at once.
-PIECE_BYTES = 1 << 20
-
 #: The name of a file in the archive, and where it lies, or what is in it.
 Entry = tuple[str, Path | bytes]
 
@@ -39,17 +37,13 @@ class Summed:
     """A file whose bytes are summed as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._sum = file, hashlib.sha256()
+        self._file, self.sum = file, hashlib.sha256()
 
-    def read(self, most: int) -> bytes:
+    def read(self, most: int = -1, /) -> bytes:
         """Read, and add to the sum."""
         piece = self._file.read(most)
-        self._sum.update(piece)
+        self.sum.update(piece)
         return piece
-
-    def digest(self) -> str:
-        """Return the SHA-256 of what was read."""
-        return self._sum.hexdigest()
 
 
 def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,8 +56,10 @@ def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, An
     try:
         with _explaining(target), create_private(aside) as file:
             with tarfile.open(fileobj=file, mode="w") as tar:
-                digests = dict(_add(tar, name, content) for name, content in entries if not _is_gone(content))
-                manifest = {"format": FORMAT, **about, "files": digests}
+                there = (
+                    (name, content) for name, content in entries if isinstance(content, bytes) or content.is_file()
+                )
+                manifest = {"format": FORMAT, **about, "files": {name: _add(tar, name, each) for name, each in there}}
                 text = orjson.dumps(manifest)
                 _add(tar, MANIFEST, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
             file.flush()
@@ -81,23 +77,19 @@ def require_new(target: Path) -> None:
         raise SetupError(f"{target} exists: name another file; a backup replaces none")
 
 
-def _is_gone(content: Path | bytes) -> bool:
-    return isinstance(content, Path) and not content.is_file()
-
-
-def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[str, tuple[int, str]]:
-    """Add a file; return its name, its size and its SHA-256."""
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[int, str]:
+    """Add a file; return its size and its SHA-256."""
     info = tarfile.TarInfo(name)
     info.mode = 0o600
-    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as opened:
+    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as opened:
         if isinstance(content, bytes):
             info.size = len(content)
         else:
             found = os.fstat(opened.fileno())
             info.size, info.mtime = found.st_size, found.st_mtime
         summed = Summed(opened)
-        tar.addfile(info, summed)  # type: ignore[arg-type]  # it reads, and does nothing else
-    return name, (info.size, summed.digest())
+        tar.addfile(info, summed)
+    return info.size, summed.sum.hexdigest()
 
 
 def unpack(archive: Path, folder: Path) -> dict[str, Any]:
@@ -106,21 +98,26 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     Raise SetupError, which may leave files in the folder, if it is not whole and unchanged, or there is no room.
     """
     found: dict[str, tuple[int, str]] = {}
-    manifest = None
     try:
-        with _explaining(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for member in tar:
-                content = tar.extractfile(member) if member.isreg() else None
-                if content is None or manifest is not None:
+        file = archive.open("rb")
+    except OSError as error:
+        raise SetupError(f"{archive} cannot be read: {error.strerror}") from None
+    try:
+        with _explaining(folder), file, tarfile.open(fileobj=file, mode="r:") as tar:
+            members = tar.getmembers()
+            if not members or members[-1].name != MANIFEST:
+                raise _damaged(archive, "its end is missing")
+            for member in members:
+                parts = PurePosixPath(member.name).parts
+                is_ours = member is members[-1] or (parts and parts[0] in TOPS and ".." not in parts)
+                if not is_ours or not member.isreg():
                     raise _damaged(archive, f"{member.name[:100]!r} is not to be in a backup")
-                if member.name == MANIFEST:
-                    manifest = _read_manifest(archive, content.read())
-                else:
-                    found[member.name] = _write(_place(archive, folder, member.name), content, member.mtime)
+            *files, end = members
+            manifest = _read_manifest(archive, tar.extractfile(end))
+            for member in files:
+                found[member.name] = _write(folder / member.name, tar.extractfile(member), member.mtime)
     except (tarfile.TarError, EOFError) as error:
         raise _damaged(archive, str(error)) from None
-    if manifest is None:
-        raise _damaged(archive, "its end is missing")
     expected = {name: (size, digest) for name, (size, digest) in manifest["files"].items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
@@ -128,21 +125,11 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     return manifest
 
 
-@contextmanager
-def _opened(archive: Path) -> Iterator[IO[bytes]]:
-    try:
-        file = archive.open("rb")
-    except OSError as error:
-        raise SetupError(f"{archive} cannot be read: {error.strerror}") from None
-    with file:
-        yield file
-
-
-def _read_manifest(archive: Path, text: bytes) -> dict[str, Any]:
-    digest, _, rest = text.partition(b"\n")
-    if hashlib.sha256(rest).hexdigest().encode() != digest:
+def _read_manifest(archive: Path, content: IO[bytes] | None) -> dict[str, Any]:
+    digest, _, text = (b"" if content is None else content.read()).partition(b"\n")
+    if hashlib.sha256(text).hexdigest().encode() != digest:
         raise _damaged(archive, "its manifest is changed")
-    manifest: dict[str, Any] = orjson.loads(rest)
+    manifest: dict[str, Any] = orjson.loads(text)
     if manifest["format"] != FORMAT:
         raise SetupError(
             f"{archive} was written by Corelane {manifest.get('corelane')} in a newer format: restore it with that "
@@ -151,24 +138,15 @@ def _read_manifest(archive: Path, text: bytes) -> dict[str, Any]:
     return manifest
 
 
-def _place(archive: Path, folder: Path, name: str) -> Path:
-    """Return where a file goes; raise SetupError if no backup has such a name."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or path.parts[:1] == () or path.parts[0] not in TOPS or ".." in path.parts:
-        raise _damaged(archive, f"{name[:100]!r} is not to be in a backup")
-    return folder / path
-
-
-def _write(path: Path, content: IO[bytes], modified_s: float) -> tuple[int, str]:
+def _write(path: Path, content: IO[bytes] | None, modified_s: float) -> tuple[int, str]:
     """Write a new file; return its size and its SHA-256."""
     for parent in reversed(path.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
-    summed, size = Summed(content), 0
+    summed = Summed(content or BytesIO())
     with create_private(path) as file:
-        while piece := summed.read(PIECE_BYTES):
-            size += file.write(piece)
+        shutil.copyfileobj(summed, file)
     os.utime(path, (modified_s, modified_s))
-    return size, summed.digest()
+    return path.stat().st_size, summed.sum.hexdigest()
 
 
 def _damaged(archive: Path, why: str) -> SetupError:

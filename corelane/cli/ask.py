@@ -157,27 +157,20 @@ def read_context(given: str) -> str:
     try:
         if given == "-":
             return sys.stdin.buffer.read().decode()
-        if is_there(given):
-            return Path(given).read_bytes().decode()
+        return Path(given).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the context is not UTF-8 text: {error}") from None
     except IsADirectoryError:
         raise InvalidInput(f"{given} is a folder; name a file in it") from None
-    except OSError as error:
-        raise InvalidInput(f"{given} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        # A passage is often too long for a file's name, or has characters that none has.
+        if isinstance(error, PermissionError):
+            raise InvalidInput(f"{given} cannot be read: {error.strerror}") from None
     if FILE_NAME.fullmatch(given):
         raise InvalidInput(
             f"there is no file {given}; give one that exists, or the passage itself (a single word on stdin, by `-`)"
         )
     return given
-
-
-def is_there(given: str) -> bool:
-    """Return whether there is such a file or folder; a passage is often too long for a file's name."""
-    try:
-        return Path(given).exists()
-    except OSError:
-        return False
 
 
 def render(result: Result, context: str) -> Text:
@@ -190,21 +183,17 @@ def render(result: Result, context: str) -> Text:
 
 
 def render_answer(answer: Answer, context: str) -> Text:
-    """Return one answer and its surroundings, highlighted."""
+    """Return one answer and its surroundings, highlighted, with its offsets in the units that were asked for."""
     before, after = surroundings(context, answer.start, answer.end)
+    units = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
+    others = "".join(f" · {unit} {start}–{end}" for unit, (start, end) in units.items())
     return Text.assemble(
         (plain(answer.text), "bold green"),
-        (f"\nscore {answer.score:.3f} · characters {answer.start}–{answer.end}{in_units(answer)}\n", "dim"),
+        (f"\nscore {answer.score:.3f} · characters {answer.start}–{answer.end}{others}\n", "dim"),
         plain(before),
         (plain(context[answer.start : answer.end]), ANSWER_STYLE),
         plain(after),
     )
-
-
-def in_units(answer: Answer) -> str:
-    """Return the offsets in other units, if they were asked for."""
-    given = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
-    return "".join(f" · {unit} {start}–{end}" for unit, (start, end) in given.items())
 
 
 def surroundings(context: str, start: int, end: int, width: int = SURROUNDINGS_CHARS) -> tuple[str, str]:

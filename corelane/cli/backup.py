@@ -16,7 +16,7 @@ from corelane.cli.archive import require_new, unpack, write_archive
 from corelane.cli.captured import Place, captured
 from corelane.cli.errors import require
 from corelane.cli.folders import LOCK, DataOption, only_one, running_service
-from corelane.cli.output import error_console, print_line
+from corelane.cli.output import error_console, print_sentence
 from corelane.cli.service import JsonOption
 from corelane.domain.ids import iso_time
 from corelane.errors import SetupError
@@ -56,7 +56,7 @@ def backup(
         entries = stack.enter_context(captured(place, runs=noted is not None))
         about = {"corelane": __version__, "created_at": made_at}
         manifest = write_archive(target, entries, about)
-    for sentence in _missing(manifest, _files_url(settings, noted)):
+    for sentence in _missing(manifest, settings.files_url if noted is None else noted.get("files_url")):
         error_console().print(sentence)
     _print(manifest, target, as_json, "kept in")
 
@@ -119,10 +119,6 @@ def _place(settings: Settings, folder: Path, noted: Mapping[str, Any] | None, wi
     return Place(folder, Path(files), Path(artifacts) if with_artifacts else None, url)
 
 
-def _files_url(settings: Settings, noted: Mapping[str, Any] | None) -> str | None:
-    return settings.files_url if noted is None else noted.get("files_url")
-
-
 def _missing(manifest: Mapping[str, Any], files_url: str | None) -> Iterator[str]:
     """Yield a sentence for each part of a service that a backup does not have."""
     names = manifest["files"]
@@ -136,11 +132,6 @@ def _missing(manifest: Mapping[str, Any], files_url: str | None) -> Iterator[str
 
 def _print(manifest: Mapping[str, Any], place: Path, as_json: bool, what: str) -> None:
     size = sum(size for size, _ in manifest["files"].values())
-    if as_json:
-        print_line({"path": str(place), "files": len(manifest["files"]), "bytes": size} | _about(manifest))
-    else:
-        typer.echo(f"{len(manifest['files']):,} files, {size / 1e6:,.1f} MB, {what} {place}")
-
-
-def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: manifest[name] for name in ("corelane", "created_at")}
+    about = {name: manifest[name] for name in ("corelane", "created_at")}
+    found = {"path": str(place), "files": len(manifest["files"]), "bytes": size} | about
+    print_sentence(found, as_json, f"{len(manifest['files']):,} files, {size / 1e6:,.1f} MB, {what} {place}")

@@ -42,7 +42,6 @@ from corelane.cli.question_lines import (
 )
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import LONG_PATIENCE_S, KeyOption, ModelOption, UrlOption, connect
-from corelane.cli.usage import show_cost
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import Item, ModelResult, Priority
 from corelane.errors import CorelaneError, InvalidInput, SetupError
@@ -81,7 +80,7 @@ def batch(
     dry_run: DryRunOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
-    report = Report(error_console(), quiet, as_json)
+    report = BatchReport(error_console(), quiet, as_json)
     parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
     asked = as_url(questions)
     if asked is not None and (dry_run or as_csv or overwrite):
@@ -154,7 +153,7 @@ def _open_output(path: Path | None) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BatchReport:
     """What the command says on standard error."""
 
     console: Console
@@ -186,7 +185,7 @@ class BulkRun:
     format: LineFormat
     output: Path | None
     overwrite: bool
-    report: Report
+    report: BatchReport
     #: The options by which another command finds the service.
     where: str
 
@@ -336,6 +335,6 @@ def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) ->
     counts = {"answered": found, "without an answer": kept.without_answer, "failed": kept.failed}
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     rate = f"{answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
-    cost = "" if run.cost is None else f"{show_cost(run.cost)} for all"
+    cost = "" if run.cost is None else f"{run.cost.shown()} for all"
     below = " · ".join(filter(None, (rate, cost)))
     return f"{count_lines(kept.lines)}{': ' if said else ''}{said}" + (f"\n{below}" if below else "")

@@ -69,7 +69,7 @@ def captured(place: Place, *, runs: bool) -> Iterator[list[Entry]]:
     try:
         link_new(place.files, aside)
         if place.redis_url is not None:
-            take_snapshot(place.redis_url, snapshot, lambda: link_twice(place.files, aside))
+            take_snapshot(place.redis_url, snapshot, lambda: link_new(place.files, aside))
             entries += [(f"{AOF}.manifest", LISTED), (f"{Path(AOF).parent.as_posix()}/{BASE}", snapshot)]
         yield [*entries, *((f"files/{name}", path) for name, path in walk(aside))]
     finally:
@@ -96,22 +96,15 @@ def link_new(root: Path, aside: Path) -> None:
         with suppress(FileNotFoundError):
             try:
                 twin.hardlink_to(path)
-            except OSError as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
+            except OSError:
                 shutil.copy2(path, twin)
-
-
-def link_twice(root: Path, aside: Path) -> None:
-    """Link all files while no write of Redis gets through; one that is renamed meanwhile is found the second time."""
-    link_new(root, aside)
-    link_new(root, aside)
 
 
 def take_snapshot(url: str, target: Path, hold: "Callable[[], None]") -> None:
     """Have a Redis of this machine write its snapshot, as a file of the name ``target`` in its folder.
 
-    ``hold`` is called while the data is as the snapshot has it. Raise SetupError if Redis cannot do it.
+    ``hold`` is called twice while the data is as the snapshot has it, and no write gets through: a file that is renamed
+    meanwhile is found the second time. Raise SetupError if Redis cannot do it.
     """
     from redis import Redis
     from redis.exceptions import RedisError
@@ -142,6 +135,7 @@ def begin(server: "Redis", hold: "Callable[[], None]") -> None:
         server.client_pause(PAUSE_MS, all=False)
         try:
             server.bgsave(schedule=False)
+            hold()
             hold()
             return
         except ResponseError:

@@ -1,6 +1,7 @@
 """Checks of `corelane doctor` beyond this machine: Redis, its replicas and Sentinels, and the storage of files."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -36,9 +37,8 @@ def check_redis(settings: Settings) -> DoctorCheck:
         return DoctorCheck("Redis", "fail", str(error), f"run `{install_command('api')}`")
     where = without_password(settings.redis_url)
     try:
-        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        info = link("INFO")
-        link.close()
+        with closing(Link(settings.redis_url, PROBE_TIMEOUT_S)) as link:
+            info = link("INFO")
     except StoreUnavailable as error:
         return judge_no_redis(where, error, is_given="redis_url" in settings.model_fields_set)
     return judge_redis(where, read_info(info))
@@ -88,9 +88,8 @@ def check_replicas(settings: Settings) -> DoctorCheck:
 
         address, sentinels = read_address(settings.redis_url), read_sentinels(settings.redis_url)
         views = sentinels.views() if sentinels else []
-        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        found = Replication.parse(read_info(link("INFO")))
-        link.close()
+        with closing(Link(settings.redis_url, PROBE_TIMEOUT_S)) as link:
+            found = Replication.parse(read_info(link("INFO")))
     except (ImportError, Unavailable, ValueError):
         return DoctorCheck("replicas", "ok", "no Redis to ask")
     if views and (trouble := judge_sentinels(views)):
@@ -104,15 +103,17 @@ def judge_sentinels(views: Sequence[tuple[str, Mapping[str, str]]]) -> DoctorChe
     named = sorted({f"{view['ip']}:{view['port']}" for _, view in views if "error" not in view})
     down = [place for place, view in views if "down" in view.get("flags", "")]
     if silent:
-        found = f"{len(silent)} of {len(views)} Sentinels do not answer\n" + "\n".join(silent)
-        return DoctorCheck("replicas", "warn", found, "without a majority of them no replica is promoted")
-    if len(named) > 1:
+        found = "\n".join([f"{len(silent)} of {len(views)} Sentinels do not answer", *silent])
+        advice = "without a majority of them no replica is promoted"
+    elif len(named) > 1:
         found = f"the Sentinels name {' and '.join(named)} as the primary"
-        return DoctorCheck("replicas", "warn", found, "a failover is under way if they agree soon")
-    if down:
+        advice = "a failover is under way if they agree soon"
+    elif down:
         found = f"the primary is down in the eyes of {', '.join(down)}"
-        return DoctorCheck("replicas", "warn", found, "they promote a replica once a majority of them thinks so")
-    return None
+        advice = "they promote a replica once a majority of them thinks so"
+    else:
+        return None
+    return DoctorCheck("replicas", "warn", found, advice)
 
 
 def judge_replicas(found: "Replication", wanted: int, address: RedisAddress) -> DoctorCheck:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import THIS_CPU, host_kind
-from corelane.artifacts.manifest import Artifact, BucketFile, Coverage, Manifest, check_files, model_name
+from corelane.artifacts.manifest import Artifact, Coverage, Manifest, check_files, model_name
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
@@ -270,12 +270,15 @@ def essentials(artifact: Artifact) -> dict[str, Any]:
 def show_artifact(artifact: Artifact, console: Console) -> None:
     """Print the buckets of an artifact, and its measurements."""
     manifest = artifact.manifest
-    table = Table(title=f"{manifest.version_id}, {_kind(manifest)} for {manifest.target}", title_justify="left")
+    kind = manifest.dtype if manifest.format == TORCHSCRIPT else f"{manifest.format} {manifest.dtype}"
+    table = Table(title=f"{manifest.version_id}, {kind} for {manifest.target}", title_justify="left")
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):
         table.add_column(heading, justify="right")
     for bucket in manifest.buckets:
+        speed = f"{1000 * bucket.rows / bucket.batch_ms:.0f}" if bucket.batch_ms else "–"
+        measured = (f"{bucket.batch_ms:.1f}", speed, f"{bucket.max_logit_error:.2g}")
         compiled = (f"{bucket.rows}x{bucket.length}", f"{bucket.compile_s:.1f}", f"{bucket.bytes / 1e6:.1f}")
-        table.add_row(*compiled, *(_measured(bucket) if manifest.verified else ("–", "–", "–")))
+        table.add_row(*compiled, *(measured if manifest.verified else ("–", "–", "–")))
     console.print(table)
     if manifest.trial:
         speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
@@ -293,15 +296,6 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     if manifest.cpu_kind:
         console.print(f"chosen for CPUs of kind {manifest.cpu_kind}")
     console.print(f"kept in {artifact.path}")
-
-
-def _kind(manifest: Manifest) -> str:
-    return manifest.dtype if manifest.format == "torchscript" else f"{manifest.format} {manifest.dtype}"
-
-
-def _measured(bucket: BucketFile) -> tuple[str, str, str]:
-    speed = f"{1000 * bucket.rows / bucket.batch_ms:.0f}" if bucket.batch_ms else "–"
-    return f"{bucket.batch_ms:.1f}", speed, f"{bucket.max_logit_error:.2g}"
 
 
 #: The ways to find a coverage, in words.

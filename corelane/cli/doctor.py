@@ -4,15 +4,20 @@ Changes nothing. Each check gives ✓ (fine), ! (works, but read the advice) or 
 protection is not in force); exit code 1 if there is any ✗.
 """
 
+import json
 import os
+import platform
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import typer
 from pydantic import SecretStr
@@ -31,7 +36,6 @@ from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
-from corelane.domain.health_issues import HealthIssue
 from corelane.engine.backends.added import TORCHSCRIPT, AddedFormat, added_formats
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
@@ -101,8 +105,7 @@ def render(checks: list[DoctorCheck]) -> Table:
 
 def check_python(_: Settings) -> DoctorCheck:
     """Report the interpreter."""
-    found = ".".join(str(part) for part in sys.version_info[:3])
-    return DoctorCheck("Python", "ok", f"{found} ({sys.executable})")
+    return DoctorCheck("Python", "ok", f"{platform.python_version()} ({sys.executable})")
 
 
 def check_names(_: Settings) -> DoctorCheck:
@@ -121,33 +124,19 @@ def judge_names(unknown: list[UnknownName]) -> DoctorCheck:
 
 def check_torch(_: Settings, code: str = TORCH_PROBE) -> DoctorCheck:
     """Find out which number format torch multiplies faster; ``code`` prints its version and a ratio as JSON."""
-    import json
-    import subprocess
-
     command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return DoctorCheck(
-            "torch", "fail", f"not imported within {TORCH_TIMEOUT_S} s", "try `python -c 'import torch'`"
-        )
+        found = f"not imported within {TORCH_TIMEOUT_S} s"
+        return DoctorCheck("torch", "fail", found, "try `python -c 'import torch'`")
     if done.returncode:
-        return judge_torch_failure(done.returncode, done.stderr)
+        last = (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
+        return DoctorCheck("torch", "fail", last, f"run `{install_command('worker')}`")
     version, ratio = json.loads(done.stdout)
-    return judge_torch(version, ratio)
-
-
-def judge_torch(version: str, ratio: float) -> DoctorCheck:
-    """Name the faster format; ``ratio`` is the speed of bf16 over that of fp32."""
     faster = "bf16" if ratio > 1 else "fp32"
     found = f"{version}; bf16 multiplies {ratio:.1f} times as fast as fp32: {faster} suits this CPU"
     return DoctorCheck("torch", "ok", found)
-
-
-def judge_torch_failure(returncode: int, stderr: str) -> DoctorCheck:
-    """Fail with the last line of torch's error."""
-    last = (stderr.strip().splitlines() or [f"ended with status {returncode}"])[-1]
-    return DoctorCheck("torch", "fail", last, f"run `{install_command('worker')}`")
 
 
 def check_cores(settings: Settings) -> DoctorCheck:
@@ -167,10 +156,9 @@ def _check_neuron(settings: Settings) -> DoctorCheck:
     except SetupError as error:
         return DoctorCheck("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
     if settings.target == "inf1" and shutil.which(settings.neuron_python) is None:
+        found = f"{settings.neuron_python}, in which cores of inf1 run, is not here"
         advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/04-targets.md"
-        return DoctorCheck(
-            "cores", "fail", f"{settings.neuron_python}, in which cores of inf1 run, is not here", advice
-        )
+        return DoctorCheck("cores", "fail", found, advice)
     visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
     found = f"{len(slots)} workers, on Neuron cores {visible}"
     if find_tool("neuron-monitor") is None:
@@ -185,20 +173,13 @@ def check_service(settings: Settings) -> DoctorCheck:
         from corelane.store.health_issues import find_issues
         from corelane.store.link.blocking import Link
 
-        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        issues = link.read(find_issues)
-        link.close()
+        with closing(Link(settings.redis_url, PROBE_TIMEOUT_S)) as link:
+            issues = link.read(find_issues)
     except (ImportError, Unavailable, ValueError):
         return DoctorCheck("service", "ok", "no Redis to ask")
-    return judge_issues(issues)
-
-
-def judge_issues(issues: Sequence[HealthIssue]) -> DoctorCheck:
-    """Warn of everything that an operator should see to."""
     if not issues:
-        return DoctorCheck(
-            "service", "ok", "webhooks, sweeps, feeding and batches are on time, and there is no health issue"
-        )
+        found = "webhooks, sweeps, feeding and batches are on time, and there is no health issue"
+        return DoctorCheck("service", "ok", found)
     found = "\n".join(f"{issue.part}: {issue.text}" for issue in issues)
     return DoctorCheck("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
 
@@ -235,8 +216,8 @@ def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
     """Return Corelane's answer at this address, empty for another server, and what to do about a refused key."""
     from corelane.client import FOREIGN, Client
 
+    key = None if api_key is None else api_key.get_secret_value()
     try:
-        key = None if api_key is None else api_key.get_secret_value()
         with Client(url, key, timeout_s=PROBE_TIMEOUT_S, patience_s=0) as client:
             return f"Corelane answers; cores: {len(client.cores())}", ""
     except ServiceError as error:
@@ -255,11 +236,10 @@ def find_flower(url: str) -> tuple[str, str]:
     """Return whether Flower listens at this address, and no advice."""
     import httpx2
 
-    try:
+    with suppress(httpx2.HTTPError):
         response = httpx2.get(f"{url}/healthcheck", timeout=PROBE_TIMEOUT_S, trust_env=False)
-    except httpx2.HTTPError:
-        return "", ""
-    return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
+        return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
+    return "", ""
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
@@ -272,13 +252,12 @@ def check_disk(settings: Settings) -> DoctorCheck:
 
 def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> DoctorCheck:
     """Warn if there is little space; fail if the folder cannot be written."""
-    found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
     other = "choose another folder with --data or CORELANE_DATA_DIR"
     if not is_writable:
         return DoctorCheck("disk", "fail", f"{folder} cannot be written", other)
-    if free_bytes < WANTED_DISK_BYTES:
-        return DoctorCheck("disk", "warn", found, f"free 2 GiB, or {other}")
-    return DoctorCheck("disk", "ok", found)
+    advice = f"free 2 GiB, or {other}" if free_bytes < WANTED_DISK_BYTES else ""
+    found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
+    return DoctorCheck("disk", "warn" if advice else "ok", found, advice)
 
 
 def check_artifact(settings: Settings) -> DoctorCheck:
@@ -300,16 +279,17 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
         return DoctorCheck("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
+    state: Literal["ok", "warn"] = "ok"
+    if missing := missing_instructions(manifest):
+        state = "warn"
+        found += f"; chosen on a CPU with {', '.join(missing)}, which this one lacks"
+    elif outgrown(manifest, kind):
+        found += f", chosen on {manifest.cpu_kind}: for this CPU, {kind}, another dtype may be faster"
+        found += f" (`corelane compile {settings.model} --cpu-kind this`)"
     how = "not calibrated: its scores are no probabilities"
     if calibration is not None:
         how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
-    if missing := missing_instructions(manifest):
-        lacks = f"{found}; chosen on a CPU with {', '.join(missing)}, which this one lacks"
-        return DoctorCheck("model", "warn", f"{lacks}; {how}", COMPILE_HERE)
-    if outgrown(manifest, kind):
-        found += f", chosen on {manifest.cpu_kind}: for this CPU, {kind}, another dtype may be faster"
-        return DoctorCheck("model", "ok", f"{found} (`corelane compile {settings.model} --cpu-kind this`); {how}")
-    return DoctorCheck("model", "ok", f"{found}; {how}")
+    return DoctorCheck("model", state, f"{found}; {how}", COMPILE_HERE if missing else "")
 
 
 def check_format(format: AddedFormat, _: Settings) -> DoctorCheck:

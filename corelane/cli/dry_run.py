@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from corelane.cli.output import short_time
-from corelane.cli.usage import show_cost
 from corelane.domain.job_forecast import BatchForecast, JobForecast, WorkForecast
 
 DryRunOption = Annotated[
@@ -22,7 +21,7 @@ def describe(found: WorkForecast) -> dict[str, object]:
         "windows": f"{found.windows:,}",
         "tokens": f"{found.tokens:,}",
         "core s": None if found.core_s is None else f"{found.core_s:,.3f}",
-        "cost": found.cost and show_cost(found.cost),
+        "cost": found.cost and found.cost.shown(),
         "finish": found.finish_at and f"{_second(found.finish_at)}{', too late' if found.late else ''}",
         "between": found.earliest_at and f"{_second(found.earliest_at)} and {_second(found.latest_at)}",
         "refused": found.refusal and found.refusal.detail,

@@ -163,8 +163,7 @@ def _until_loaded(
 ) -> list[str]:
     """Return the cores that hold a version once all that are to do; raise LoadFailed or NotReady."""
 
-    def progress(living: int, states: States) -> tuple[list[str], str]:
-        failed = _failures(states, placed)
+    def progress(living: int, states: States, failed: States) -> tuple[list[str], str]:
         count = placed["count"] if core == "all" and placed["count"] else living
         # With a count, other cores are tried in place of those where it failed.
         if failed and (count == living or len(failed) > min(MOST_REPLACED, living - count)):
@@ -173,39 +172,41 @@ def _until_loaded(
         ready = [name for name in ready if manifest in (None, states[name]["manifest_sha256"])]
         return ready, "" if ready and len(ready) >= min(count, living) else f"is ready on {len(ready)} cores"
 
-    return _until(client, placed["version"], core, wait_s, progress)
+    return _until(client, placed, core, wait_s, progress)
 
 
 def _until_reloaded(client: "Client", placed: Mapping[str, Any], core: str, wait_s: float) -> list[str]:
     """Return the cores that hold a version once all have loaded it again; raise LoadFailed or NotReady."""
 
-    def progress(_: int, states: States) -> tuple[list[str], str]:
-        if failed := _failures(states, placed):
+    def progress(_: int, states: States, failed: States) -> tuple[list[str], str]:
+        if failed:
             raise _load_failed(placed["version"], failed)
         left = [name for name, model in states.items() if model["state"] != "ready" or not _follows(model, placed)]
         missing = f"is not loaded again on {', '.join(left)}" if left else "is held nowhere"
         return list(states), "" if states and not left else missing
 
-    return _until(client, placed["version"], core, wait_s, progress, ignored="lazy")
+    return _until(client, placed, core, wait_s, progress)
 
 
 def _until(
     client: "Client",
-    version: str,
+    placed: Mapping[str, Any],
     core: str,
     wait_s: float,
-    progress: Callable[[int, States], tuple[list[str], str]],
-    ignored: str = "",
+    progress: Callable[[int, States, States], tuple[list[str], str]],
 ) -> list[str]:
-    """Poll until ``progress``, of the count of living cores and their states, names nothing that is missing.
+    """Poll until ``progress``, of the count of living cores, their states and those that failed, misses nothing.
 
     Return its cores; raise NotReady with what is missing once the time is over.
     """
-    began = time.monotonic()
+    version, began = placed["version"], time.monotonic()
     while True:
         living = _living(client, core)
-        states = {name: model for name, model in _states(living, version).items() if model["state"] != ignored}
-        done, missing = progress(len(living), states)
+        # One that loads a version once work waits for it has not begun.
+        states = {name: model for name, model in _states(living, version).items() if model["state"] != "lazy"}
+        # A core that keeps the version it had has failed too.
+        failed = {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}
+        done, missing = progress(len(living), states, failed)
         if not missing:
             return done
         waited = time.monotonic() - began
@@ -219,13 +220,9 @@ def _follows(model: Mapping[str, Any], placed: Mapping[str, Any]) -> bool:
     return (model["asked_at"] or "") >= str(placed["asked_at"])
 
 
-def _failures(states: States, placed: Mapping[str, Any]) -> dict[str, str]:
-    """Return why the request failed, by core; also where a core keeps the version it had."""
-    return {name: model["reason"] for name, model in states.items() if model["reason"] and _follows(model, placed)}
-
-
-def _load_failed(version: str, failed: Mapping[str, str]) -> LoadFailed:
-    return LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(dict.fromkeys(failed.values()))}")
+def _load_failed(version: str, failed: States) -> LoadFailed:
+    reasons = dict.fromkeys(model["reason"] for model in failed.values())
+    return LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(reasons)}")
 
 
 def _living(client: "Client", core: str) -> list[dict[str, Any]]:

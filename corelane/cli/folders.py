@@ -84,6 +84,32 @@ def create_private(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
+def keep_private(path: Path, text: str) -> None:
+    """Write a line into a file that this user alone can read, whole, unless there is one already."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with create_private(beside) as file:
+            file.write(f"{text}\n".encode())
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            beside.rename(path)  # the disk has no links
+    except OSError as error:
+        raise SetupError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_private(path: Path, what: str) -> str:
+    """Return the line in such a file; raise SetupError that says ``what`` cannot be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"the {what} in {path} cannot be read: {error}") from None
+
+
 def nearest_existing(folder: Path) -> Path:
     """Return the folder, or the first above it that exists and can be read."""
     for path in (folder, *folder.parents):

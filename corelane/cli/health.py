@@ -32,26 +32,21 @@ def health(
     if len(asked) > 1:
         raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
-    if asked:
-        report, fault = _answer(asked[0], settings)
-    elif settings.core is None:
-        report, fault = _ask_api(HealthQuestion.READY, settings)
+    signs = [] if settings.health_dir is None or not asked else read_liveness(settings.health_dir)
+    if settings.core is None and not signs:
+        # A container without any sign of life may be an API's, which answers for itself.
+        report, fault = _ask_api(asked[0] if asked else HealthQuestion.READY, settings)
+    elif not asked:
+        report, fault = _ask_redis(Core(settings.core_host, settings.core or 0), settings)
+    elif settings.health_dir is None:
+        report, fault = {}, "there are no signs of life: set CORELANE_HEALTH_DIR for this check and for the worker"
     else:
-        report, fault = _ask_redis(Core(settings.core_host, settings.core), settings)
+        report = {"parts": {sign.part: sign.state for sign in signs}}
+        fault = judge(asked[0], signs, time.monotonic())
     if as_json:
         print_line({"ok": fault is None} | report)
     if fault is not None:
         raise NotReady(fault)
-
-
-def _answer(question: HealthQuestion, settings: Settings) -> Finding:
-    """Answer by the liveness files; a container without any may be an API's, which answers for itself."""
-    signs = [] if settings.health_dir is None else read_liveness(settings.health_dir)
-    if not signs and settings.core is None:
-        return _ask_api(question, settings)
-    if settings.health_dir is None:
-        return {}, "there are no signs of life: set CORELANE_HEALTH_DIR for this check and for the worker"
-    return {"parts": {sign.part: sign.state for sign in signs}}, judge(question, signs, time.monotonic())
 
 
 def _ask_api(question: HealthQuestion, settings: Settings) -> Finding:

@@ -11,11 +11,11 @@ from corelane.cli.admin import DryRunOption, FilterOptions, run_bulk
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
-from corelane.cli.usage import describe_usage
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction
 from corelane.domain.job_references import JobInput, JobOutput
 from corelane.domain.jobs import FailureCount, Job, JobStatus
+from corelane.domain.usage import Usage
 from corelane.errors import InvalidInput
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -170,3 +170,12 @@ def describe_failures(found: FailureCount) -> str:
 def describe_reference(found: JobInput | JobOutput) -> str:
     """Return an input or output for readers."""
     return f"{found.url}: {found.state}" + (f", {found.error}" if found.error else "")
+
+
+def describe_usage(usage: Usage) -> str:
+    """Return a job's usage in one line."""
+    parts = [f"{usage.items:,} {'item' if usage.items == 1 else 'items'}"]
+    parts += [] if usage.windows is None else [f"{usage.windows:,} windows"]
+    parts += [] if usage.tokens is None else [f"{usage.tokens:,} tokens"]
+    parts.append(f"{usage.core_s:,.3f} core seconds")
+    return ", ".join(parts) + ("" if usage.cost is None else f": {usage.cost.shown()}")

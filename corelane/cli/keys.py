@@ -59,12 +59,6 @@ class FoundRedis:
     #: The service whose Redis it is, where that has not noted its own.
     cell: str
 
-    def is_corelane(self) -> bool:
-        """Return whether a Corelane has used it: there are cores, models, placements or API keys."""
-        from corelane.store import keys
-
-        return bool(self.link("EXISTS", keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS))
-
     @property
     def keys(self) -> "ApiKeyStore":
         """The API keys it holds."""
@@ -79,8 +73,7 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
     from corelane.store.link.blocking import Link
 
     settings = read_settings(redis_url=redis, data_dir=data)
-    is_named = "redis_url" in settings.model_fields_set
-    url = settings.redis_url
+    is_named, url = "redis_url" in settings.model_fields_set, settings.redis_url
     if not is_named and (running := running_redis(settings.data_dir)):
         url, is_named = running, True
         if "***" in url:
@@ -158,7 +151,12 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Have a key refused from now on, for good. Jobs it submitted continue, and stay with their owner."""
-    key = found.keys.revoke(find_id(found.keys, key_id))
+    known: str | None = key_id
+    if not is_id("key", key_id):
+        if not KEY_FORM.fullmatch(key_id):
+            raise InvalidInput(f"{key_id[:20]!r} is neither a key's id (key_…) nor a key (clk_…)")
+        known = found.keys.id_of(key_digest(key_id))
+    key = found.keys.revoke(known) if known else None
     if key is None:
         raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
     note(found, AuditAction.KEY_REVOKE, key)
@@ -175,15 +173,6 @@ def note(found: FoundRedis, action: AuditAction, key: Key) -> None:
     detail = f"{key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}"
     with suppress(Unavailable):
         found.link.read(lambda link: write_line(link, OPERATOR, action, key.id, detail))
-
-
-def find_id(store: "ApiKeyStore", text: str) -> str:
-    """Return the id of a key that is given by its id or as itself; raise InvalidInput for anything else."""
-    if is_id("key", text):
-        return text
-    if not KEY_FORM.fullmatch(text):
-        raise InvalidInput(f"{text[:20]!r} is neither a key's id (key_…) nor a key (clk_…)")
-    return store.id_of(key_digest(text)) or "of this secret"
 
 
 def describe(key: Key) -> dict[str, Any]:
@@ -203,7 +192,9 @@ def describe(key: Key) -> dict[str, Any]:
 
 def check_is_corelane(found: FoundRedis) -> None:
     """Raise SetupError for a Redis that was not named and that no Corelane has used; warn if it was named."""
-    if found.is_corelane():
+    from corelane.store import keys
+
+    if found.link("EXISTS", keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS):
         return
     said = f"no Corelane has used the Redis at {without_password(found.url)} yet"
     if not found.is_named:

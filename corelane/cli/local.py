@@ -12,9 +12,7 @@ from pathlib import Path
 import orjson
 
 from corelane.cli.folders import PARTS_FILE
-from corelane.client import Client
-from corelane.engine.cores import core_slots
-from corelane.errors import ServiceUnreachable, SetupError
+from corelane.errors import SetupError
 from corelane.settings import read_settings
 
 #: Compiling on a slow machine takes a minute or two, in seconds.
@@ -38,8 +36,6 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     argv = [sys.executable, "-m", "corelane", "serve", "--data", str(data)]
     log = data / LOG_NAME
     settings = read_settings()
-    changed = settings.model_copy(update=changes)
-    cores = changed.cores or len(core_slots(changed))
     with log.open("wb") as out:
         # Settings of this process, and the changes; the service's own defaults for all others.
         given = {name: getattr(settings, name) for name in settings.model_fields_set} | changes
@@ -47,7 +43,7 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     try:
         with unwound_by_sigterm():
-            yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
+            yield _wait_until_ready(data / PARTS_FILE, service, log)
     finally:
         service.send_signal(signal.SIGINT)
         service.wait(STOP_S)
@@ -66,16 +62,13 @@ def unwound_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> str:
-    """Return the URL of the service once all its cores are up."""
+def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Return the URL of the service once it is ready, with all its cores up."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and service.poll() is None:
-        with suppress(FileNotFoundError, ServiceUnreachable):
+        with suppress(FileNotFoundError):
             noted = orjson.loads(parts.read_bytes())
             if noted["pid"] == service.pid and noted["is_ready"]:
-                with Client(noted["api"], patience_s=0) as client:
-                    states = [core["state"] for core in client.cores()]
-                if sum(state in ("idle", "busy") for state in states) == cores:
-                    return str(noted["api"])
+                return str(noted["api"])
         time.sleep(0.2)
     raise SetupError(f"the service did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")

@@ -30,7 +30,15 @@ REMEMBERED = 10_000
 def receive(host: str, port: int, secret: str | None, as_json: bool, count: int | None) -> None:
     """Receive on this address until Ctrl-C or ``count`` events; raise SetupError if the address cannot be used."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    receiver = WebhookReceiver(find_secret(secret), console, as_json, count)
+    settings = read_settings()
+    if secret is None and settings.webhook_secret is not None:
+        secret = settings.webhook_secret.get_secret_value()
+    if secret is None:
+        raise SetupError(
+            "no secret: give your own with --secret (`corelane webhook-secret create` makes one), or set the same for "
+            f"the service and here, as in CORELANE_WEBHOOK_SECRET={new_secret()}"
+        )
+    receiver = WebhookReceiver(secret, console, as_json, count)
     try:
         server = ThreadingHTTPServer((host, port), make_handler(receiver))
     except OSError as error:
@@ -44,19 +52,6 @@ def receive(host: str, port: int, secret: str | None, as_json: bool, count: int 
         threading.Thread(target=server.serve_forever, daemon=True).start()
         receiver.is_done.wait()
         server.shutdown()
-
-
-def find_secret(given: str | None) -> str:
-    """Return the secret to verify with; if there is none, raise SetupError that offers a new one."""
-    settings = read_settings()
-    if given is not None:
-        return given
-    if settings.webhook_secret is not None:
-        return settings.webhook_secret.get_secret_value()
-    raise SetupError(
-        "no secret: give your own with --secret (`corelane webhook-secret create` makes one), or set the same for the "
-        f"service and here, as in CORELANE_WEBHOOK_SECRET={new_secret()}"
-    )
 
 
 class WebhookReceiver:

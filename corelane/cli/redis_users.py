@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from corelane.cli.folders import create_private
+from corelane.cli.folders import create_private, keep_private, read_private
 from corelane.cli.output import error_console
 from corelane.errors import InvalidInput, SetupError
 from corelane.settings.rules import without_password
@@ -35,22 +35,14 @@ PASSWORD_BYTES = 32
 
 def keep_password(path: Path) -> str:
     """Return the password in a file; make one that this user of the machine alone can read if there is none."""
-    try:
-        with create_private(path) as file:
-            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise SetupError(f"{path} cannot be written: {error.strerror}") from None
+    if not path.exists():
+        keep_private(path, secrets.token_urlsafe(PASSWORD_BYTES))
     return read_password(path)
 
 
 def read_password(path: Path) -> str:
     """Return the password in a file; raise SetupError if it cannot be read or holds none."""
-    try:
-        password = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"the password in {path} cannot be read: {error}") from None
+    password = read_private(path, "password")
     if not password or any(sign.isspace() for sign in password):
         raise SetupError(f"{path} holds no password: one line, without spaces")
     return password
@@ -60,18 +52,14 @@ def write_users(folder: Path, operator: str, service: str) -> Path:
     """Write the ACL file into Redis' folder, with the passwords of operator and service; return its path."""
     path = folder / ACL_FILE
     lines = [user_line(OPERATOR, operator, EVERYTHING), user_line(SERVICE, service, rights_of(Role.SERVICE))]
-    lines += _others(path.read_text().splitlines() if path.exists() else [])
+    before = path.read_text().splitlines() if path.exists() else []
+    lines += [line for line in before if line.strip() and line.split()[1:2] not in ([OPERATOR], [SERVICE])]
     beside = folder / f"{ACL_FILE}.new"
     beside.unlink(missing_ok=True)
     with create_private(beside) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     beside.replace(path)
     return path
-
-
-def _others(lines: list[str]) -> list[str]:
-    """Return the lines of users other than ours."""
-    return [line for line in lines if line.strip() and line.split()[1:2] not in ([OPERATOR], [SERVICE])]
 
 
 def with_user(url: str, user: str, password: str) -> str:

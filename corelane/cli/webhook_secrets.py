@@ -4,8 +4,6 @@ The value of an owner's is printed once, as it is made. Where no secret of the s
 keeps it in the data folder.
 """
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +11,7 @@ import typer
 from pydantic import SecretStr
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.folders import create_private
+from corelane.cli.folders import keep_private, read_private
 from corelane.cli.output import error_console, print_line, print_list, short_time
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S, new_secret
@@ -84,12 +82,9 @@ def _print_made(made: dict[str, Any], overlap_s: int, as_json: bool) -> None:
 def kept_secret(data_dir: Path) -> SecretStr | None:
     """Return the service's secret in the data folder, if there is one."""
     path = data_dir / FILE
-    try:
-        text = path.read_text().strip()
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"the webhook secret in {path} cannot be read: {error}") from None
+    text = read_private(path, "webhook secret")
     if not text.startswith("whsec_") or len(text) < len("whsec_") + 24:
         raise SetupError(f"{path} holds no webhook secret (`whsec_…`); put it back, or remove the file for a new one")
     return SecretStr(text)
@@ -98,12 +93,5 @@ def kept_secret(data_dir: Path) -> SecretStr | None:
 def make_secret(data_dir: Path) -> SecretStr:
     """Keep a new secret, readable by this user alone, and return it; or the one of a process that was first."""
     secret = new_secret()
-    beside = data_dir / f"{FILE}.{os.getpid()}"
-    try:
-        with create_private(beside) as file:
-            file.write(f"{secret}\n".encode())
-        with suppress(FileExistsError):
-            os.link(beside, data_dir / FILE)
-    finally:
-        beside.unlink(missing_ok=True)
+    keep_private(data_dir / FILE, secret)
     return kept_secret(data_dir) or SecretStr(secret)

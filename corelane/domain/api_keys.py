@@ -3,8 +3,7 @@
 A key of service `0` is ``clk_`` and 43 characters. One of service `1` begins with ``clk_1_``, by which a gateway in
 front of several services finds the one to ask.
 
-A key is 256 random bits; the store has only its SHA-256. Such a key cannot be guessed, so a fast digest is enough: slow
-ones protect passwords, which people choose. A key is found by its digest, so secrets are never compared.
+A key is 256 random bits, so a fast digest is enough: the store has only its SHA-256, by which it is found.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """Backlog: how long the cores that hold a version need for its outstanding work. Pure.
 
-A core that holds several versions gives each a share of its time by what waits for them, and what it has in flight is
-shared out in the same way. So two versions on the same cores clear at the same time.
+A core that holds several versions gives each a share of its time by what waits for them.
 """
 
 import math

@@ -51,20 +51,18 @@ WAITING = (0.1, 0.6)
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Estimated tokens per second of a core that has work: the mean, and the slow and fast ends of its samples."""
+    """Estimated tokens per second of a core that has work: the mean of its samples."""
 
     mean: float
-    low: float
-    high: float
 
     @classmethod
     def decode(cls, text: str) -> "Speed":
         """Read a speed back from the store."""
-        return cls(*map(float, text.split()))
+        return cls(float(text.split()[0]))
 
     def encode(self) -> str:
-        """Return the stored text."""
-        return f"{self.mean:.1f} {self.low:.1f} {self.high:.1f}"
+        """Return the stored text; processes of an earlier version read three numbers."""
+        return " ".join([f"{self.mean:.1f}"] * 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,9 +80,7 @@ class JobFilter(Wire):
     @property
     def id_beginning(self) -> str | None:
         """Return what ids that ``q`` means begin with; None if it is not given."""
-        if self.q is None:
-            return None
-        return self.q if self.q.startswith(JOB_PREFIX) else JOB_PREFIX + self.q
+        return self.q and JOB_PREFIX + self.q.removeprefix(JOB_PREFIX)
 
     @property
     def wanted_name(self) -> str | None:

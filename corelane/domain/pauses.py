@@ -1,7 +1,4 @@
-"""Pauses: a core, a version or an owner takes no new work until an operator has it go on. Pure, and the wire format.
-
-Work in flight ends, and new jobs are taken in and wait.
-"""
+"""Pauses: a core, a version or an owner takes no new work until an operator has it go on; new jobs wait. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

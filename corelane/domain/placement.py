@@ -169,8 +169,7 @@ class Outlook:
 def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
     """Predict whether a core will hold a version that none holds now, without help.
 
-    One will if it loads the version or should, or if it was there a minute ago and may come back: an outage of a
-    minute, or of all cores, is no reason to refuse work.
+    One will if it loads the version or should, or if it was there a minute ago: an outage is no reason to refuse work.
     """
     living = [core for core in cores if core.state is not None]
     for core in sorted(living, key=lambda core: bool(core.paused)):

@@ -1,7 +1,6 @@
 """The parts of a job's time: the facts that its processes measured, and the parts that callers see. Pure.
 
-Redis notes when a job was created, first claimed and ended; each core adds what it spent while it held the job, by its
-own clock. Clocks of hosts are never compared: only spans of one clock are.
+Redis notes when a job was created, first claimed and ended; each core adds what it spent, by its own clock.
 """
 
 from collections.abc import Sequence

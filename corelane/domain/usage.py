@@ -148,12 +148,8 @@ class Used:
         """All core seconds."""
         return round(sum(self.core_us.values()) / US, 6)
 
-    def describe(self) -> Usage:
-        """Return the usage as callers see it; of several currencies there is no cost."""
-        return Usage(**self.shown())
-
     def shown(self) -> dict[str, Any]:
-        """Return the same as the fields of a ``Usage``."""
+        """Return the usage as the fields of a ``Usage``; of several currencies there is no cost."""
         cost = cost_of({price: core_us / US for price, core_us in self.core_us.items()})
         return {
             "items": self.items,
@@ -165,15 +161,8 @@ class Used:
 
     def describe_batch(self) -> BatchUsage:
         """Return the usage of a batch."""
-        usage = self.describe()
-        return BatchUsage(
-            input_tokens=self.tokens,
-            total_tokens=self.tokens,
-            items=self.items,
-            windows=self.windows,
-            core_s=usage.core_s,
-            cost=usage.cost,
-        )
+        used = self.shown()
+        return BatchUsage(input_tokens=self.tokens, total_tokens=used.pop("tokens"), **used)
 
 
 def cost_of(core_s: Mapping[Price | None, float]) -> Cost | None:

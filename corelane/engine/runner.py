@@ -146,7 +146,6 @@ class Runner(SharedItems):
         self._progress: dict[Hashable, ItemInProgress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._answered: list[Answered] = []
-        self._whole = []
         self._charges: list[Charge] = []
         self._previews = PreviewTimes()
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
@@ -260,8 +259,6 @@ class Runner(SharedItems):
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
         self._answered = [answered for answered in self._answered if answered[0] not in keys]
-        if self._whole:
-            self._whole = [key for key in self._whole if key not in keys]
         self._task.forget(keys)
         for key in keys & self._progress.keys():
             self._take_out(key)
@@ -269,7 +266,6 @@ class Runner(SharedItems):
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
-        self._whole = []
         self._task.forget()
         self._previews.next.clear()
 
@@ -310,17 +306,13 @@ class Runner(SharedItems):
         self._collect(running)
         merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
-        fragments, whole, self._whole = 0, self._whole, []
-        for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
-            progress = self._progress.get(key)
-            if progress is None:
-                continue
-            if progress.error is not None or not (progress.waiting.left or progress.away or progress.grows):
-                if progress.grows:
-                    self._task.forget([key])
-                self._take_out(key)
-                fragments += progress.is_fragment
-                answered.append((key, self._compose(progress)))
+        fragments = 0
+        for key, progress in [each for each in self._progress.items() if each[1].is_over]:
+            if progress.grows:
+                self._task.forget([key])
+            self._take_out(key)
+            fragments += progress.is_fragment
+            answered.append((key, self._compose(progress)))
         self.work.items += len(answered) - fragments
         running.merge_s += time.perf_counter() - merge_began
         return answered

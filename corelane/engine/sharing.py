@@ -67,6 +67,11 @@ class ItemInProgress:
     #: Whether more of its windows are to come, as its context is being tokenized.
     grows: bool = False
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether it can be answered, once no batch runs."""
+        return self.error is not None or not (self.waiting.left or self.away or self.grows)
+
 
 class SharedItems:
     """The side of a runner that hands out windows, and takes in those of others. Not thread-safe."""
@@ -80,8 +85,6 @@ class SharedItems:
     _answered: list[tuple[Any, Result]]
     _charges: list[Charge]
     _previews: PreviewTimes
-    #: Items whose last windows came back from elsewhere; the next batch answers them.
-    _whole: list[Hashable]
 
     def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
         """Put an item in progress."""
@@ -120,13 +123,11 @@ class SharedItems:
         progress.item, progress.grows = item, False
         tokens = sum(window.length for window in item.windows)
         self._charges.append((key, max(LEAST_TOKENS, tokens), tokens))
-        if not (progress.waiting.left or progress.away):
-            self._whole.append(key)
 
     def has_rows(self) -> bool:
         """Return whether a batch would do anything now; without, all that is in progress is read elsewhere."""
-        is_answered = bool(self._answered or self._whole) or self._task.unread_tokens(1) > 0
-        return is_answered or any(progress.waiting.left for progress in self._progress.values())
+        is_answered = bool(self._answered) or self._task.unread_tokens(1) > 0
+        return is_answered or any(progress.waiting.left or progress.is_over for progress in self._progress.values())
 
     def windows_left(self, key: Hashable) -> int:
         """Return the windows of a query that wait here."""
@@ -180,8 +181,6 @@ class SharedItems:
             return 0
         progress.decoded += decoded
         progress.away -= len(windows)
-        if not progress.grows and len(progress.decoded) == len(progress.item.windows):
-            self._whole.append(key)
         return sum(window.length for window in windows)
 
     def result_of_fragment(self, progress: ItemInProgress) -> Result:

@@ -1,7 +1,4 @@
-"""What is wrong with a value that was sent, in sentences of our own: pydantic's words name Python's types. Pure.
-
-A kind of error that has no sentence here keeps pydantic's.
-"""
+"""What is wrong with a value that was sent, in sentences of our own: pydantic's words name Python's types. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,6 @@
 """Conditions: the values from which on something is wrong, each with the alert that says so once it lasts.
 
-Alerts (``deploy/monitoring/rules``), the issues of ``GET /v1/overview`` and `corelane doctor` have the same bounds: the
-overview says at once what an alert says after a while.
+Alerts (``deploy/monitoring/rules``), the issues of ``GET /v1/overview`` and `corelane doctor` have the same bounds.
 """
 
 from dataclasses import dataclass

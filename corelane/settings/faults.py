@@ -1,8 +1,4 @@
-"""Fault points: places where a process kills itself, if a chaos run asked for it. Everywhere else they do nothing.
-
-Code that must survive a death at one place says so by ``reach("submit.accepted", settings.armed_faults)``. An empty
-mapping costs one test of it.
-"""
+"""Fault points: places where a process kills itself, if a chaos run asked for it. Everywhere else they do nothing."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Names that look like settings and are none: mistyped variables, which would otherwise be ignored in silence. Pure."""
+"""Names that look like settings and are none: mistyped variables, and settings that were removed. Pure."""
 
 import re
 from collections.abc import Collection, Iterable

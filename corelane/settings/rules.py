@@ -1,8 +1,4 @@
-"""What settings take: rules that types do not say, and the sentence that refuses a wrong value. Pure.
-
-A sentence names the variable, or the option where the command line gave it, the value unless it is secret, what the
-setting takes, and an example.
-"""
+"""What settings take: rules that types do not say, and the sentence that refuses a wrong value. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -39,11 +39,9 @@ class BodyRoom:
         self._size = size
 
     def __enter__(self) -> "BodyRoom":
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
         self.leave()
 
     def leave(self) -> None:

@@ -25,9 +25,7 @@ from corelane.submitting.submitter import Submitted, Submitter
 async def retry(
     submitter: Submitter, store: JobStore, settings: Settings, record: JobRecord, request: RequestContext
 ) -> Submitted:
-    """Make the job that asks again for a job's unanswered items; repeated calls return the same one.
-
-    Items that would fail again are left out.
+    """Make the job that asks again for a job's unanswered items, but for those that would fail again; once.
 
     Raise NotFinal, NothingToRetry, or ItemsLost if an item is gone.
     """

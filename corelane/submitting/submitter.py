@@ -255,10 +255,9 @@ class Submitter:
         check_contexts(self._settings, submission.head.contexts or {})
 
     async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
-        """Refuse a job that exceeds a bound on waiting work.
+        """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now.
 
-        Raise TooLarge if it would not fit even alone, Overloaded if it does not fit now. A caller who ``asks_only`` may
-        never come back, so this refusal is not watched.
+        A caller who ``asks_only`` may never come back, so this refusal is not watched.
         """
         most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
         if tokens > min(most, own_most):
@@ -297,10 +296,7 @@ def require_few_items(settings: Settings, items: int) -> None:
 
 
 def check_item(settings: Settings, where: str, item: Item) -> None:
-    """Refuse a question or passage that is too long.
-
-    Raise TooLarge naming the setting and ``where`` the item is, which is empty for the only item of a request.
-    """
+    """Raise TooLarge for a question or passage that is too long; ``where`` is empty for the only item of a request."""
     place = f"{where}: " if where else ""
     if len(item.question) > settings.max_question_chars:
         raise TooLarge(

@@ -1,13 +1,12 @@
 """Who sees which deliveries. On a real Redis, without a sender."""
 
-import httpx2
 import redis
 
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-from tests.api.test_layers import bearer, run
+from tests.api.test_layers import bearer, serving
 from tests.deliveries_for_tests import schedule
 
 
@@ -26,25 +25,23 @@ def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings
     for each in (mine, other, public):
         give_up(raw, each)
 
-    async def steps(client: httpx2.AsyncClient) -> None:
+    with serving(settings, auth="off") as client:
         for headers, own in ((bearer("alice"), mine), (bearer("b0b"), other), ({}, public)):
             for each in (mine, other, public):
                 expected = 200 if each == own else 404
-                assert (await client.get(f"/v1/deliveries/{each}", headers=headers)).status_code == expected
-                again = await client.post(f"/v1/deliveries/{each}/redeliver", headers=headers)
+                assert client.get(f"/v1/deliveries/{each}", headers=headers).status_code == expected
+                again = client.post(f"/v1/deliveries/{each}/redeliver", headers=headers)
                 assert again.status_code == (202 if each == own else 404)
             assert raw.hget(f"cl:delivery:{own}", "state") == "pending"
-            urls = (await client.get(f"/v1/deliveries/{own}", headers=headers)).json()["urls"]
+            urls = client.get(f"/v1/deliveries/{own}", headers=headers).json()["urls"]
             assert (urls["self"], urls["redeliver"]) == (f"/v1/deliveries/{own}", f"/v1/deliveries/{own}/redeliver")
             give_up(raw, own)
-            dead = (await client.get("/v1/deliveries", params={"limit": 1}, headers=headers)).json()
+            dead = client.get("/v1/deliveries", params={"limit": 1}, headers=headers).json()
             assert ([each["id"] for each in dead["data"]], dead["has_more"]) == ([own], False)
-            assert (await client.get("/v1/deliveries", params={"after": "x"}, headers=headers)).status_code == 422
+            assert client.get("/v1/deliveries", params={"after": "x"}, headers=headers).status_code == 422
         for unknown in ("/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"):
-            assert (await client.get(unknown)).status_code == 404
-            assert (await client.post(f"{unknown}/redeliver")).status_code == 404
-
-    run(steps, settings, auth="off")
+            assert client.get(unknown).status_code == 404
+            assert client.post(f"{unknown}/redeliver").status_code == 404
 
 
 def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Settings, raw: redis.Redis) -> None:
@@ -56,13 +53,11 @@ def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Setti
     for each in (mine, other):
         give_up(raw, each)
 
-    async def steps(client: httpx2.AsyncClient) -> None:
+    with serving(settings, auth="required") as client:
         for secret in (admin, only_admin):
-            dead = (await client.get("/v1/deliveries", headers=bearer(secret))).json()["data"]
+            dead = client.get("/v1/deliveries", headers=bearer(secret)).json()["data"]
             assert {each["id"] for each in dead} == {mine, other}
-        assert (await client.get("/v1/deliveries", headers=bearer(own))).status_code == 403
-        assert (await client.get(f"/v1/deliveries/{other}", headers=bearer(own))).status_code == 404
-        assert (await client.get(f"/v1/deliveries/{mine}", headers=bearer(own))).status_code == 200
-        assert (await client.post(f"/v1/deliveries/{other}/redeliver", headers=bearer(admin))).status_code == 202
-
-    run(steps, settings, auth="required")
+        assert client.get("/v1/deliveries", headers=bearer(own)).status_code == 403
+        assert client.get(f"/v1/deliveries/{other}", headers=bearer(own)).status_code == 404
+        assert client.get(f"/v1/deliveries/{mine}", headers=bearer(own)).status_code == 200
+        assert client.post(f"/v1/deliveries/{other}/redeliver", headers=bearer(admin)).status_code == 202

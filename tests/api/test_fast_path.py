@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import redis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.types import Message
@@ -20,7 +19,7 @@ from api.middleware.edge import HEADERS
 from api.middleware.fast_path import FastRequest
 from corelane.settings import Settings
 from tests.api.conftest import Service
-from tests.api.office import BOB, ONE, READER, open_office
+from tests.api.office import ONE
 from tests.api.test_jobs import core_of
 from tests.corelane.store_bench import answer_all
 from tests.waiting import eventually
@@ -134,26 +133,6 @@ def test_a_question_is_answered_alike_with_and_without_the_fast_path(both: list[
     ours, theirs = answers
     assert ours == theirs
     assert (ours[0], ours[2]["status"]) == (200, "succeeded")
-
-
-def test_requests_are_counted_by_the_route_that_the_fast_path_stands_for(service: Service) -> None:
-    job = service.http.post("/v1/jobs", json=ONE).json()
-    service.http.get(job["urls"]["self"])
-    service.http.get("/livez")
-    counted = service.http.get("/metrics").text
-    for route, method, status in (("/v1/jobs", "POST", 202), ("/v1/jobs/{job_id}", "GET", 200), ("/livez", "GET", 200)):
-        labels = f'method="{method}",route="{route}",status="{status}"'
-        assert f"corelane_http_requests_total{{{labels}}}" in counted, counted[:3000]
-
-
-def test_a_key_that_may_only_read_submits_nothing_and_no_key_sees_anothers_job(
-    settings: Settings, raw: redis.Redis, bell: str
-) -> None:
-    with open_office(settings, raw, bell) as office:
-        assert office.call(READER, "POST", "/v1/jobs", json=ONE).json()["code"] == "forbidden"
-        job = office.submit(BOB)
-        assert office.call(READER, "GET", f"/v1/jobs/{job}").status_code == 404
-        assert office.call(BOB, "GET", f"/v1/jobs/{job}").json()["id"] == job
 
 
 def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(service: Service) -> None:

@@ -11,7 +11,6 @@ from fastapi.testclient import TestClient
 
 from api.middleware.json_bodies import JsonRequest
 from corelane.errors import Overloaded, TooLarge
-from corelane.settings import Settings
 from corelane.submitting import large_bodies
 from corelane.submitting.large_bodies import LARGE_BYTES, MOST_MARKS, OWNER_BYTES, LargeBodies, load
 from tests.api.conftest import Service
@@ -131,8 +130,3 @@ def test_owner_waits_for_room_that_another_owner_still_has(monkeypatch: pytest.M
             pass
 
     asyncio.run(go())
-
-
-@pytest.fixture
-def app_settings(settings: Settings) -> Settings:
-    return settings

@@ -38,7 +38,7 @@ def settings(settings: Settings) -> Settings:
 def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     with open_office(settings, raw, bell) as office:
-        office.bench.core("a/0", Speed(1000, 900, 1100))
+        office.bench.core("a/0", Speed(1000))
         office.bench.upkeep.went_round()
         office.bench.raw.hset("cl:core:a/0", mapping=BEAT)
         yield office

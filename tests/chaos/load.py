@@ -64,11 +64,6 @@ class Submitted:
     changed: int = 0
 
     @property
-    def is_hooked(self) -> bool:
-        """Whether its end is told to a webhook."""
-        return "webhook" in self.head
-
-    @property
     def key(self) -> str:
         """The API key it is sent with, and may be looked at with."""
         return KEYS[zlib.crc32(self.token.encode()) % len(KEYS)]

@@ -31,7 +31,7 @@ class Report:
     ) -> None:
         """Note a round."""
         recoveries = scene.watch.sight.recoveries
-        never = sum(each.seconds is None for each in (*recoveries, *scene.returns))
+        never = [each.seconds for each in recoveries].count(None) + [back.seconds for back in scene.returns].count(None)
         found = {name: count for name, count in vars(findings).items() if isinstance(count, int)}
         redis = "own" if scene.fleet.proxy is None else "proxied"
         facts = {
@@ -42,7 +42,7 @@ class Report:
             "submits": listed(load.outcomes),
             "items of the dead answered": times_line((each.what, each.seconds) for each in recoveries),
             "back after": times_line((each.fault, each.seconds) for each in scene.returns),
-            "never back": str(never),
+            "never back": never,
             f"webhooks every {STRETCH_S} s": " ".join(map(str, hooks.over_time())),
             "webhooks again, s": listed({what: round(some, 2) for what, some in sending_s.items()}),
             "killed at fault points": listed(scene.fleet.points_reached()),

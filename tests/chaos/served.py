@@ -36,10 +36,10 @@ from tests.chaos.processes import (
     parent_of,
 )
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import Raw, RedisServer, plain_client
+from tests.chaos.server import Raw, RedisServer
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
-from tests.redis_for_tests import at_port
+from tests.redis_for_tests import at_port, client_of
 from tests.waiting import eventually
 
 #: The service is ready well within this, in seconds.
@@ -83,7 +83,7 @@ class ServedRedis:
 
     def client(self) -> Raw:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        return plain_client(self.url)
+        return client_of(self.url, 3)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -9,13 +9,9 @@ it runs at ``everysec``, and is not killed.
 import resource
 from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from corelane.cli.redis_server import server_argv
 from corelane.engine.cores import die_with_parent as die_with_parent
-from tests.redis_for_tests import admin_url, server_binary, service_url, users_file
+from tests.redis_for_tests import admin_url, client_of, server_binary, service_url, users_file
 from tests.servers import RedisNode
 from tests.waiting import eventually
 
@@ -24,17 +20,6 @@ Raw = Any
 
 #: Bytes that fit on the full disk; less than a second of load.
 LAST_ROOM_BYTES = 16_384
-
-
-def plain_client(url: str) -> Raw:
-    """Return a client that repeats nothing and waits for nothing long."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=3,
-        socket_connect_timeout=3,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
-    )
 
 
 class RedisServer(RedisNode):
@@ -47,7 +32,7 @@ class RedisServer(RedisNode):
 
     def client(self) -> Raw:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        return plain_client(admin_url(self.url))
+        return client_of(admin_url(self.url), 3)
 
     def argv(self, *more: str) -> list[str]:
         """Return the command that runs it."""

@@ -15,7 +15,7 @@ NOWHERE = "http://127.0.0.1:9"
 @pytest.mark.parametrize("by_name", [True, False])
 def test_model_is_a_name_among_those_that_come_with_corelane_or_a_folder(tiny_model: Path, by_name: bool) -> None:
     source = find_source("tiny-qa" if by_name else str(tiny_model), tiny_model.parent if by_name else Path("/"))
-    assert (source.folder, source.label) == (tiny_model.resolve(), "tiny-qa")
+    assert (source.folder.resolve(), source.label) == (tiny_model.resolve(), "tiny-qa")
     assert (len(source.digest), source.version) == (64, source.digest[:FINGERPRINT_CHARS])
 
 

@@ -189,6 +189,7 @@ def test_questions_that_ask_for_little_go_before_their_owners_batch_each_time() 
 
 def test_owner_saves_up_for_a_burst_but_not_for_a_flood() -> None:
     flood, shares = waiting_items([[250]] * 400, "a"), dict[str, Share]()
+    run_batch(waiting_items([[180]], "b"), shares)
     for _ in range(40):
         run_batch(flood, shares, most=1)
     burst = waiting_items([[180]] * 60, "b", first=1000)

@@ -43,56 +43,24 @@ def test_the_answer_is_shown_with_its_score_offsets_and_surroundings(service: St
     assert "score 0.500 · characters 2–5" in done.stdout
     assert "Ada wrote it." in done.stdout
     assert "\x1b" not in done.stdout
-
-
-def test_a_context_may_be_a_file_or_standard_input(service: StandIn, tmp_path: Path) -> None:
-    passage = tmp_path / "passage.txt"
-    passage.write_bytes(b"Grace\r\nwrote it.")
-    assert "Grace" in run("Who?", "-c", str(passage), "--url", service.url).stdout
-    assert "Zoë" in run("Who?", "-c", "-", "--url", service.url, text="Zoë wrote it.".encode()).stdout
-    assert [body["items"][0]["context"] for body in service.bodies] == ["Grace\r\nwrote it.", "Zoë wrote it."]
-
-
-def test_a_file_name_that_does_not_exist_is_not_taken_for_a_passage(service: StandIn) -> None:
-    done = run("Who?", "-c", "passages/missing.txt", "--url", service.url)
-    assert done.exit_code == 1
-    assert "there is no file passages/missing.txt" in done.stderr
-    assert not service.requests
-
-
-def test_a_passage_too_long_for_a_file_name_is_a_passage(service: StandIn) -> None:
-    assert run("Who?", "-c", "Ada " + "x" * 100_000, "--url", service.url).exit_code == 0
-
-
-def test_bytes_that_are_not_utf8_are_refused(service: StandIn) -> None:
-    done = run("Who?", "-c", "-", "--url", service.url, text=b"\xff\xfe")
-    assert done.exit_code == 1
-    assert "not UTF-8" in done.stderr
-
-
-def test_no_answer_is_said_so(service: StandIn) -> None:
     done = run("Nothing?", "-c", "Ada wrote it.", "--url", service.url)
     assert (done.exit_code, done.stdout.strip()) == (0, "no answer in this context (score 0.750)")
-
-
-def test_json_is_the_result_of_the_wire(service: StandIn) -> None:
-    done = run("Who?", "-c", "Zoë " + "wrote " * 60, "--json", "--top-k", "2", "--url", service.url)
-    result = orjson.loads(done.stdout)
-    assert result["answer"] == {"text": "Zoë", "start": 0, "end": 3, "score": 0.5}
-    assert service.bodies[0]["options"] == {"top_k": 2}
-
-
-def test_the_api_key_is_sent_and_a_bad_one_is_not_shown(service: StandIn) -> None:
-    assert run("Who?", "-c", "Ada wrote it.", "--api-key", "secret-1", "--url", service.url).exit_code == 0
-    assert service.keys == ["Bearer secret-1"]
-    done = run("Who?", "-c", "Ada wrote it.", "--api-key", "secret two", "--url", service.url)
-    assert (done.exit_code, "an API key is printable ASCII" in done.stderr) == (1, True)
-    assert "secret" not in done.output
-
-
-def test_an_item_that_failed_is_an_error(service: StandIn) -> None:
     done = run("Broken?", "-c", "Ada wrote it.", "--url", service.url)
     assert (done.exit_code, done.stderr.strip().splitlines()[-1]) == (1, "it broke")
+    done = run("Who?", "-c", "Zoë wrote", "--json", "--url", service.url)
+    assert orjson.loads(done.stdout)["answer"] == {"text": "Zoë", "start": 0, "end": 3, "score": 0.5}
+
+
+def test_a_context_is_a_file_standard_input_or_the_passage_itself(service: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "passage.txt"
+    file.write_bytes(b"Grace\r\nwrote it.")
+    assert "Grace" in run("Who?", "-c", str(file), "--url", service.url).stdout
+    assert "Zoë" in run("Who?", "-c", "-", "--url", service.url, text="Zoë wrote it.".encode()).stdout
+    for passage in ("Ada " + "x" * 100_000, "東京で書いた。"):
+        assert run("Who?", "-c", passage, "--url", service.url).exit_code == 0
+    given = [body["items"][0]["context"] for body in service.bodies]
+    assert given == ["Grace\r\nwrote it.", "Zoë wrote it.", "Ada " + "x" * 100_000, "東京で書いた。"]
+    assert "not UTF-8" in run("Who?", "-c", "-", "--url", service.url, text=b"\xff\xfe").stderr
 
 
 def test_a_problem_of_the_service_is_one_red_sentence(service: StandIn) -> None:
@@ -121,6 +89,8 @@ def test_options_and_priority_are_sent_as_they_are_given(service: StandIn) -> No
         "--offsets",
         "bytes",
         "--always-answer",
+        "--api-key",
+        "secret-1",
     ]
     done = run("Who?", "-c", "Ada wrote it.", *options, "--priority", "high", "--url", service.url)
     assert done.exit_code == 0, done.output
@@ -131,7 +101,7 @@ def test_options_and_priority_are_sent_as_they_are_given(service: StandIn) -> No
         "no_answer": False,
         "offsets": ["utf16", "bytes"],
     }
-    assert body["priority"] == "high"
+    assert (body["priority"], service.keys) == ("high", ["Bearer secret-1"])
     assert run("Who?", "-c", "Ada wrote it.", "--min-precision", "0.9", "--url", service.url).exit_code == 0
     assert service.bodies[1] == {
         "items": [{"question": "Who?", "context": "Ada wrote it."}],
@@ -144,8 +114,9 @@ def test_options_and_priority_are_sent_as_they_are_given(service: StandIn) -> No
     ("arguments", "said"),
     [
         (("Who?", "-c", "/etc"), "/etc is a folder; name a file in it"),
-        (("Who?", "-c", "passages/contract"), "there is no file passages/contract"),
+        (("Who?", "-c", "passages/missing.txt"), "there is no file passages/missing.txt"),
         (("Who?", "-c", "contract"), "there is no file contract"),
+        (("Who?", "-c", "Ada wrote it.", "--api-key", "a key"), "an API key is printable ASCII"),
         (("Who?", "-c", "my passages/the contract.txt"), "there is no file my passages/the contract.txt"),
         (("", "-c", "Ada wrote it."), "the question is empty"),
         (("Who?", "-c", " \n"), "the passage is empty"),
@@ -159,10 +130,6 @@ def test_what_cannot_be_asked_is_refused_before_it_is_sent(
     done = run(*arguments, "--url", service.url)
     assert (done.exit_code, said in done.stderr) == (1, True), done.output
     assert not service.requests
-
-
-def test_a_passage_of_one_word_in_another_script_is_a_passage(service: StandIn) -> None:
-    assert run("誰?", "-c", "東京で書いた。", "--url", service.url).exit_code == 0
 
 
 def test_a_question_whose_version_no_core_holds_says_so(service: StandIn) -> None:

@@ -124,11 +124,6 @@ def test_an_output_cut_at_any_byte_is_resumed_to_the_same_end(form: LineFormat, 
         assert resume(whole[:cut], text, form) == whole, cut
 
 
-def test_kept_counts_whole_lines_failures_and_empty_answers() -> None:
-    kept = read_output(io.BytesIO(resume(b"", QUESTIONS)), JSON_LINES)
-    assert (kept.lines, kept.failed, kept.without_answer, kept.index, kept.id) == (6, 2, 4, 7, "z")
-
-
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -138,17 +133,12 @@ def test_kept_counts_whole_lines_failures_and_empty_answers() -> None:
         b'{"index": 3}\n',
         b"[1]\n",
         b'{"index":"x","id":null,"status":"y","answer":1}\n',
+        b'{"index":1,"id":null,"status":"y","answer":1}\n' * 2,
     ],
 )
 def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None:
     with pytest.raises(InvalidInput, match="--overwrite"):
         read_output(io.BytesIO(foreign), JSON_LINES)
-
-
-def test_an_output_whose_indexes_do_not_rise_is_refused() -> None:
-    line = resume(b"", QUESTIONS).splitlines(keepends=True)[0]
-    with pytest.raises(InvalidInput, match="line 2 of it"):
-        read_output(io.BytesIO(line + line), JSON_LINES)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +216,9 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
     output = tmp_path / "answers.jsonl"
     code, said = run(questions, "-o", output, "--url", service.url, "--top-k", "3", "--always-answer")
     assert code == 2
-    assert "6 lines: 3 answered, 1 without an answer, 2 failed" in said
+    counts = "6 lines: 3 answered, 1 without an answer, 2 failed"
+    assert counts in said
+    assert counts in run(questions, "-o", output, "--url", service.url, "--top-k", "3", "--always-answer")[1]
     results = read(output)
     assert [(result["index"], result["id"], result["status"]) for result in results] == [
         (0, "a", "succeeded"),
@@ -252,16 +244,6 @@ def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(servic
     [labels] = {tuple(body["labels"]) for body in service.bodies}
     assert (labels[:2], labels[2].startswith("batch-")) == (("nightly", "b"), True)
     assert run(questions, "-o", output, "--url", service.url, "--priority", "soon")[0] == 2
-
-
-def test_a_run_over_a_cut_output_ends_with_the_same_file(service: StandIn, questions: Path, tmp_path: Path) -> None:
-    output = tmp_path / "answers.jsonl"
-    run(questions, "-o", output, "--url", service.url)
-    whole = output.read_bytes()
-    for cut in (0, 97, len(whole) - 1):
-        output.write_bytes(whole[:cut])
-        assert run(questions, "-o", output, "--url", service.url)[0] == 2
-        assert output.read_bytes() == whole
 
 
 def test_a_finished_output_is_left_alone_and_nothing_is_asked(service: StandIn, tmp_path: Path) -> None:
@@ -390,14 +372,11 @@ def test_jobs_that_were_canceled_meanwhile_are_asked_again(
         (["--label", "a", "--label", "b"], "--label was not given, now it is a b"),
     ],
 )
-@pytest.mark.parametrize("is_over", [True, False])
 def test_a_resume_that_would_ask_otherwise_is_refused(
-    service: StandIn, tmp_path: Path, given: list[str], told: str, is_over: bool
+    service: StandIn, tmp_path: Path, given: list[str], told: str
 ) -> None:
     questions, output = write_questions(tmp_path / "q.jsonl", 5), tmp_path / "a.jsonl"
     assert run(questions, "-o", output, "--url", service.url)[0] == 0
-    if not is_over:
-        output.write_bytes(output.read_bytes()[:-100])
     before = output.read_bytes()
     service.requests.clear()
     code, said = run(questions, "-o", output, "--url", service.url, *given)
@@ -526,8 +505,7 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
     questions.write_bytes(CSV_QUESTIONS)
     code, said = run(questions, "-o", output, "--url", service.url, "--csv")
     assert (code, "5 lines: 2 answered, 2 without an answer, 1 failed" in said) == (2, True), said
-    whole = output.read_bytes()
-    rows = list(csv.DictReader(io.StringIO(whole.decode())))
+    rows = list(csv.DictReader(io.StringIO(output.read_text())))
     assert [(row["index"], row["id"], row["status"], row["answer"]) for row in rows] == [
         ("0", "a", "succeeded", "Ada,"),
         ("1", "", "succeeded", 'Zoë"s'),
@@ -536,9 +514,6 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
         ("5", "e\nf", "succeeded", ""),
     ]
     assert rows[0] | {"start": "0", "end": "4", "score": "0.5"} == rows[0]
-    output.write_bytes(whole[: len(whole) // 2])
-    assert run(questions, "-o", output, "--url", service.url, "--csv", "-q")[0] == 2
-    assert output.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
@@ -595,17 +570,6 @@ def test_a_disk_that_fills_up_is_one_sentence_and_can_be_gone_on_after(service: 
 def test_an_output_that_is_no_file_is_refused(service: StandIn, questions: Path, output: str) -> None:
     code, said = run(questions, "-o", output, "--url", service.url)
     assert (code, "it must be a file" in said) == (1, True)
-
-
-def test_precision_and_units_of_offsets_are_asked_for(service: StandIn, tmp_path: Path) -> None:
-    questions, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
-    questions.write_text('{"question": "Who?", "context": "Ada."}\n')
-    asked = ("--min-precision", "0.8", "--offsets", "utf16", "--offsets", "bytes")
-    assert run(questions, "-o", output, "--url", service.url, *asked)[0] == 0
-    assert service.bodies[0]["options"] == {"min_precision": 0.8, "offsets": ["utf16", "bytes"]}
-    code, said = run(questions, "-o", output, "--url", service.url, "--min-precision", "0.8", "--always-answer")
-    assert code == 1
-    assert "leave --threshold and --always-answer out" in said
 
 
 def test_a_wait_is_told_where_output_is_no_terminal(service: StandIn, questions: Path, tmp_path: Path) -> None:

@@ -120,10 +120,14 @@ def test_health_of_the_api(service: StandIn) -> None:
     port = str(service.server.port)
     found = run("health", "--json", CORELANE_PORT=port)
     assert (found.exit_code, line_of(found)) == (0, {"ok": True, "api": f"http://127.0.0.1:{port}"})
-    assert (run("health", CORELANE_PORT=port).exit_code, run("health", CORELANE_PORT=port).stdout) == (0, "")
-    service.refusals.append(problem(503, "not_ready", "no core"))
-    found = run("health", "--json", CORELANE_PORT=port)
-    assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "the API is not ready")
+    assert (found.exit_code, run("health", CORELANE_PORT=port).stdout) == (0, "")
+    for question in ((), ("--ready",)):
+        service.refusals.append(problem(503, "not_ready", "no core"))
+        found = run("health", *question, "--json", CORELANE_PORT=port)
+        assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "the API is not ready")
+    for asked in ("--startup", "--live"):
+        assert run("health", asked, CORELANE_PORT=port).exit_code == 0
+    assert "does not answer" in run("health", "--live", CORELANE_PORT="1").stderr
 
 
 def test_health_of_a_core(settings: Settings) -> None:
@@ -148,12 +152,3 @@ def test_health_by_signs_of_life_asks_nobody(tmp_path: Path) -> None:
         assert "pod-0/0 is waiting: another process holds the core" in found.stderr
     assert run("health", "--live", "--ready", **env).exit_code == 2
     assert "set CORELANE_HEALTH_DIR" in run("health", "--live", CORELANE_CORE="0").stderr
-
-
-def test_health_of_an_api_that_has_no_core_yet(service: StandIn) -> None:
-    port = str(service.server.port)
-    service.refusals.append(problem(503, "not_ready", "no core"))
-    assert "is not ready" in run("health", "--ready", CORELANE_PORT=port).stderr
-    for question in ("--startup", "--live"):
-        assert run("health", question, CORELANE_PORT=port).exit_code == 0
-    assert "does not answer" in run("health", "--live", CORELANE_PORT="1").stderr

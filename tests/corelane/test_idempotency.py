@@ -88,20 +88,6 @@ def test_requests_in_any_order_make_the_jobs_a_model_makes(
     asyncio.run(play())
 
 
-def test_of_many_at_once_one_makes_it(settings: Settings, bell: str) -> None:
-    async def together() -> None:
-        links = [AsyncLink(settings.redis_url) for _ in range(10)]
-        stores = [JobStore(link, settings, bell) for link in links]
-        once = by_key("o", "k", "body", 60)
-        jobs = await asyncio.gather(*(make(store, once, "o") for store in stores for _ in range(20)))
-        assert len(set(jobs)) == 1
-        assert await links[0]("ZCARD", "cl:index:o") == 1
-        for link in links:
-            await link.close()
-
-    asyncio.run(together())
-
-
 @given(st.binary(max_size=50), st.integers(0, 50))
 def test_fingerprint_is_the_same_in_parts(body: bytes, cut: int) -> None:
     digest = start_fingerprint("lines")

@@ -1,41 +1,31 @@
 """Cursors and filters on a real Redis: whatever comes and goes between two pages, what stays is listed once."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.domain.ids import id_time, new_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import Item, JobHead, JobStatus
-from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs import search
 from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from tests.corelane.store_bench import keep
+from tests.corelane.store_bench import Bench, keep
 
 OWNERS = count()
 
 ITEM = Item(question="who", context="ada")
 
 
-def with_store(config: Settings, bell: str, action: Callable[[JobStore, AsyncLink], Awaitable[None]]) -> None:
-    async def run() -> None:
-        link = AsyncLink(config.redis_url)
-        try:
-            await action(JobStore(link, config, bell), link)
-        finally:
-            await link.close()
-
-    asyncio.run(run())
+def with_store(bench: Bench, action: Callable[[JobStore, AsyncLink], Awaitable[None]]) -> None:
+    bench.with_link(lambda link: action(JobStore(link, bench.settings, bench.bell), link))
 
 
 async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels: tuple[str, ...] = ()) -> str:
@@ -72,8 +62,7 @@ steps = st.lists(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
-    redis_url: str,
-    bell: str,
+    bench: Bench,
     before: list[tuple[int, bool]],
     steps: list[tuple[str, int, bool]],
     by_label: bool,
@@ -114,13 +103,13 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
         assert stays <= set(seen)
 
     try:
-        with_store(Settings(redis_url=redis_url), bell, interleave)
+        with_store(bench, interleave)
     finally:
         search.TRIP_JOBS, search.MAX_JOBS = trip_jobs, most
 
 
 def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
-    settings: Settings, bell: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "TRIP_JOBS", 10)
     monkeypatch.setattr(search, "MAX_JOBS", 20)
@@ -135,10 +124,10 @@ def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
         assert len(pages) == 4
         assert (await store.page("o", JobFilter(status=(JobStatus.FAILED,)), None, 5)).records == []
 
-    with_store(settings, bell, look)
+    with_store(bench, look)
 
 
-def test_times_are_told_by_redis_clock_though_ids_tell_another(settings: Settings, bell: str) -> None:
+def test_times_are_told_by_redis_clock_though_ids_tell_another(bench: Bench) -> None:
     async def look(store: JobStore, _: AsyncLink) -> None:
         early, late = await submit(store, "o", now_ms=None), await submit(store, "o")
         skewed = new_job_id(int((await store.get(early)).created_ms) - 30_000)  # type: ignore[union-attr]
@@ -149,7 +138,7 @@ def test_times_are_told_by_redis_clock_though_ids_tell_another(settings: Setting
         page = await store.page("o", JobFilter(created_after=created), None, 5)
         assert {found.id for found in page.records} >= {late, skewed}
 
-    with_store(settings, bell, look)
+    with_store(bench, look)
 
 
 def test_begin_of_ids_sorts_between_those_before_and_those_after() -> None:
@@ -157,10 +146,10 @@ def test_begin_of_ids_sorts_between_those_before_and_those_after() -> None:
     assert id_time("job", -5) == id_time("job", 0)
 
 
-def test_nothing_is_listed_of_others(settings: Settings, bell: str, raw: redis.Redis) -> None:
+def test_nothing_is_listed_of_others(bench: Bench) -> None:
     async def look(store: JobStore, _: AsyncLink) -> None:
         await submit(store, "a")
         assert (await store.page("b", JobFilter(), None, 5)) == JobPage([], None)
 
-    with_store(settings, bell, look)
-    assert raw.keys("cl:index:*") == ["cl:index:a"]
+    with_store(bench, look)
+    assert bench.raw.keys("cl:index:*") == ["cl:index:a"]

@@ -112,6 +112,15 @@ def test_pass_that_was_held_up_does_not_make_its_shape_slow() -> None:
     assert choice(384, {384: 3}, core.read({64: AMX[64]}, count=FIT_AFTER)) == ([384], 3)
 
 
+def test_passes_that_were_held_up_once_change_nothing() -> None:
+    core = Core()
+    core.read(AMX)
+    core.read({length: [5 * ms for ms in row] for length, row in AMX.items()}, count=1)
+    held_up, undisturbed = core.read(AMX, count=2), Core().read(AMX)
+    for bucket in LADDER:
+        assert held_up.seconds[bucket] == pytest.approx(undisturbed.seconds[bucket], rel=0.01)
+
+
 def test_warm_up_alone_tells_what_a_pass_costs_beside_its_rows() -> None:
     table = Core().read({length: row[:1] for length, row in AMX.items()})
     for length, row in AMX.items():

@@ -183,7 +183,7 @@ def test_keeper_rings_no_core_for_what_is_paused(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("owner", ANN), ("model", VERSION), ("core", "a/0")])
 def test_paused_backlog_is_no_backlog(bench: Bench, kind: str, name: str) -> None:
-    bench.core("a/0", Speed(1000, 900, 1100))
+    bench.core("a/0", Speed(1000))
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
     bench.submit(400, owner=ANN)
     bench.submit(1, owner=ANN)
@@ -225,7 +225,7 @@ def scaling(bench: Bench) -> ScalingInfo:
 
 
 def test_paused_backlog_asks_for_no_cores_but_a_paused_core_for_another(bench: Bench) -> None:
-    bench.core("a/0", Speed(100, 90, 110))
+    bench.core("a/0", Speed(100))
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
     bench.submit(800, owner=ANN)
     asked = scaling(bench).asked
@@ -239,7 +239,7 @@ def test_paused_backlog_asks_for_no_cores_but_a_paused_core_for_another(bench: B
 
 
 def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(bench: Bench) -> None:
-    bench.core("a/0", Speed(1000, 900, 1100))
+    bench.core("a/0", Speed(1000))
     bench.submit(400, owner=ANN)
     behind = bench.get(bench.submit(400, owner=BOB)).promise
     pause(bench, "owner", ANN)
@@ -257,7 +257,7 @@ def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(be
 
 
 def test_time_of_a_job_that_waited_through_a_pause_is_held_against_no_promise(bench: Bench) -> None:
-    core = bench.core("a/0", Speed(1000, 900, 1100))
+    core = bench.core("a/0", Speed(1000))
     job = bench.submit(3, owner=ANN)
     pause(bench, "owner", ANN)
     bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -3_600_000)

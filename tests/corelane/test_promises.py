@@ -73,17 +73,17 @@ def test_more_tokens_never_have_less_before_them(
 
 
 def test_drain_rate_is_the_cores_speed_where_nothing_was_answered_of_late() -> None:
-    assert drain_rate([0] * 10, [Speed(1000, 500, 2000)] * 2) == 2000
+    assert drain_rate([0] * 10, [Speed(1000)] * 2) == 2000
     assert drain_rate([0] * 10, []) == 0
 
 
 def test_seconds_of_little_work_do_not_slow_the_drain_rate() -> None:
-    assert drain_rate([64] * 10, [Speed(1000, 500, 2000)] * 2) == 2000
+    assert drain_rate([64] * 10, [Speed(1000)] * 2) == 2000
     assert drain_rate([900, 900, 0, 0, 0], []) == 900
 
 
 def test_drain_rate_follows_what_busy_cores_answer() -> None:
-    slowed = drain_rate([1500] * 10, [Speed(1000, 500, 2000)] * 2)
+    slowed = drain_rate([1500] * 10, [Speed(1000)] * 2)
     assert 1500 < slowed < 1650
 
 
@@ -100,7 +100,7 @@ def test_forecast_needs_a_measured_speed() -> None:
 
 
 def test_job_of_one_slice_runs_on_one_core_behind_what_all_cores_do() -> None:
-    speeds = [Speed(100, 50, 200)] * 2
+    speeds = [Speed(100)] * 2
     found = forecast(1000, 100, 1, speeds)
     assert found is not None
     assert (found.expected_s, found.reckoned_s) == pytest.approx((6, 6))
@@ -111,7 +111,7 @@ def test_job_of_one_slice_runs_on_one_core_behind_what_all_cores_do() -> None:
 
 
 def test_forecast_follows_the_residuals_of_its_kind() -> None:
-    speeds = [Speed(100, 50, 200)]
+    speeds = [Speed(100)]
     plain = forecast(0, 100, 1, speeds)
     assert plain is not None
     told = forecast(0, 100, 1, speeds, Residuals({plain.kind: [70] * KEPT}))
@@ -160,7 +160,7 @@ def test_kind_tells_the_part_that_waits_and_how_long_it_takes() -> None:
 
 
 def test_speed_survives_the_store() -> None:
-    assert Speed.decode(Speed(1.5, 0.5, 2.5).encode()) == Speed(1.5, 0.5, 2.5)
+    assert Speed.decode(Speed(1.5).encode()) == Speed(1.5)
 
 
 def test_time_to_come_back_is_what_it_took_in_situations_that_were_recorded() -> None:

@@ -88,6 +88,12 @@ def test_item_with_a_question_too_long_fails_and_its_neighbour_does_not(runner: 
     assert results[0]["error"]["code"] == "question_too_long"
 
 
+def test_item_that_failed_at_once_is_not_answered_once_it_is_dropped(runner: Runner) -> None:
+    runner.admit([("long", Query("who " * 100, "ada wrote"))])
+    runner.drop(["long"])
+    assert runner.start().finish() == []
+
+
 def test_threshold_decides_between_answer_and_null(runner: Runner) -> None:
     query = Query("who", "ada wrote", Options(no_answer_threshold=-1000.0))
     assert runner.answer([query])[0]["answer"] is None

@@ -23,7 +23,9 @@ from corelane.errors import InvalidInput
 #: Made for these tests, with every field that the published files have.
 FILES = Path(__file__).parent / "squad"
 
-WORDS = st.lists(st.sampled_from(["the", "a", "Ada", "ada", "wrote", "It.", "1,000", "—", "'s", "an"])).map(" ".join)
+WORDS = st.lists(
+    st.sampled_from(["the", "a", "An", "Ada", "ada", "It.", "1,000", "—", "'s", "theatre", "a-the-b", "«Ça»", "\t"])
+).map(" ".join)
 
 
 def official_normalise(text: str) -> str:
@@ -40,40 +42,6 @@ def official_f1(gold: str, predicted: str) -> float:
         return 0
     precision, recall = same / len(predicted_tokens), same / len(gold_tokens)
     return 2 * precision * recall / (precision + recall)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The Cat", "cat"),
-        ("  an  apple, a day! ", "apple day"),
-        ("theatre another", "theatre another"),
-        ("U.S.", "us"),
-        ("a-the-b", "atheb"),
-        ("the\tcat\n", "cat"),
-        ("«Ça»", "«ça»"),
-        ("The", ""),
-    ],
-)
-def test_normalise_matches_known_values(text: str, expected: str) -> None:
-    assert normalise(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("prediction", "gold", "expected"),
-    [
-        ("the cat sat", "cat sat down", 0.8),
-        ("October 1973", "1973", 2 / 3),
-        ("Paris", "London", 0.0),
-        ("Paris", "paris!", 1.0),
-        ("", "", 1.0),
-        ("", "Paris", 0.0),
-        ("the", "", 1.0),
-        ("no no yes", "no", 0.5),
-    ],
-)
-def test_f1_matches_known_values(prediction: str, gold: str, expected: float) -> None:
-    assert token_f1(prediction, gold) == pytest.approx(expected)
 
 
 @given(st.one_of(st.text(), WORDS))

@@ -49,6 +49,9 @@ time.sleep(600)
 #: Exit statuses of those that were killed, and of those that ended by a fault of their own.
 KILLED, BROKE = -signal.SIGKILL, 1
 
+#: A life that came up, and ended from outside.
+WELL = (True, KILLED, STABLE_S + 1.0)
+
 
 def lived(*lives: tuple[bool, int, float]) -> PartHistory:
     """Play a part after some lives: whether it came up, its status, its length in seconds."""
@@ -61,33 +64,24 @@ def lived(*lives: tuple[bool, int, float]) -> PartHistory:
     return history
 
 
-def test_part_that_is_killed_while_well_comes_back_at_once_however_often() -> None:
-    history = lived(*[(True, KILLED, 1.0)] * 100)
-    assert not history.is_hopeless(first_tries=2)
-    assert history.pause_s == RELAUNCH_PAUSES_S[0]
-
-
-def test_part_that_never_comes_up_is_given_up_after_its_first_tries() -> None:
-    assert not lived((False, BROKE, 0.1)).is_hopeless(first_tries=2)
-    assert lived(*[(False, BROKE, 0.1)] * 2).is_hopeless(first_tries=2)
-
-
-def test_part_that_was_up_once_gets_more_patience() -> None:
-    well = (True, KILLED, STABLE_S + 1.0)
-    assert not lived(well, *[(False, BROKE, 0.1)] * 2).is_hopeless(first_tries=2)
-    assert lived(well, *[(False, BROKE, 0.1)] * len(RELAUNCH_PAUSES_S)).is_hopeless(first_tries=2)
-
-
-def test_part_that_breaks_down_right_after_it_came_up_is_given_up() -> None:
-    assert lived(*[(True, BROKE, 1.0)] * len(RELAUNCH_PAUSES_S)).is_hopeless(first_tries=2)
-
-
-def test_part_that_is_killed_before_it_is_up_gets_growing_pauses_and_many_tries() -> None:
-    history = lived(*[(False, KILLED, 0.1)] * (MOST_KILLS - 1))
-    assert not history.is_hopeless(first_tries=2)
-    assert history.pause_s == RELAUNCH_PAUSES_S[-1]
-    history.died(KILLED, 0.1)
-    assert history.is_hopeless(first_tries=2)
+@pytest.mark.parametrize(
+    ("lives", "is_hopeless", "pause_s"),
+    [
+        ([(True, KILLED, 1.0)] * 100, False, RELAUNCH_PAUSES_S[0]),
+        ([(False, BROKE, 0.1)], False, RELAUNCH_PAUSES_S[0]),
+        ([(False, BROKE, 0.1)] * 2, True, RELAUNCH_PAUSES_S[1]),
+        ([WELL, *[(False, BROKE, 0.1)] * 2], False, RELAUNCH_PAUSES_S[1]),
+        ([WELL, *[(False, BROKE, 0.1)] * len(RELAUNCH_PAUSES_S)], True, RELAUNCH_PAUSES_S[-1]),
+        ([(True, BROKE, 1.0)] * len(RELAUNCH_PAUSES_S), True, RELAUNCH_PAUSES_S[-1]),
+        ([(False, KILLED, 0.1)] * (MOST_KILLS - 1), False, RELAUNCH_PAUSES_S[-1]),
+        ([(False, KILLED, 0.1)] * MOST_KILLS, True, RELAUNCH_PAUSES_S[-1]),
+    ],
+)
+def test_part_is_given_up_by_how_its_lives_ended(
+    lives: list[tuple[bool, int, float]], is_hopeless: bool, pause_s: float
+) -> None:
+    history = lived(*lives)
+    assert (history.is_hopeless(first_tries=2), history.pause_s) == (is_hopeless, pause_s)
 
 
 def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.client import Client
@@ -24,6 +21,7 @@ from tests.chaos.processes import Clock, environment, launch, made
 from tests.chaos.server import Raw
 from tests.chaos.watch import held_by
 from tests.hosts.network import Host, Switch
+from tests.redis_for_tests import client_of
 from tests.waiting import eventually
 
 #: A fleet of three hosts is ready well within this, in seconds.
@@ -55,10 +53,7 @@ class HostRedis:
 
     def client(self) -> Raw:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        retry = Retry(NoBackoff(), 0)
-        return redis.Redis.from_url(
-            self.url, socket_timeout=3, socket_connect_timeout=3, retry=retry, decode_responses=True
-        )
+        return client_of(self.url, 3)
 
 
 class HostFleet:

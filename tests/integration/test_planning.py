@@ -37,7 +37,7 @@ def test_a_core_is_measured_and_planned_with(fleet: Fleet, tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     found = load_profile(Path(profile))
     assert found.version.startswith("qa-minilm@")
-    assert any(shape.batches and shape.base_s + shape.row_s > 0 for shape in found.shapes)
+    assert all(shape.base_s + shape.row_s > 0 for shape in found.shapes)
     asked = ["plan", "--rate", "1", "--p95", "20000", "--profile", profile, "--instance", "cpu", "--json"]
     plan = orjson.loads(CliRunner().invoke(make_cli(), asked).stdout)
     assert [each["instance"] for each in plan["candidates"]] == ["cpu"]

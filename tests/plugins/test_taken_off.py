@@ -13,6 +13,7 @@ import pytest
 from corelane.domain.jobs import Item
 from corelane.plugin import GROUP, installed
 from tests.integration.conftest import start_fleet, stop_fleet
+from tests.redis_for_tests import admin_url, client_of
 
 NAMES = [plugin.name for plugin in installed() if type(plugin).__module__.startswith("corelane.plugins.")]
 
@@ -42,6 +43,8 @@ core.start(lambda: False)
 loops = [loop for make, _ in loops_by_queue(celery, settings).values() for loop in make()]
 for loop in loops:
     loop.start()
+while not core.versions:
+    drain(core, lambda: False)
 with TestClient(app) as api:
     job = api.post("/v1/jobs", json={"question": "Who wrote it?", "context": "Ada wrote it."}).json()
     while job["finished_at"] is None:
@@ -93,7 +96,9 @@ def without(folder: Path, *names: str) -> str:
 
 
 def serve(redis_url: str, data: Path, path: str | None = None) -> Shown:
-    """Run a service in a process that finds plugins by ``path``; return what it shows."""
+    """Run a service on an empty Redis, in a process that finds plugins by ``path``; return what it shows."""
+    with client_of(admin_url(redis_url)) as client:
+        client.flushall()
     given = {"REDIS_URL": redis_url, "DATA_DIR": str(data), "TARGET": "null", "LINGER_S": "0"}
     env = dict(os.environ) | {f"CORELANE_{name}": value for name, value in given.items()}
     env |= {"PYTHONPATH": path} if path else {}

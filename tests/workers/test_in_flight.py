@@ -289,14 +289,10 @@ def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
     commit(in_flight, Exchange({}, set(), claim, 1_800_000_000_000_000))
-    take_in(in_flight, claim, stretches)
-    return claim.jobs
-
-
-def take_in(in_flight: InFlight, claim: Claim, stretches: list[ClaimedSlice]) -> None:
     for observer in in_flight._observers:
         observer.claimed(Claimed(claim.jobs, stretches, in_flight._clock()))
     in_flight.add(claim, stretches)
+    return claim.jobs
 
 
 def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> None:
@@ -316,34 +312,6 @@ def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> 
     assert waited > 0
     assert parts[1] > 0
     assert sum(parts) + waited <= held + 5
-
-
-def test_cancellation_that_comes_with_a_claim_takes_no_time_from_the_jobs_of_the_claim(runner: Runner) -> None:
-    times = TimeBook()
-    in_flight = InFlight({runner.version: runner}, [times])
-    [canceled] = claim_and_hold(in_flight, "a", runner.version, [["the river was red " * 500]])
-    claim, stretches = make_claim("b", runner.version, [["ada"]])
-    commit(in_flight, Exchange({}, {canceled}, claim, 1_800_000_000_000_000))
-    take_in(in_flight, claim, stretches)
-    run_out(in_flight)
-    assert times.report(["job_b0"])["job_b0"][6] > 0
-    assert times.report([canceled])[canceled][6] > 0
-    assert times.report_lost() == []
-
-
-def test_work_beside_a_batch_on_a_device_counts_for_other_jobs_only() -> None:
-    times = TimeBook()
-    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)}, [times])
-    [first] = claim_and_hold(in_flight, "a", NullRunner.version, [["ada"]])
-    tokenize = times.report([first])[first][2]
-    running = in_flight.start()
-    [second] = claim_and_hold(in_flight, "b", NullRunner.version, [["paris"]])
-    in_flight.finish(running)
-    report = times.report([first, second])
-    assert report[first][2] == tokenize
-    assert report[first][3] >= 10_000
-    assert report[second][3] == 0 < report[second][2]
-    assert report[second][1] > 0
 
 
 class Shared(FixedBackend):

@@ -38,17 +38,6 @@ def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresa
     assert begun == [5, 1]
 
 
-def test_loop_that_pauses_can_be_woken() -> None:
-    rounds = threading.Semaphore(0)
-    loop = Loop("test", lambda: rounds.release, pause_s=3600, outage=OUTAGE)
-    loop.start()
-    assert rounds.acquire(timeout=20)
-    loop.wake()
-    assert rounds.acquire(timeout=20)
-    loop.ask_to_stop()
-    assert loop.join(60)
-
-
 def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:
     still, slow, moving = (
         Loop(name, lambda: bool, pause_s=0, outage=OUTAGE, must_move=name != "slow") for name in ("a", "slow", "b")

@@ -112,9 +112,7 @@ class Vitals(CoreObserver):
         samples = list(self._samples[True]) or list(self._samples[False])
         if not samples:
             return None
-        rates = sorted(sample.tokens / sample.seconds for sample in samples)
-        mean = sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
-        return Speed(mean, min(mean, rates[len(rates) // 20]), max(mean, rates[-1 - len(rates) // 20]))
+        return Speed(sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples))
 
     @property
     def is_full_speed(self) -> bool:

@@ -82,10 +82,6 @@ class Loop:
         """Start the thread."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Begin the next round now."""
-        self._wake.set()
-
     def ask_to_stop(self) -> None:
         """Let the round in progress be the last."""
         self.over.set()

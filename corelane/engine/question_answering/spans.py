@@ -97,7 +97,7 @@ def find_spans(
     max_answer_tokens: int,
     keep: int = LISTED,
     with_logits: bool = False,
-    null_at: Ints | None = None,
+    null_at: Ints | int = 0,
 ) -> list[WindowSpans]:
     """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
     ``max_answer_tokens`` long; ``with_logits`` adds the logits, in which the others are found.
@@ -107,11 +107,8 @@ def find_spans(
     width of its batch.
     """
     rows, length = start_logits.shape
-    if null_at is None:
-        null = start_logits[:, 0] + end_logits[:, 0]
-    else:
-        every = np.arange(rows)
-        null = start_logits[every, null_at] + end_logits[every, null_at]
+    every = np.arange(rows)
+    null = start_logits[every, null_at] + end_logits[every, null_at]
     position = np.arange(length)
     allowed = (position >= first[:, None]) & (position < last[:, None])
     starts = np.where(allowed, start_logits - null[:, None], FORBIDDEN)
@@ -120,7 +117,7 @@ def find_spans(
     np.copyto(ends[:, :length], end_logits, where=allowed)
     # Each of the best spans begins at one of the ``keep`` starts whose own best spans are the best.
     likely = np.sort(_best(starts + _slide(np.maximum, ends, width), keep), axis=1)
-    row_of = np.arange(rows)[:, None]
+    row_of = every[:, None]
     following = (likely + row_of * ends.shape[1])[:, :, None] + np.arange(width)
     margins = (starts[row_of, likely][:, :, None] + ends.take(following)).reshape(rows, -1)
     best = _best(margins, keep)
@@ -317,15 +314,8 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
     begin, least = at - 1, max(0, at - LONGEST_CHARACTER)
     while begin > least and (text[begin] >= FIRST_JOINING or text[begin - 1] >= FIRST_JOINING):
         begin -= 1
-    # Flags are made of pairs, from the first letter of their run on.
-    while begin > 0 and is_flag_letter(text[begin]):
-        begin -= 1
+    # The search looks back by itself where that counts: flags are paired from the first letter of their run.
     for character in GRAPHEME.finditer(text, begin):
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
     return at, at
-
-
-def is_flag_letter(character: str) -> bool:
-    """Tell whether a character is a regional indicator; two of them make a flag."""
-    return "\U0001f1e6" <= character <= "\U0001f1ff"

@@ -301,10 +301,8 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
     for (max_answer_tokens, several), numbers in groups.items():
         picked = slice(len(numbers)) if len(numbers) == len(rows) else numbers
         last = [item.ends_at(window) for item, window in (rows[row] for row in numbers)]
-        null_at, width = None, max(last)
-        if rows[numbers[0]][0].null_last:
-            null_at = np.array([rows[row][1].length - 1 for row in numbers])
-            width = int(null_at.max()) + 1
+        null_at = [rows[row][1].length - 1 if rows[row][0].null_last else 0 for row in numbers]
+        width = max(*last, *null_at) + 1
         spans = find_spans(
             logits.start[picked, :width],
             logits.end[picked, :width],
@@ -312,7 +310,7 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
             np.array(last),
             max_answer_tokens=max_answer_tokens,
             with_logits=several,
-            null_at=null_at,
+            null_at=np.array(null_at),
         )
         for row, best in zip(numbers, spans, strict=True):
             item, window = rows[row]

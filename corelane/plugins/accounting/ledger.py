@@ -112,7 +112,7 @@ def _name(row: DayUsage, group: Group) -> str | None:
 
 
 def _row(used: Used, names: Mapping[str, str | None]) -> UsageRow:
-    return UsageRow(**used.describe().model_dump(), **names)
+    return UsageRow(**used.shown(), **names)
 
 
 def _summed(parts: Iterable[Used]) -> list[UsageRow]:

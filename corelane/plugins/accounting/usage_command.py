@@ -9,7 +9,6 @@ from rich.table import Table
 
 from corelane.cli.output import error_console, make_table, plain, print_line, print_table
 from corelane.cli.service import JsonOption, ServiceClient
-from corelane.cli.usage import show_core_time, show_cost
 from corelane.domain.usage import HostUsage, Usage, UsageReport, UsageRow
 
 
@@ -63,7 +62,7 @@ def figures(usage: Usage) -> list[str]:
     return [
         *("-" if count is None else f"{count:,}" for count in counts),
         show_core_time(usage.core_s),
-        show_cost(usage.cost),
+        "-" if usage.cost is None else usage.cost.shown(),
     ]
 
 
@@ -90,5 +89,10 @@ def host_line(host: HostUsage, total: Sequence[UsageRow]) -> str:
     """Return what the cores cost in all, and how much of their time was work that somebody pays for."""
     charged_s = sum(row.core_s for row in total)
     share = f", {charged_s / host.up_s:.1%} of it charged" if host.up_s else ""
-    costs = "".join(f": {show_cost(cost)}" for cost in host.cost)
+    costs = "".join(f": {cost.shown()}" for cost in host.cost)
     return f"The cores lived for {show_core_time(host.up_s)}{share}{costs}. Idle time is charged to nobody."
+
+
+def show_core_time(seconds: float) -> str:
+    """Return core seconds in the unit that reads best."""
+    return f"{seconds:,.2f} s" if seconds < 3600 else f"{seconds / 3600:,.2f} h"

@@ -47,13 +47,8 @@ class Segment:
         return 2 * count / (self.start_per_s + root)
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """One arrival: its time in seconds since the start, and how large it is, where a trace says so."""
-
-    at_s: float
-    items: int | None = None
-    tokens: int | None = None
+#: One arrival: its time in seconds since the start, and its items and tokens, where a trace says so.
+Due = tuple[float, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +64,8 @@ class Arrivals:
     def due(self) -> Iterator[Due]:
         """Iterate over arrivals in order of time."""
         if self.trace:
-            return (Due(entry.at_s / self.speed, entry.items, entry.tokens) for entry in self.trace)
-        return (Due(at_s) for at_s in self.times())
+            return ((entry.at_s / self.speed, entry.items, entry.tokens) for entry in self.trace)
+        return ((at_s, None, None) for at_s in self.times())
 
     def times(self) -> Iterator[float]:
         """Iterate over due times, in seconds since the start."""

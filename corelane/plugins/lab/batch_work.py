@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -16,7 +16,10 @@ from corelane.domain.options import Options
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Given, Questions
 
-#: What a document ends with, and what is asked of it.
+#: More than are read while questions are asked beside them.
+MOST_DOCUMENTS = 1000
+
+#: What is asked of a document, and what it ends with.
 QUESTION, ANSWER = "Who keeps the seal of the guild?", "Ottilie Brand"
 LAST_SENTENCE = f" The seal of the guild is kept by {ANSWER}."
 
@@ -51,24 +54,13 @@ class BatchWork(Protocol):
         """Yield the answers with the numbers of their items, once it is final; failed items have none."""
 
 
-def items_of(questions: Questions, places: list[int]) -> Iterator[Item]:
-    """Yield items; the id of each is its number."""
-    for number, place in enumerate(places):
-        asked = questions.asked[place]
-        yield Item(id=str(number), question=asked.question, context=asked.context)
-
-
-def places_of(questions: Questions, items: int) -> list[int]:
-    """Return the places of questions that fill a number of items: all in their order, as often as it takes."""
-    return [questions.pick(number)[0] for number in range(items)]
-
-
 class SubmittedItems:
-    """Questions of a file that were handed in together under one id."""
+    """Questions of a file that were handed in together under one id: all in their order, as often as it takes."""
 
     def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
         self._client, self._target, self._questions = client, target, questions
-        self.items, self.places, self.wrong = items, places_of(questions, items), 0
+        self.items, self.wrong = items, 0
+        self.places = [questions.pick(number)[0] for number in range(items)]
         self._id, self._output = "", ""
 
 
@@ -76,9 +68,12 @@ class LinesJob(SubmittedItems):
     """One job sent as lines."""
 
     def submit(self) -> None:
-        """Send the lines."""
-        head: dict[str, Any] = {"model": self._target.model, "options": self._target.options}
-        self._id = self._client.submit_lines(items_of(self._questions, self.places), head).id
+        """Send the lines; the id of each item is its number."""
+        asked = map(self._questions.asked.__getitem__, self.places)
+        items = (
+            Item(id=str(number), question=each.question, context=each.context) for number, each in enumerate(asked)
+        )
+        self._id = self._client.submit_lines(items, self._target.head).id
 
     def poll(self) -> Standing:
         """Ask for the job."""
@@ -104,16 +99,10 @@ class FileBatch(SubmittedItems):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "bench.jsonl"
             with path.open("wb") as file:
-                for item in items_of(self._questions, self.places):
-                    file.write(orjson.dumps(self._line(item)) + b"\n")
+                for number, place in enumerate(self.places):
+                    file.write(self._target.batch_line(number, self._questions.asked[place]))
             uploaded = self._client.upload_file(path)
         self._id = self._client.create_batch(uploaded.id).id
-
-    def _line(self, item: Item) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._target.model, "question": item.question, "context": item.context}
-        if self._target.options:
-            body["options"] = self._target.options
-        return {"custom_id": item.id, "method": "POST", "url": "/v1/answers", "body": body}
 
     def poll(self) -> Standing:
         """Ask for the batch."""
@@ -142,11 +131,11 @@ class FileBatch(SubmittedItems):
 class Documents:
     """Long documents, the next when one is read, until the time is over; each is a job of one item."""
 
-    def __init__(self, client: Client, target: Target, questions: Questions, words: int, count: int) -> None:
+    def __init__(self, client: Client, target: Target, questions: Questions, words: int) -> None:
         self._client, self._target, self._words = client, target, words
         self._contexts = list(dict.fromkeys(each.context for each in questions.asked))
         self._job, self._read = "", 0
-        self.items, self.wrong = count, 0
+        self.items, self.wrong = MOST_DOCUMENTS, 0
         self.places: list[int] = []
 
     def submit(self) -> None:

@@ -6,7 +6,7 @@ from when they were due. A question belongs to the part in which it was due.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from corelane.errors import SetupError
@@ -21,6 +21,9 @@ from corelane.plugins.lab.stats import latencies, spread, thinned, timeline
 from corelane.plugins.lab.workload import Questions
 
 Part = Literal["before", "during", "after"]
+
+#: Is told how far it is: the part, the time since the questions began, and the items that are done.
+Tell = Callable[[Part, float, int], object]
 
 #: How often a batch is asked how far it is, in seconds: until it has answers, and then. Both are errors of its times.
 FIRST_POLL_S, POLL_S = 0.05, 0.25
@@ -55,16 +58,6 @@ class BesidePlan:
         return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class BesideProgress:
-    """How far it is."""
-
-    part: Part
-    at_s: float
-    done: int
-    items: int
-
-
 @dataclass(slots=True)
 class BatchTimes:
     """What was seen of a batch, in seconds since it was submitted."""
@@ -74,7 +67,7 @@ class BatchTimes:
     first_s: float | None = None
     ended_s: float = 0.0
     canceled: bool = False
-    progress: list[tuple[float, int]] | None = None
+    progress: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
 
 
 def run_beside(
@@ -82,43 +75,32 @@ def run_beside(
     questions: Questions,
     work: BatchWork,
     plan: BesidePlan,
-    on_tick: Callable[[BesideProgress], object] | None = None,
+    tell: Tell = lambda _part, _at_s, _done: None,
 ) -> Beside:
     """Run the batch beside the questions; raise SetupError if a part saw none."""
-    tell = on_tick or (lambda _: None)
     with Background(target, questions, plan.questions) as background:
         background.start()
-        _pass(background, plan.warmup_s + plan.before_s, work, tell, "before", 0)
+        _pass(background, plan.warmup_s + plan.before_s, lambda: tell("before", background.at_s, 0))
         times = _run_batch(background, work, plan, tell)
-        _pass(background, plan.after_s, work, tell, "after", times.progress[-1][1] if times.progress else 0)
+        _pass(background, plan.after_s, lambda: tell("after", background.at_s, times.progress[-1][1]))
         requests, answers = background.stop()
     batch_answers = None if times.canceled and work.places else check_batch(questions, work)
     return describe(requests, times, work.items, plan, answers, batch_answers)
 
 
-def _pass(
-    background: Background,
-    seconds: float,
-    work: BatchWork,
-    tell: Callable[[BesideProgress], object],
-    part: Part,
-    done: int,
-) -> None:
+def _pass(background: Background, seconds: float, tell: Callable[[], object]) -> None:
     until_s = time.monotonic() + seconds
     while (left := until_s - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left))
         background.watch()
-        tell(BesideProgress(part, background.at_s, done, work.items))
+        tell()
 
 
-def _run_batch(
-    background: Background, work: BatchWork, plan: BesidePlan, tell: Callable[[BesideProgress], object]
-) -> BatchTimes:
+def _run_batch(background: Background, work: BatchWork, plan: BesidePlan, tell: Tell) -> BatchTimes:
     """Submit the batch and watch it to its end."""
     times = BatchTimes(background.at_s)
     work.submit()
     times.accepted_s = background.at_s - times.submitted_s
-    times.progress = [(0.0, 0)]
     while True:
         standing, since_s = work.poll(), background.at_s - times.submitted_s
         if standing.done and times.first_s is None:
@@ -126,7 +108,7 @@ def _run_batch(
         if standing.done != times.progress[-1][1]:
             times.progress.append((since_s, standing.done))
         background.watch()
-        tell(BesideProgress("during", background.at_s, standing.done, work.items))
+        tell("during", background.at_s, standing.done)
         if standing.is_final:
             break
         if plan.cut_s is not None and since_s >= plan.cut_s:
@@ -161,14 +143,18 @@ def describe(
         raise SetupError(f"no question was answered {missing} the batch: give a higher rate, or a larger batch")
     counted = [each for part in parts.values() for each in part]
     lateness = spread(each.sent_s - each.intended_s for each in counted if each.sent_s is not None)
-    progress = list(times.progress or [])
-    done = progress[-1][1] if progress else 0
+    failed = sum(each.outcome != "ok" for each in counted)
+    invalid = []
+    if lateness is not None and lateness.p95 > MOST_LATENESS_S:
+        invalid.append(f"the generator was late: 5 % of questions were sent over {1000 * lateness.p95:,.0f} ms late")
+    if failed > len(counted) / 2:
+        invalid.append(f"{failed} of {len(counted)} questions were not answered")
     return Beside(
         items=items,
         makespan_s=times.ended_s,
         first_result_s=times.first_s,
-        items_per_s=done / times.ended_s if times.ended_s else 0.0,
-        progress=thinned(progress, MOST_POINTS),
+        items_per_s=times.progress[-1][1] / times.ended_s if times.ended_s else 0.0,
+        progress=thinned(times.progress, MOST_POINTS),
         before=before,
         during=during,
         after=after,
@@ -181,28 +167,15 @@ def describe(
         accepted_s=times.accepted_s,
         canceled=times.canceled,
         submitted_at_s=start_s,
-        failed=sum(each.outcome != "ok" for each in counted),
+        failed=failed,
         lateness=lateness,
         timeline=timeline(requests),
-        invalid=why_invalid(lateness.p95 if lateness is not None else 0.0, counted),
+        invalid=invalid,
     )
-
-
-def why_invalid(late_p95_s: float, requests: Sequence[Request]) -> list[str]:
-    """Return why the figures prove nothing."""
-    reasons = []
-    if late_p95_s > MOST_LATENESS_S:
-        reasons.append(f"the generator was late: 5 % of questions were sent over {1000 * late_p95_s:,.0f} ms late")
-    failed = sum(each.outcome != "ok" for each in requests)
-    if failed > len(requests) / 2:
-        reasons.append(f"{failed} of {len(requests)} questions were not answered")
-    return reasons
 
 
 def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
     """Return whether each item of a batch was answered once, and how well."""
     if not work.places:
         return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
-    check = AnswerJudge(questions)
-    check.judge(work.places, Reply(outcome="ok", results=list(work.results())), is_measured=True)
-    return check.found
+    return AnswerJudge(questions).judge(work.places, Reply(outcome="ok", results=list(work.results())))

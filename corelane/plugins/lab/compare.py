@@ -71,16 +71,6 @@ SAME = {
     "AMX": "machine.amx",
 }
 
-#: What may differ, and is told.
-TOLD = {
-    "version": "service.version",
-    "model": "service.model",
-    "digest of the model": "service.digest",
-    "cores of the service": "service.cores",
-    "kernel": "machine.kernel",
-    "Python": "machine.python",
-}
-
 
 class FigureDifference(BaseModel):
     """One figure of two reports. A change is B's against A's: a share, or points for accuracy and failures."""
@@ -147,7 +137,7 @@ def compare(
         differences=differences,
         wrong=wrong,
         unlike=reasons,
-        notes=notes + facts(a, b),
+        notes=notes,
     )
 
 
@@ -285,7 +275,8 @@ def _sampling_error(runs: Sequence[Run]) -> float:
 
 def unlike(a: Report, b: Report) -> list[str]:
     """Return each difference that makes two reports measure different things."""
-    reasons = list(_differences(a, b, SAME))
+    read = {name: attrgetter(path) for name, path in SAME.items()}
+    reasons = [f"{name}: {of(a)} in A, {of(b)} in B" for name, of in read.items() if of(a) != of(b)]
     for name, report in (("A", a), ("B", b)):
         if report.schema_ != SCHEMA:
             reasons.append(f"schema: {name} is {report.schema_}, this version reads {SCHEMA}")
@@ -302,13 +293,6 @@ def unlike(a: Report, b: Report) -> list[str]:
 def invalid_runs(report: Report) -> list[Run]:
     """Return the runs that prove nothing."""
     return [run for point in report.points for run in point.runs if run.invalid]
-
-
-def facts(a: Report, b: Report) -> list[str]:
-    """Return what else differs, for the reader."""
-    counts = {"A": len(invalid_runs(a)), "B": len(invalid_runs(b))}
-    left_out = [f"{count} invalid runs of {name} are left out" for name, count in counts.items() if count]
-    return left_out + list(_differences(a, b, TOLD))
 
 
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
@@ -335,10 +319,3 @@ def _pairs(a: Report, b: Report, key: Callable[[LoadPoint], Hashable]) -> list[t
 def load_key(load: Load) -> str:
     """Return what makes two loads the same: all but the seed, and where a trace lies."""
     return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})
-
-
-def _differences(a: Report, b: Report, paths: dict[str, str]) -> Iterable[str]:
-    for name, path in paths.items():
-        ours, theirs = map(attrgetter(path), (a, b))
-        if ours != theirs:
-            yield f"{name}: {ours} in A, {theirs} in B"

@@ -8,7 +8,7 @@ the monotonic clock. ``on_phase`` and ``on_tick`` are called in this process, wh
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.answers import add_up
 from corelane.plugins.lab.figures import Measurement
-from corelane.plugins.lab.load import ROW, TICK_S, Done, LoadProgress, Phases, ProcessTask, RunPlan, Tick
+from corelane.plugins.lab.load import TICK_S, Done, LoadProgress, Phases, ProcessTask, RunPlan, Tick
 from corelane.plugins.lab.process import run_process
 from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
 from corelane.plugins.lab.senders import Target, make_sender
@@ -50,8 +50,8 @@ def run_load(
     target: Target,
     questions: Questions,
     plan: RunPlan,
-    on_phase: OnPhase | None = None,
-    on_tick: OnTick | None = None,
+    on_phase: OnPhase = lambda _phase: None,
+    on_tick: OnTick = lambda _tick: None,
 ) -> Measurement:
     """Offer a load and return what became of it; raise CorelaneError if it cannot begin."""
     make_sender(plan.sender, target, plan.manner)  # what cannot be is told here, before processes start
@@ -59,7 +59,7 @@ def run_load(
     count = choose_processes(plan)
     tasks = [ProcessTask(target, questions, plan, phases, place, count) for place in range(count)]
     with _Fleet(tasks) as fleet:
-        run = _Run(plan, phases, fleet, on_phase or (lambda _: None), on_tick or (lambda _: None))
+        run = _Run(plan, phases, fleet, on_phase, on_tick)
         run.drive()
         return run.measured()
 
@@ -146,10 +146,6 @@ def _receive(link: Connection, seconds: float) -> Any:
     return told
 
 
-def _requests_of(rows: Iterable[tuple[Any, ...]]) -> list[Request]:
-    return [Request.model_construct(**dict(zip(ROW, row, strict=False))) for row in rows]
-
-
 class _Run:
     """One run, from the beginning that its processes share until the last has reported."""
 
@@ -207,21 +203,15 @@ class _Run:
         self._told_s = at_s
         ticks = list(self._ticks.values())
         total = Tick(*(sum(getattr(tick, name) for tick in ticks) for name in ("sent", "ended", "refused", "failed")))
-        end_s = self._phases.tail_s
-        self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, end_s if math.isfinite(end_s) else None, total))
+        self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, total))
 
     def measured(self) -> Measurement:
         """Return what was measured."""
-        rows = sorted((row for done in self._done.values() for row in done.rows), key=lambda row: (row[4], row[0]))
-        requests = _requests_of(rows)
+        found = (request for done in self._done.values() for request in done.requests)
+        requests = sorted(found, key=lambda each: (each.intended_s, each.number))
         window_s = self._window_s(requests)
-        return Measurement(
-            requests=requests,
-            generator=self._generator(rows, window_s),
-            window_s=window_s,
-            began_at=self._began_at,
-            answers=add_up([done.answers for done in self._done.values()]),
-        )
+        answers = add_up(done.answers for done in self._done.values())
+        return Measurement(requests, self._generator(requests, window_s), window_s, self._began_at, answers)
 
     def _window_s(self, requests: list[Request]) -> tuple[float, float]:
         start_s, end_s = self._phases.measured_s, self._phases.tail_s
@@ -230,14 +220,15 @@ class _Run:
             end_s = min(end_s, max(ends, default=self._stopped_s or start_s))
         return start_s, end_s
 
-    def _generator(self, rows: list[tuple[Any, ...]], window_s: tuple[float, float]) -> Generator:
+    def _generator(self, requests: list[Request], window_s: tuple[float, float]) -> Generator:
         start_s, end_s = window_s
         length_s = max(end_s - start_s, 1e-9)
-        measured = [row for row in rows if row[2] == "measured"]
+        measured = [each for each in requests if each.phase == "measured"]
         # A client with a bound of its own holds requests back on purpose, and a service may refuse connections: then
         # the generator was late only if it noticed late.
-        noticed = [row[-1] if self._plan.max_in_flight or row[5] is None else row[5] for row in measured]
-        late = [at_s - row[4] for row, at_s in zip(measured, noticed, strict=True)]
+        holds = self._plan.max_in_flight is not None
+        noticed = [each.begun_s if holds or each.sent_s is None else each.sent_s for each in measured]
+        late = [at_s - each.intended_s for each, at_s in zip(measured, noticed, strict=True)]
         achieved = sum(at_s < end_s for at_s in noticed)
         cpu_s = [done.cpu_s for done in self._done.values()]
         return Generator(
@@ -291,4 +282,4 @@ class Background(AbstractContextManager["Background"]):
         link.send(None)
         while not isinstance(told := _receive(link, max(0.0, until_s - time.monotonic())), Done):
             pass
-        return _requests_of(told.rows), told.answers
+        return told.requests, told.answers

@@ -15,7 +15,7 @@ from typing import Any
 from corelane.errors import InvalidInput
 from corelane.plugins.lab import arrivals
 from corelane.plugins.lab.arrivals import Arrivals, Due
-from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Way
+from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Request, Way
 from corelane.plugins.lab.senders import Manner, Target
 from corelane.plugins.lab.traces import read_trace, trace_hash
 from corelane.plugins.lab.workload import Questions
@@ -25,12 +25,6 @@ CORELANE_SENDER = "corelane.plugins.lab.ways:CorelaneSender"
 
 #: A process tells how far it is this often, in seconds.
 TICK_S = 0.25
-
-#: The fields of ``Request`` that a row begins with, in order; the time when it was begun follows.
-ROW = (
-    *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
-    *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,6 @@ class Schedule:
     ) -> None:
         self._arrivals = arrivals_of(load)
         self._seed = load.seed
-        self._warmup_s = warmup_s
         measured_s = min(duration_s or math.inf, _length_s(self._arrivals, requests))
         if not math.isfinite(measured_s):
             raise InvalidInput("a load that does not end needs a --duration or a number of --requests")
@@ -109,9 +102,9 @@ class Schedule:
             (phases.tail_s, self._steady(source.last_per_s, phases.end_s - phases.tail_s, 2)),
         )
         due = chain.from_iterable(((each, shift_s) for each in part) for shift_s, part in parts)
-        for number, (each, shift_s) in enumerate(due):
-            at_s = each.at_s + shift_s
-            yield Shot(number, at_s, phases.phase(at_s), each.items, each.tokens)
+        for number, ((since_s, items, tokens), shift_s) in enumerate(due):
+            at_s = since_s + shift_s
+            yield Shot(number, at_s, phases.phase(at_s), items, tokens)
 
     def due(self) -> int:
         """Count the requests of the measured part."""
@@ -119,7 +112,7 @@ class Schedule:
 
     def _measured(self) -> Iterator[Due]:
         length_s = self.phases.tail_s - self.phases.measured_s
-        return takewhile(lambda each: each.at_s < length_s, self._arrivals.due())
+        return takewhile(lambda each: each[0] < length_s, self._arrivals.due())
 
     def _steady(self, rate_per_s: float, seconds: float, draw: int) -> Iterator[Due]:
         if rate_per_s <= 0 or seconds <= 0:
@@ -200,11 +193,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a run is: its part and time, when its measured part ends if that is known, and its processes' ticks."""
+    """How far a run is: its part and time, and the sum of its processes' ticks."""
 
     phase: Phase
     at_s: float
-    measured_to_s: float | None
     total: Tick
 
 
@@ -233,11 +225,9 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, the check of answers, and how
-    many requests waited for a place.
-    """
+    """What a process did: its requests, its CPU time in the measured part, the check of answers, requests held."""
 
-    rows: list[tuple[Any, ...]]
+    requests: list[Request]
     cpu_s: float
     answers: AnswerCheck
     held: int

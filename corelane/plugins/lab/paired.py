@@ -87,14 +87,14 @@ def measure_pair(
     *,
     blocks: int = BLOCKS,
     slot: int | None = None,
-    on_tick: OnTick | None = None,
+    on_tick: OnTick = lambda _tick: None,
 ) -> list[tuple[LoadPoint, Pairing]]:
     """Offer one load to two services in turn; return the point of each, and what ties it to the other."""
     slot = slot or max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
     # The first block and the last are cut off by the measured part's ends.
     needed = (blocks + 2) * len(ORDER) * slot
     plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
-    measured = run_load(both(*targets, slot), questions, plan, None, on_tick)
+    measured = run_load(both(*targets, slot), questions, plan, on_tick=on_tick)
     load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
     session, order = uuid4().hex[:16], "".join(ORDER) * blocks
     slots = whole_blocks(measured.requests, blocks)

@@ -12,14 +12,14 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 from corelane.errors import CorelaneError, SetupError
-from corelane.plugins.lab.answers import AnswerJudge
+from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
-from corelane.plugins.lab.schema import Phase
+from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
 #: Descriptors that are left for other things than requests.
@@ -40,12 +40,10 @@ MOST_OPENED = 64
 class Sent:
     """One request, as it is kept until the end."""
 
-    number: int
-    phase: Phase
-    intended_s: float
-    released_s: float
+    shot: Shot
+    begun_s: float
     places: list[int]
-    reply: Reply | None = None
+    reply: Reply = field(default_factory=Reply)
 
 
 def run_process(link: Connection, task: ProcessTask) -> None:
@@ -180,10 +178,10 @@ class _Process:
     def _begin(self, shot: Shot) -> asyncio.Future[bool]:
         """Send a request and return at once; what is returned tells in the end whether it was answered."""
         places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
-        sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
+        sent = Sent(shot, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
-        self._measured_begun += sent.phase == "measured"
-        self._measured_open += sent.phase == "measured"
+        self._measured_begun += shot.phase == "measured"
+        self._measured_open += shot.phase == "measured"
         task = asyncio.create_task(self._send(sent))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -198,16 +196,16 @@ class _Process:
     async def _send(self, sent: Sent) -> bool:
         asked = self._task.questions.asked
         tick = self._tick
-        self._held += sent.phase == "measured" and self._places.locked()
+        self._held += sent.shot.phase == "measured" and self._places.locked()
         async with self._places:
             tick.sent += 1
             try:
-                reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
+                reply = await self._sender.send(sent.shot.number, [asked[place] for place in sent.places])
             except Exception as error:  # a sender of somebody's own may raise anything
                 reply = Reply("error", error="sender_broke", detail=f"{type(error).__name__}: {error}")
         sent.reply = reply
-        self._measured_open -= sent.phase == "measured"
-        if sent.phase == "measured" and self._is_last():
+        self._measured_open -= sent.shot.phase == "measured"
+        if sent.shot.phase == "measured" and self._is_last():
             self._note_cpu()
         tick.ended += 1
         tick.refused += reply.outcome == "refused"
@@ -215,21 +213,38 @@ class _Process:
         return reply.outcome == "ok"
 
     def _report(self) -> Done:
-        check = AnswerJudge(self._task.questions)
-        rows = [self._row(sent, check) for sent in self._sent]
-        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found, self._held)
+        judge = AnswerJudge(self._task.questions)
+        requests, checks = [], []
+        for sent in self._sent:
+            check = judge.judge(sent.places, sent.reply)
+            requests.append(self._request(sent, check))
+            if sent.shot.phase == "measured":
+                checks.append(check)
+        cpu_s = self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0]
+        return Done(requests, cpu_s, add_up(checks), self._held)
 
-    def _row(self, sent: Sent, check: AnswerJudge) -> tuple[Any, ...]:
-        reply = sent.reply or Reply()
-        judged = check.judge(sent.places, reply, is_measured=sent.phase == "measured")
-        return (
-            *(sent.number, self._task.place, sent.phase, reply.outcome, sent.intended_s),
-            *(self._since(at_s) for at_s in (reply.sent_s, reply.accepted_s, reply.first_s, reply.ended_s)),
-            len(sent.places),
-            sum(self._task.questions.tokens[place] for place in sent.places),
-            *(reply.job, reply.retries, reply.error, reply.detail),
-            *(judged.lost, judged.twice, judged.wrong),
-            sent.released_s,
+    def _request(self, sent: Sent, check: AnswerCheck) -> Request:
+        reply = sent.reply
+        return Request.model_construct(
+            number=sent.shot.number,
+            process=self._task.place,
+            phase=sent.shot.phase,
+            outcome=reply.outcome,
+            intended_s=sent.shot.at_s,
+            begun_s=sent.begun_s,
+            sent_s=self._since(reply.sent_s),
+            accepted_s=self._since(reply.accepted_s),
+            first_s=self._since(reply.first_s),
+            ended_s=self._since(reply.ended_s),
+            items=len(sent.places),
+            tokens=sum(self._task.questions.tokens[place] for place in sent.places),
+            job=reply.job,
+            retries=reply.retries,
+            error=reply.error,
+            detail=reply.detail,
+            lost=check.lost,
+            twice=check.twice,
+            wrong=check.differ_from_idle or 0,
         )
 
     def _since(self, at_s: float | None) -> float | None:

@@ -61,9 +61,9 @@ def _row(
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 
 
-def _against_g4dn(per_s: float) -> Published:
-    """Return a row of the table that compares Inf1 with g4dn, as far as it is noted."""
-    return Published(
+#: Throughput of Inf1 beside g4dn, as far as that table is noted.
+AGAINST_G4DN = tuple(
+    Published(
         name="sentences, Inf1 beside g4dn",
         instance=NOT_NOTED,
         date=NOT_NOTED,
@@ -71,10 +71,8 @@ def _against_g4dn(per_s: float) -> Published:
         figures={"items_per_s": per_s},
         note="Of that comparison its sentences/s are noted here. Its instances, costs and ratios are not.",
     )
-
-
-#: Throughput of Inf1 beside g4dn.
-AGAINST_G4DN = tuple(map(_against_g4dn, (245.0, 291.0, 974.0, 1793.0)))
+    for per_s in (245.0, 291.0, 974.0, 1793.0)
+)
 
 #: Throughput and latency in several cores per model and several models side by side.
 PIPELINE_VS_DATA = (

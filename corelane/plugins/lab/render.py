@@ -16,8 +16,8 @@ from rich.text import Text
 
 from corelane.domain.plain import plain
 from corelane.plugins.lab.compare import FigureDifference, ReportComparison
-from corelane.plugins.lab.figures import point_errors
-from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report, Run
+from corelane.plugins.lab.figures import point_errors, run_figures
+from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report
 from corelane.plugins.lab.split import PARTS
 from corelane.plugins.lab.texts import NAMES, figure_text, interval_text, ms_text, share_text, three, time_text
 
@@ -32,8 +32,11 @@ PAGE_CHARS = 160
 #: The characters that make a formula of a spreadsheet's cell.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-#: Lists of a run that are no cells of its line.
-NO_CELLS = ("timeline", "latencies", "errors")
+#: What a run has beside its plain fields.
+NESTED = {
+    *("generator", "latency", "latency_sent", "first", "goodput", "server", "answers"),
+    *("errors", "timeline", "latencies", "invalid"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +166,7 @@ def inside(points: Sequence[LoadPoint]) -> Grid:
 def beside(found: Beside | None) -> Grid:
     """Return the questions before, beside and after a batch."""
     grid = Grid(("questions", "p50", "p95", "p99", "max", "count"))
-    parts = {} if found is None else {"before": found.before, "beside": found.during, "after": found.after}
-    for name, spread in parts.items():
+    for name, spread in found.parts.items() if found is not None else ():
         times = (time_text(getattr(spread, key)) for key in ("p50", "p95", "p99", "max"))
         grid.rows.append([name, *times, f"{spread.count:,}"])
     return grid
@@ -254,36 +256,27 @@ def escape(text: str) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Return a line for each run, or one for a batch beside questions; columns are the report's fields.
+    """Return a line for each run, with its fields and figures; or for each part of what was asked beside a batch.
 
     A cell that a spreadsheet would read as a formula begins with an apostrophe.
     """
-    rows = [_cells({"run": report.name, "point": point.name}, run) for point in report.points for run in point.runs]
+    rows = [
+        {"run": report.name, "point": point.name, **run.model_dump(exclude=NESTED), **run_figures(run)}
+        | {"invalid": "; ".join(run.invalid)}
+        for point in report.points
+        for run in point.runs
+    ]
     if not rows and report.beside is not None:
-        rows = [_cells({"run": report.name}, report.beside)]
+        parts = report.beside.parts
+        rows = [{"run": report.name, "questions": name, **spread.model_dump()} for name, spread in parts.items()]
     out = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row) or ["run"]
     writer = csv.DictWriter(out, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {name: f"'{cell}" if str(cell).startswith(FORMULA) else cell for name, cell in row.items()} for row in rows
+    )
     return out.getvalue()
-
-
-def _cells(head: Mapping[str, str], found: Run | Beside) -> dict[str, object]:
-    cells: dict[str, object] = {}
-
-    def add(prefix: str, value: object) -> None:
-        if isinstance(value, dict):
-            for name, part in value.items():
-                add(f"{prefix}.{name}" if prefix else name, part)
-        elif isinstance(value, list):
-            cells[prefix] = "; ".join(map(str, value))
-        else:
-            is_formula = isinstance(value, str) and value.startswith(FORMULA)
-            cells[prefix] = f"'{value}" if is_formula else value
-
-    add("", dict(head) | found.model_dump(exclude={*NO_CELLS, "progress"}))
-    return cells
 
 
 def _line(label: str, text: str, style: str = "") -> Text:

@@ -27,8 +27,6 @@ Phase = Literal["warmup", "measured", "tail"]
 class ReportPart(BaseModel):
     """A part of a report: reads those of later versions too, as unknown fields are passed over."""
 
-    model_config = ConfigDict(extra="ignore")
-
 
 class Request(ReportPart):
     """One request of a run: a line of `--requests-out FILE`."""
@@ -38,6 +36,7 @@ class Request(ReportPart):
     phase: Phase
     outcome: Outcome
     intended_s: float = Field(description="When it was due.")
+    begun_s: float = Field(0.0, description="When the generator turned to it.")
     sent_s: float | None = Field(None, description="When its first byte was sent; null if it never was.")
     accepted_s: float | None = Field(None, description="When the service had given it a job id.")
     first_s: float | None = Field(None, description="When the first of its answers was there, where that was watched.")
@@ -267,6 +266,11 @@ class Beside(ReportPart):
     invalid: list[str] = Field(default_factory=list, description="Why it proves nothing; empty if it is valid.")
 
     @property
+    def parts(self) -> dict[str, Spread]:
+        """The questions' latencies before the batch, beside it and after it."""
+        return {"before": self.before, "beside": self.during, "after": self.after}
+
+    @property
     def ratio_p95(self) -> float:
         """How many times as long the questions took beside the batch, by p95."""
         return self.during.p95 / self.before.p95 if self.before.p95 else 0.0
@@ -348,15 +352,15 @@ class Report(ReportPart):
     valid: bool
     invalid: list[str] = Field(default_factory=list)
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     @property
     def checks(self) -> dict[str, list[AnswerCheck]]:
         """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
         groups: dict[str, list[AnswerCheck | None]] = {
             "answers": [run.answers for point in self.points for run in point.runs],
-            "questions' answers": [self.beside and self.beside.answers],
-            "batch's answers": [self.beside and self.beside.batch_answers],
+            "questions' answers": [self.beside.answers] if self.beside else [],
+            "batch's answers": [self.beside.batch_answers] if self.beside else [],
         }
         return {label: [each for each in checks if each is not None] for label, checks in groups.items()}
 

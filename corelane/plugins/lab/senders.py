@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
+import orjson
+
 from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.http import Broken, Connections, Response
@@ -34,6 +36,17 @@ class Target:
     options: dict[str, Any] = field(default_factory=dict)
     #: What webhooks are signed with.
     webhook_secret: str | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The model and the options of a request, as its body has them."""
+        return {"model": self.model} | ({"options": self.options} if self.options else {})
+
+    def batch_line(self, number: int, asked: Question) -> bytes:
+        """Return a line of a file for a batch, with the number as its id."""
+        body = self.head | {"question": asked.question, "context": asked.context}
+        line = {"custom_id": str(number), "method": "POST", "url": "/v1/answers", "body": body}
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 @dataclass(frozen=True, slots=True)

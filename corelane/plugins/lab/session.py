@@ -5,17 +5,15 @@ answers. Sweeps, presets and the search for a rate are made of points.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
 
 from corelane.errors import ServiceError
 from corelane.plugins.lab.figures import Measurement, Objective, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, LoadProgress, RunPlan
-from corelane.plugins.lab.machine import read_machine, read_service
-from corelane.plugins.lab.schema import Load, LoadPoint, Report, ServiceInfo
+from corelane.plugins.lab.machine import read_service
+from corelane.plugins.lab.schema import Load, LoadPoint, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
@@ -48,9 +46,9 @@ class Session:
     plan: RunPlan
     repeat: int = 1
     objective: Objective | None = None
-    on_begin: Callable[[str], object] | None = None
-    on_tick: OnTick | None = None
-    on_run: Callable[[str, Measurement], object] | None = None
+    on_begin: Callable[[str], object] = lambda _name: None
+    on_tick: OnTick = lambda _tick: None
+    on_run: Callable[[str, Measurement], object] = lambda _name, _measured: None
     #: What the service said of itself when the session was opened.
     service: ServiceInfo | None = None
     problems: list[str] = field(default_factory=list)
@@ -62,18 +60,16 @@ class Session:
         """
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
         plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
-        if self.on_begin is not None:
-            self.on_begin(name)
+        self.on_begin(name)
         # No load follows these, so that what they did must be counted first.
         is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
         runs = []
         for number in range(self.repeat):
             own = replace(plan, load=load.model_copy(update={"seed": load.seed + number}))
             watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
-            on_phase = None if watch is None else watch.on_phase
+            on_phase = (lambda _: None) if watch is None else watch.on_phase
             measured = run_load(target, self.questions, own, on_phase, self.on_tick)
-            if self.on_run is not None:
-                self.on_run(name, measured)
+            self.on_run(name, measured)
             split = None if watch is None else watch.result(is_over=is_over)
             if watch is not None and watch.problem is not None and watch.problem not in self.problems:
                 self.problems.append(watch.problem)
@@ -81,23 +77,15 @@ class Session:
         return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
-def ask_idle(
-    target: Target,
-    questions: Questions,
-    plan: RunPlan,
-    places: Iterable[int],
-    on_answer: Callable[[int], object] | None = None,
-) -> list[float]:
+def ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
     """Ask questions alone, one after the other; keep their answers in ``questions.idle``, and return the times taken.
 
     Raises ServiceError if one is not answered.
     """
-    return asyncio.run(_ask_idle(target, questions, plan, list(places), on_answer or (lambda _: None)))
+    return asyncio.run(_ask_idle(target, questions, plan, places))
 
 
-async def _ask_idle(
-    target: Target, questions: Questions, plan: RunPlan, places: list[int], on_answer: Callable[[int], object]
-) -> list[float]:
+async def _ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
     sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
     await sender.open(1)
     times = []
@@ -112,7 +100,6 @@ async def _ask_idle(
                 )
             questions.idle[place] = reply.results[0]
             times.append(reply.ended_s - reply.sent_s)
-            on_answer(number)
     finally:
         await sender.close()
     return times
@@ -126,50 +113,13 @@ def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -
     return questions.distinct(count, plan.items)[:MOST_IDLE]
 
 
-@dataclass(frozen=True, slots=True)
-class RateProbe:
-    """A modest rate of requests, and why it is that."""
-
-    rate_per_s: float
-    latency_s: float
-    cores: int
-
-
-def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> RateProbe:
-    """Return a rate that the service bears: a share of what its cores could do by a lone question's time."""
+def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tuple[float, float]:
+    """Return a rate that the service bears, a share of what its cores could do by a lone question's time; and that."""
     asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
     times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
     rate = MODEST * max(1, cores) / (latency_s * plan.items)
-    return RateProbe(float(f"{rate:.2g}"), latency_s, cores)
-
-
-def make_report(
-    session: Session,
-    points: Sequence[LoadPoint],
-    *,
-    name: str,
-    command: Sequence[str],
-    configuration: Mapping[str, Any],
-) -> Report:
-    """Return the report of points that were measured in a session."""
-    plan, target = session.plan, session.target
-    service = session.service or describe_service(target, plan)
-    invalid = [f"{point.name}: {reason}" for point in points for reason in invalid_reasons(point)]
-    return Report(
-        name=name,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        command=list(command),
-        configuration=dict(configuration),
-        way=plan.way,
-        hearing=plan.hearing,
-        machine=read_machine(),
-        service=service,
-        workload=session.questions.describe(),
-        points=list(points),
-        valid=not invalid,
-        invalid=invalid,
-    )
+    return float(f"{rate:.2g}"), latency_s
 
 
 def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
@@ -177,8 +127,3 @@ def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
     if plan.sender == CORELANE_SENDER:
         return read_service(target)
     return ServiceInfo(url=target.url, version="", model=target.model)
-
-
-def invalid_reasons(point: LoadPoint) -> list[str]:
-    """Return why a point proves nothing, each reason once."""
-    return list(dict.fromkeys(reason for run in point.runs for reason in run.invalid))

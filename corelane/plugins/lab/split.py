@@ -8,7 +8,6 @@ is over there is nothing to balance the miss: ``SplitWatch.result`` then reads a
 A sum that is smaller than before started from 0 in between, so all of it is new.
 """
 
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -97,29 +96,25 @@ def snapshot(url: str, api_key: str | None = None) -> Snapshot:
 def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> ServiceSplit:
     """Return what the service did between two readings; ``seconds`` if the work took less time than lies between."""
     passed = max(seconds or after.at_s - before.at_s, 1e-9)
-    tokens = sum(_added(before, after, m.TOKENS, "version").values())
-    padding = sum(_added(before, after, m.PADDING_TOKENS, "version").values())
+    tokens = sum(added(before, after, m.TOKENS.name, "version").values())
+    padding = sum(added(before, after, m.PADDING_TOKENS.name, "version").values())
+    at_work = added(before, after, m.CORE_S.name, "core")
+    items = added(before, after, m.CORE_WORK["items"].name, "core")
     parts = {name: histogram_of(after, each).since(histogram_of(before, each)) for name, each in PARTS.items()}
     return ServiceSplit(
-        **{name: spread_of(histogram, whole=name == "batch_rows") for name, histogram in parts.items()},
+        **{name: spread_of(histogram) for name, histogram in parts.items()},
         padding_share=round(padding / (padding + tokens), 4) if padding + tokens else None,
         tokens_per_s=round(tokens / passed, 1),
-        core_busy=_busy(before, after, passed),
-        core_items={core: round(count) for core, count in _added(before, after, m.CORE_WORK["items"], "core").items()},
+        core_busy={core: round(min(1.0, value / passed), 4) for core, value in sorted(at_work.items())},
+        core_items={core: round(count) for core, count in items.items()},
         seconds=round(passed, 3),
     )
 
 
-def _added(before: Snapshot, after: Snapshot, metric: Metric, label: str) -> dict[str, float]:
+def added(before: Snapshot, after: Snapshot, name: str, label: str) -> dict[str, float]:
     """Return what was added to a counter, by a label."""
-    then, now = before.by_label(metric.name, label), after.by_label(metric.name, label)
+    then, now = before.by_label(name, label), after.by_label(name, label)
     return {key: value - then.get(key, 0.0) if value >= then.get(key, 0.0) else value for key, value in now.items()}
-
-
-def _busy(before: Snapshot, after: Snapshot, passed: float) -> dict[str, float]:
-    """Return each core's share of time at work."""
-    seconds = _added(before, after, m.CORE_S, "core")
-    return {core: round(min(1.0, value / passed), 4) for core, value in sorted(seconds.items())}
 
 
 def histogram_of(reading: Snapshot, metric: Metric) -> Histogram:
@@ -131,18 +126,13 @@ def histogram_of(reading: Snapshot, metric: Metric) -> Histogram:
     return Histogram(bounds, own, sum(reading.by_label(f"{metric.name}_sum", "").values()))
 
 
-def spread_of(histogram: Histogram, *, whole: bool = False) -> Spread | None:
-    """Return a histogram as a spread; None without values. The mean is exact, the rest as exact as the buckets.
-
-    Percentiles of ``whole`` numbers are rounded up to such.
-    """
+def spread_of(histogram: Histogram) -> Spread | None:
+    """Return a histogram as a spread; None without values. The mean is exact, the rest as exact as the buckets."""
     if not histogram.count:
         return None
     top = max(number for number, count in enumerate(histogram.counts) if count)
     most = histogram.bounds[min(top, len(histogram.bounds) - 1)]
     p50, p90, p95, p99 = (histogram.quantile(share) or 0.0 for share in (0.5, 0.9, 0.95, 0.99))
-    if whole:
-        p50, p90, p95, p99 = (float(math.ceil(each)) for each in (p50, p90, p95, p99))
     mean = histogram.sum / histogram.count
     return Spread(count=round(histogram.count), mean=mean, p50=p50, p90=p90, p95=p95, p99=p99, max=most)
 

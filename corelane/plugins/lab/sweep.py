@@ -150,12 +150,12 @@ def find_knee(points: Sequence[LoadPoint], over: Container[str]) -> dict[str, fl
         return None
     rate, p95_s, items, _ = within[-1]
     found = bend([(each[0], each[1]) for each in rated])
-    fitted = found is not None and found[0] <= rate * 1.000001
-    if found is not None and fitted:
+    if found is not None and found[0] > rate * 1.000001:
+        found = None
+    if found is not None:
         rate, p95_s = found
         items = float(np.interp(rate, [each[0] for each in within], [each[2] for each in within]))
-    figures = {"rate_per_s": round(rate, 3), "p95_s": round(p95_s, 6), "items_per_s": round(items, 3)}
-    return figures | {"fitted": float(fitted)}
+    return {"rate_per_s": rate, "p95_s": p95_s, "items_per_s": items, "fitted": float(found is not None)}
 
 
 def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
@@ -175,16 +175,14 @@ def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
         line = np.linalg.lstsq(matrix, logs, rcond=None)[0]
         return float(((logs - matrix @ line) ** 2).sum()), [float(each) for each in line]
 
-    best: tuple[float, float, list[float]] | None = None
+    bends = []
     for place in np.linspace(rates[1], rates[-2], GRID + 1):
         error, (offset, slope, gain) = fit(np.maximum(0, rates - place))
         rises = (slope + gain) * (rates[-1] - place) >= math.log(LEAST_RISE)
-        if rises and gain > max(slope, 0.0) and (best is None or error < best[0]):
-            best = error, float(place), [offset, slope]
-    if best is None or best[0] > LEFT_SHARE * fit()[0]:
-        return None
-    _, place, (offset, slope) = best
-    return place, math.exp(offset + slope * place)
+        if rises and gain > max(slope, 0.0):
+            bends.append((error, float(place), math.exp(offset + slope * place)))
+    error, place, latency_s = min(bends, default=(math.inf, 0.0, 0.0))
+    return None if error > LEFT_SHARE * fit()[0] else (place, latency_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +218,6 @@ class Sweep:
         """Why the sweep proves nothing. A generator that is late where the service is over-saturated is no reason."""
         points = [point for point in self.points if point.name not in self.over]
         return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
-
-    def describe(self) -> dict[str, object]:
-        """Return what the report says in addition to points and knee."""
-        return {"over_saturated": self.over, "stopped": self.stopped}
 
 
 def sweep(measure: Measure, plan: SweepPlan) -> Sweep:

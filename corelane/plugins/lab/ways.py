@@ -6,8 +6,8 @@ Every job has an idempotency key, and each of its items its place as an id: so l
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -26,11 +26,6 @@ PAGE_ITEMS = 500
 
 Called = asyncio.Future[tuple[dict[str, Any], float]]
 
-#: Where webhooks are heard, and what is answered.
-HOST = "127.0.0.1"
-
-ANSWER = "HTTP/1.1 {} -\r\nContent-Length: 0\r\n\r\n"
-
 NDJSON_TYPE = {"Content-Type": "application/x-ndjson"}
 
 FINAL_JOB = ("succeeded", "failed", "canceled", "expired")
@@ -38,7 +33,7 @@ FINAL_BATCH = ("completed", "failed", "expired", "cancelled")
 
 
 class Callbacks:
-    """The webhooks that are expected, each at an address of its own."""
+    """The webhooks that are expected, each at an address of its own; heard on loopback."""
 
     def __init__(self, secret: str | None) -> None:
         if secret is None:
@@ -56,7 +51,7 @@ class Callbacks:
 
     async def open(self) -> None:
         """Listen on a free port."""
-        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -64,30 +59,21 @@ class Callbacks:
         if self._server is not None:
             self._server.close()
 
-    @contextmanager
-    def expected(self, number: int) -> Iterator[tuple[str, Called]]:
-        """Yield an address, and what brings the event posted there with the time when it came."""
-        path = f"/{number}"
-        self._expected[path] = called = asyncio.get_running_loop().create_future()
-        try:
-            yield f"http://{HOST}:{self._port}{path}", called
-        finally:
-            self._expected.pop(path, None)
+    def expect(self, number: int) -> tuple[str, Called]:
+        """Return an address, and what brings the event posted there with the time when it came."""
+        self._expected[f"/{number}"] = called = asyncio.get_running_loop().create_future()
+        return f"http://127.0.0.1:{self._port}/{number}", called
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
             while True:
                 first, headers = await read_head(reader)
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                status = self._take(first.split(" ")[1], headers, body)
-                writer.write(ANSWER.format(status).encode())
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
-            pass
-        finally:
-            writer.close()
+                status = self._take(self._expected.pop(first.split(" ")[1], None), headers, body)
+                writer.write(f"HTTP/1.1 {status} -\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
 
-    def _take(self, path: str, headers: dict[str, str], body: bytes) -> int:
-        called = self._expected.get(path)
+    def _take(self, called: Called | None, headers: dict[str, str], body: bytes) -> int:
         try:
             event = self._verify(body, headers, self._secret)
         except SignatureRefused as error:
@@ -133,7 +119,7 @@ class CorelaneSender(HttpSender):
             await self._finish(reply, await self._hear(reply, job))
 
     async def _ask_one(self, reply: Reply, question: Question) -> None:
-        body = self._head() | {"question": question.question, "context": question.context}
+        body = self.target.head | {"question": question.question, "context": question.context}
         waits = JSON_TYPE | {"Prefer": f"wait={LONGEST_WAIT_S}"}
         response = self.began(reply, await self.http.exchange("POST", "/v1/answers", orjson.dumps(body), waits))
         reply.job = response.headers.get("location", "").rpartition("/")[2] or None
@@ -144,15 +130,15 @@ class CorelaneSender(HttpSender):
         reply.results = read_results([response.json() | {"index": 0}])
 
     async def _ask_called(self, reply: Reply, index: int, questions: Sequence[Question], callbacks: Callbacks) -> None:
-        with callbacks.expected(index) as (url, called):
-            job = await self._submit(reply, questions, {"webhook": {"url": url}})
-            event, reply.ended_s = await called
+        url, called = callbacks.expect(index)
+        job = await self._submit(reply, questions, {"webhook": {"url": url}})
+        event, reply.ended_s = await called
         await self._finish(reply, job | event["data"])
 
     async def _submit(
         self, reply: Reply, questions: Sequence[Question], extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        head = self._head() | dict(extra or {})
+        head = self.target.head | dict(extra or {})
         items = [
             {"id": str(place), "question": each.question, "context": each.context}
             for place, each in enumerate(questions)
@@ -229,18 +215,7 @@ class CorelaneSender(HttpSender):
             after = f"&after={page['next']}"
 
     async def _ask_batch(self, reply: Reply, questions: Sequence[Question]) -> None:
-        content = b"".join(
-            orjson.dumps(
-                {
-                    "custom_id": str(place),
-                    "method": "POST",
-                    "url": "/v1/answers",
-                    "body": self._head() | {"question": each.question, "context": each.context},
-                }
-            )
-            + b"\n"
-            for place, each in enumerate(questions)
-        )
+        content = b"".join(self.target.batch_line(place, each) for place, each in enumerate(questions))
         boundary = uuid.uuid4().hex
         form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         upload = await self.http.exchange("POST", "/v1/files", _form(boundary, content), form)
@@ -265,10 +240,6 @@ class CorelaneSender(HttpSender):
 
     async def _exchange(self, path: str) -> Response:
         return taken(await self.http.exchange("GET", path))
-
-    def _head(self) -> dict[str, Any]:
-        options = {"options": self.target.options} if self.target.options else {}
-        return {"model": self.target.model} | options
 
 
 def note_first(reply: Reply, answered: int) -> None:

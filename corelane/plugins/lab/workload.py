@@ -77,6 +77,11 @@ class Questions:
         return any(each.gold for each in self.asked)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options of requests: whether a question may have no answer, if its references say so."""
+        return {"no_answer": self.may_be_unanswerable} if self.has_answers else {}
+
+    @property
     def mean_tokens(self) -> float:
         """Mean of the estimated tokens of a question."""
         return sum(self.tokens) / len(self.tokens)

@@ -18,6 +18,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.domain.prices import NOTHING, Price
 from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ServiceError
+from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
 from tests.api.conftest import Service
@@ -212,7 +213,7 @@ def test_older_costs_fade_with_work(service: Service) -> None:
 
 
 def test_finish_is_the_promise_that_a_job_gets(service: Service) -> None:
-    service.bench.core("a/0", Speed(640, 320, 1280))
+    service.bench.core("a/0", Speed(640))
     service.http.post("/v1/jobs", json={"items": [ONE] * 20})
     told = forecast(service, question=None, context=None, items=[ONE] * 30)
     promise = service.http.post("/v1/jobs", json={"items": [ONE] * 30}).json()["promise"]
@@ -222,7 +223,7 @@ def test_finish_is_the_promise_that_a_job_gets(service: Service) -> None:
 
 
 def test_what_would_be_refused_now_says_so_and_when_to_come(service: Service) -> None:
-    service.bench.core("a/0", Speed(64, 64, 64))
+    service.bench.core("a/0", Speed(64))
     late = forecast(service, question=None, context=None, items=[ONE] * 300, expires_in_s=30, refuse_if_late=True)
     assert late["late"] is True
     assert late["refusal"]["code"] == "deadline_infeasible"
@@ -231,21 +232,21 @@ def test_what_would_be_refused_now_says_so_and_when_to_come(service: Service) ->
     assert (allowed["late"], allowed["refusal"]) == (True, None)
 
 
-@pytest.fixture
-def few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORELANE_MAX_OUTSTANDING_TOKENS", "6400")
+class TestWithFewTokens:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"max_outstanding_tokens": 6400})
 
-
-def test_too_much_waiting_work_is_told_with_its_retry_after(few_tokens: None, service: Service) -> None:
-    service.bench.core("a/0", Speed(64, 64, 64))
-    for _ in range(2):
-        service.http.post("/v1/jobs", json={"items": [ONE] * 40})
-    told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
-    real = service.http.post("/v1/jobs", json={"items": [ONE] * 40})
-    assert code_of(real, 429) == told["code"] == "overloaded"
-    assert int(real.headers["Retry-After"]) == told["retry_after_s"]
-    sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
-    assert sent["refusal"] is None
+    def test_too_much_waiting_work_is_told_with_its_retry_after(self, service: Service) -> None:
+        service.bench.core("a/0", Speed(64))
+        for _ in range(2):
+            service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+        told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
+        real = service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+        assert code_of(real, 429) == told["code"] == "overloaded"
+        assert int(real.headers["Retry-After"]) == told["retry_after_s"]
+        sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
+        assert sent["refusal"] is None
 
 
 # Batches
@@ -285,7 +286,7 @@ def test_batch_that_would_fail_as_a_whole_says_so(service: Service) -> None:
     bad = forecast_batch(service, b"x\ny\n")
     assert (bad["refusal"]["code"], bad["bad_lines"], bad["core_s"]) == ("invalid_input", 2, None)
     assert forecast_batch(service, b"\n")["refusal"]["code"] == "empty_file"
-    service.bench.core("a/0", Speed(64, 64, 64))
+    service.bench.core("a/0", Speed(64))
     late = forecast_batch(service, b"".join(batch_line(f"a{n}") for n in range(50)), completion_window="5s")
     assert (late["late"], late["refusal"]) == (True, None)
 

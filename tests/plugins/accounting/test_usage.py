@@ -69,7 +69,7 @@ def test_usage_grows_with_each_commit_and_by_price(bench: Bench) -> None:
     used = bench.get(job).used
     assert used is not None
     assert (used.windows, used.core_us) == (12, {PRICE: 6_000_000, DEARER: 3_000_000})
-    usage = used.describe()
+    usage = Usage(**used.shown())
     assert usage.cost is not None
     assert usage.cost.instance is None
     assert usage.cost.amount == pytest.approx((6 * 0.36 + 3 * 0.72) / 3600)

@@ -33,6 +33,11 @@ SUMMARY = {
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"console": True})
+
+
+@pytest.fixture
 def core(bench: Bench) -> LoneCore:
     core = bench.core("a/0")
     bench.raw.hset(keys.MODELS, VERSION, orjson.dumps(SUMMARY))

@@ -58,7 +58,7 @@ def test_waiting_work_is_shown_by_lane_until_it_is_answered(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
-    core = bench.core("a/0", Speed(1000, 900, 1100))
+    core = bench.core("a/0", Speed(1000))
     bench.submit(3)
     bench.submit(400, priority=Priority.LOW)
     found = read()
@@ -82,7 +82,7 @@ def test_what_was_done_and_how_promises_came_out_is_counted_exactly(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
-    core = bench.core("a/0", Speed(1000, 900, 1100))
+    core = bench.core("a/0", Speed(1000))
     read()
     bench.submit(30)
     bench.submit(12)

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
-from corelane.plugins.lab.schema import Generator, Load, LoadPoint, Outcome, Request
+from corelane.plugins.lab.schema import AnswerCheck, Generator, Load, LoadPoint, Outcome, Request
 from corelane.plugins.lab.stats import spread
 
 BEGAN_AT = "2026-11-22T12:00:00.000Z"
@@ -23,22 +23,25 @@ class Queue:
 
     def measure(self, name: str, load: Load) -> LoadPoint:
         self.loads.append(load)
+        run = summarise(self.run(load))
+        return LoadPoint(name=name, load=load, runs=[run], figures=point_figures([run]))
+
+    def run(self, load: Load, answers: AnswerCheck | None = None) -> Measurement:
+        """Return what a generator would measure under a load."""
         duration_s = load.duration_s or 2.0
         if load.kind == "closed":
             requests = self._closed(load.concurrency or 1, duration_s)
         else:
             requests = self._open(load.rate_per_s or 1.0, duration_s, load.seed)
-        lateness = None if load.kind == "closed" else spread([self.lateness_s])
         generator = Generator(
             processes=1,
             requested_per_s=load.rate_per_s,
             achieved_per_s=load.rate_per_s or len(requests) / duration_s,
-            lateness=lateness,
+            lateness=None if load.kind == "closed" else spread([self.lateness_s]),
             cpu_s=0.1,
             cpu_share=0.1,
         )
-        run = summarise(Measurement(requests, generator, (0.0, duration_s), BEGAN_AT))
-        return LoadPoint(name=name, load=load, runs=[run], figures=point_figures([run]))
+        return Measurement(requests, generator, (0.0, duration_s), BEGAN_AT, answers)
 
     def _open(self, rate_per_s: float, duration_s: float, seed: int) -> list[Request]:
         rng, at, free = random.Random(seed), 0.0, [0.0] * self.cores

@@ -1,6 +1,5 @@
 """Reports as a run would make them: requests through a queue with some cores, by a seeded simulation."""
 
-import heapq
 import math
 import random
 from collections.abc import Sequence
@@ -8,79 +7,28 @@ from functools import cache
 from typing import Any
 
 from corelane.plugins.lab.asserts import check, parse_assertion
-from corelane.plugins.lab.figures import Measurement, Objective, point_figures, summarise
+from corelane.plugins.lab.figures import Objective, point_figures, summarise
 from corelane.plugins.lab.find_rate import FoundRate
 from corelane.plugins.lab.schema import (
     AnswerCheck,
     Beside,
-    Generator,
     Load,
     LoadPoint,
     Machine,
     Pairing,
     Report,
-    Request,
     Run,
     ServiceInfo,
     ServiceSplit,
     Spread,
     Workload,
 )
-from corelane.plugins.lab.stats import spread
-from tests.plugins.lab.queues import BEGAN_AT
+from tests.plugins.lab.queues import Queue
 
 #: A text that a page must escape, a terminal must not obey, and a spreadsheet must not run.
 HOSTILE = "<script>alert(1)</script>[red]\x1b[2J=cmd"
 
 CORES, SERVICE_S = 2, 0.030
-
-
-def run_of(
-    rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float = 0.0, slow: float = 1.0
-) -> Measurement:
-    """Return what a generator would measure at a rate: Poisson arrivals, lognormal service, some cores."""
-    rng = random.Random(seed)
-    free = [0.0] * CORES
-    requests: list[Request] = []
-    at, number = 0.0, 0
-    while (at := at + rng.expovariate(rate)) < length_s + 4:
-        sent = at + late_s * rng.random()
-        begin = max(sent, heapq.heappop(free))
-        ended = begin + slow * SERVICE_S * math.exp(rng.gauss(0, 0.35))
-        heapq.heappush(free, ended)
-        phase = "warmup" if at < 2 else "measured" if at < length_s + 2 else "tail"
-        failed = rng.random() < 0.002
-        requests.append(
-            Request(
-                number=number,
-                process=number % 2,
-                phase=phase,
-                outcome="error" if failed else "ok",
-                intended_s=at,
-                sent_s=sent,
-                accepted_s=sent + 0.002,
-                first_s=None if failed else ended,
-                ended_s=ended + 0.004,
-                items=1,
-                tokens=150,
-                job=f"job_{number}",
-                error="run_failed" if failed else None,
-                detail=HOSTILE if failed else None,
-            )
-        )
-        number += 1
-    late = spread(each.sent_s - each.intended_s for each in requests if each.sent_s is not None)
-    measured = sum(each.phase == "measured" for each in requests)
-    generator = Generator(
-        processes=2,
-        requested_per_s=measured / length_s,
-        achieved_per_s=measured / length_s,
-        lateness=late,
-        cpu_s=0.02 * length_s,
-        cpu_share=0.02,
-    )
-    answers = AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93)
-    return Measurement(requests, generator, (2.0, length_s + 2), BEGAN_AT, answers)
 
 
 def seconds(mean: float) -> Spread:
@@ -107,18 +55,22 @@ def split_of(rate: float) -> ServiceSplit:
 
 
 def point_at(
-    rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, limit_s: float | None = 0.2, **sim: Any
+    rate: float, *, repeats: int = 3, seed: int = 0, late_s: float = 0.0, slow: float = 1.0, limit_s: float | None = 0.2
 ) -> LoadPoint:
-    runs = [
-        summarise(
-            run_of(rate, seed + 31 * number, late_s=late_s, **sim),
-            None if limit_s is None else Objective("latency", limit_s),
-            split_of(rate),
-        )
-        for number in range(repeats)
-    ]
+    """Return a point of several runs; every hundredth request fails."""
     load = Load(kind="poisson", rate_per_s=rate, duration_s=20, seed=seed)
-    return LoadPoint(name=f"{rate:g}/s poisson", load=load, runs=runs, figures=point_figures(runs))
+    answers = AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93)
+    queue = Queue(CORES, slow * SERVICE_S, late_s)
+    good = None if limit_s is None else Objective("latency", limit_s)
+    runs = []
+    for number in range(repeats):
+        measured = queue.run(load.model_copy(update={"seed": seed + 31 * number}), answers)
+        for each in measured.requests:
+            each.first_s = each.ended_s
+        for each in measured.requests[::100]:
+            each.outcome, each.error, each.detail = "error", "run_failed", HOSTILE
+        runs.append(summarise(measured, good, split_of(rate)))
+    return LoadPoint(name=load.name, load=load, runs=runs, figures=point_figures(runs))
 
 
 def beside_of() -> Beside:

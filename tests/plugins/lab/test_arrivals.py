@@ -99,7 +99,7 @@ def test_a_trace_is_replayed_at_its_speed(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "trace") == entries
     made = replay(entries, 2.0)
     assert list(made.times()) == [0.0, 0.5, 2.0]
-    assert [(each.items, each.tokens) for each in made.due()] == [(1, None), (3, 700), (2, None)]
+    assert [(items, tokens) for _, items, tokens in made.due()] == [(1, None), (3, 700), (2, None)]
     assert made.seconds == 2.0
 
 

@@ -15,7 +15,7 @@ def report() -> Report:
     ("text", "holds"),
     [
         ("p95<1s", True),
-        ("p95 < 100ms", False),
+        ("p95 < 50ms", False),
         ("p95_sent<=500ms", True),
         ("goodput>0.9", True),
         ("goodput>=99.99%", False),
@@ -65,11 +65,6 @@ def test_mistyped_assertion_says_how_to_write_it(text: str, words: str) -> None:
 def test_figure_that_was_not_measured_does_not_hold() -> None:
     (found,) = check(report_of([point_at(20, limit_s=None)]), [parse_assertion("goodput>0")])
     assert (found["holds"], found["shown"]) == (False, "not measured")
-
-
-def test_report_without_points_holds_nothing() -> None:
-    (found,) = check(report_of([]), [parse_assertion("p95<1s")])
-    assert not found["holds"]
 
 
 def test_every_figure_is_read(report: Report) -> None:

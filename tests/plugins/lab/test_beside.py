@@ -7,7 +7,7 @@ import pytest
 
 from corelane.domain.squad import Question
 from corelane.errors import SetupError
-from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document, places_of
+from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document
 from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.workload import Given, Questions
@@ -75,7 +75,7 @@ class DoneWork:
 
 def test_lost_doubled_and_wrong_answers_of_a_batch_are_found() -> None:
     questions = Questions([Question(str(n), f"Who is {n}?", f"It is Nr {n}.", (f"Nr {n}",)) for n in range(4)], "made")
-    places = places_of(questions, 8)
+    places = [questions.pick(number)[0] for number in range(8)]
     assert sorted(places) == [0, 0, 1, 1, 2, 2, 3, 3]
     given = [Given(number, f"Nr {place}") for number, place in enumerate(places)]
     right = check_batch(questions, DoneWork(places, given))

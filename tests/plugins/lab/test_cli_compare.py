@@ -1,7 +1,6 @@
 import random
 from pathlib import Path
 
-import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -28,13 +27,6 @@ def test_comparison_is_printed_and_a_gate_fails_if_b_is_worse(tmp_path: Path) ->
     assert "real, worse" in found.stdout
     assert run(*files, "--gate").exit_code == 1
     assert run(*reversed(files), "--gate").exit_code == 0
-
-
-def test_comparison_as_json(tmp_path: Path) -> None:
-    same = report_of([point_at(20)])
-    found = orjson.loads(run(*written(tmp_path, same, same), "--json").stdout)
-    assert (found["verdict"], found["paired"]) == ("noise", False)
-    assert {each["verdict"] for each in found["differences"]} == {"noise"}
 
 
 def test_unlike_runs_are_refused_with_each_difference(tmp_path: Path) -> None:

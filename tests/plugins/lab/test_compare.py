@@ -47,13 +47,6 @@ def test_paired_difference_has_its_size_and_direction() -> None:
     assert rate.change == pytest.approx(-0.09, abs=0.03)
 
 
-def test_sides_the_other_way_round_are_better() -> None:
-    a, b = paired_reports(random.Random(4), 40, 0.10)
-    found = compare(b, a)
-    assert found.verdict == "real"
-    assert not found.is_worse
-
-
 def test_unpaired_runs_allow_for_a_drift_that_neither_can_see() -> None:
     slow = report_of([point_at(20, limit_s=None, seed=5, slow=1.1)])
     found = compare(run_report(), slow)
@@ -63,9 +56,9 @@ def test_unpaired_runs_allow_for_a_drift_that_neither_can_see() -> None:
 
 def test_unpaired_runs_show_what_is_larger_than_the_drift() -> None:
     slow = report_of([point_at(20, limit_s=None, seed=5, slow=2)])
-    found = compare(run_report(), slow)
-    assert found.is_worse
-    assert compare(slow, run_report()).verdict == "real"
+    assert compare(run_report(), slow).is_worse
+    back = compare(slow, run_report())
+    assert (back.verdict, back.is_worse) == ("real", False)
 
 
 def test_runs_of_the_same_build_once_each_are_noise_and_the_guess_is_told() -> None:
@@ -109,12 +102,6 @@ def test_points_in_one_report_only_are_left_out_and_told() -> None:
     assert any("1 points are in one report only" in note for note in found.notes)
 
 
-def test_another_version_of_the_model_is_told() -> None:
-    service = run_report().service.model_copy(update={"digest": "sha256:new"})
-    found = compare(run_report(), run_report().model_copy(update={"service": service}))
-    assert "digest of the model: sha256:3f2a in A, sha256:new in B" in found.notes
-
-
 def test_lost_answers_are_always_real() -> None:
     a, b = paired_reports(random.Random(1), 3, 0.0)
     runs = [run.model_copy(update={"answers": point_at(20, repeats=1).runs[0].answers}) for run in b.points[0].runs]
@@ -139,9 +126,7 @@ def test_worse_answers_are_real() -> None:
 def test_block_with_an_invalid_run_is_left_out() -> None:
     a, b = paired_reports(random.Random(6), 5, 0.0)
     a.points[0].runs[2].invalid.append("the generator was late")
-    found = compare(a, b)
-    assert {each.pairs for each in found.differences} == {4}
-    assert "1 invalid runs of A are left out" in found.notes
+    assert {each.pairs for each in compare(a, b).differences} == {4}
 
 
 def test_invalid_report_is_refused() -> None:

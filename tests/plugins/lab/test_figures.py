@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.figures import Measurement, Objective, invalid, parse_objective, point_figures, summarise
 from corelane.plugins.lab.schema import Generator, Request
-from corelane.plugins.lab.stats import interval, percentile, spread, t_reach, thinned, timeline
+from corelane.plugins.lab.stats import interval, percentile, spread, thinned, timeline
 from tests.plugins.lab.queues import BEGAN_AT
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
@@ -51,16 +51,6 @@ def test_spread_is_in_order_and_within_the_values(values: list[float]) -> None:
     assert min(values) <= found.p50 <= found.p90 <= found.p95 <= found.p99 <= found.max == max(values)
     assert min(values) <= found.mean <= max(values)
     assert found.count == len(values)
-
-
-def test_nothing_has_no_spread() -> None:
-    assert spread([]) is None
-
-
-def test_an_interval_of_two_runs_is_wide() -> None:
-    """The t distribution: 12.7 standard errors with one degree of freedom, 2.776 with four."""
-    assert t_reach(0.95, 1) == pytest.approx(12.706, abs=1e-3)
-    assert t_reach(0.95, 4) == pytest.approx(2.776, abs=1e-3)
 
 
 def test_interval_of_repeats() -> None:

@@ -6,14 +6,13 @@ import pytest
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.forecast import (
+    CoresOutlook,
     Demand,
+    LoadForecast,
     Mix,
-    breaking_rate,
     cut,
     demand_of_rate,
     demand_of_trace,
-    find,
-    look,
     windows_of,
 )
 from corelane.plugins.lab.planning.profile import BatchLimits, Contention, Overhead, Profile, ShapeTime
@@ -28,6 +27,10 @@ MIX = Mix([(100,)], 128)
 
 def demand(rate: float, objective_s: float = 0.1, burstiness: float = 1.0) -> Demand:
     return demand_of_rate(rate, MIX, objective_s, burstiness=burstiness)
+
+
+def look(profile: Profile, cores: int, asked: Demand) -> CoresOutlook:
+    return LoadForecast(profile, asked).look(cores)
 
 
 @pytest.mark.parametrize("load", [0.1, 0.5, 0.9])
@@ -63,28 +66,28 @@ def test_cores_that_share_cpus_are_slower_together() -> None:
 
 
 def test_more_load_needs_more_cores_and_less_time_too() -> None:
-    few, many = (find(PROFILE, demand(rate)).cores for rate in (50, 300))
+    few, many = (LoadForecast(PROFILE, demand(rate)).find().cores for rate in (50, 300))
     assert 1 <= few < many
-    assert find(PROFILE, demand(300, 0.015)).cores > many
+    assert LoadForecast(PROFILE, demand(300, 0.015)).find().cores > many
 
 
 def test_the_answer_meets_the_objective_and_one_core_less_does_not() -> None:
     asked = demand(250)
-    chosen = find(PROFILE, asked)
+    chosen = LoadForecast(PROFILE, asked).find()
     assert chosen.p95_s <= asked.goal_s < look(PROFILE, chosen.cores - 1, asked).p95_s
-    assert breaking_rate(PROFILE, chosen.cores, asked) >= 250
+    assert LoadForecast(PROFILE, asked).breaking_rate(chosen.cores) >= 250
     assert chosen.p50_s < chosen.p95_s < chosen.p99_s
 
 
 def test_the_rate_at_which_cores_break_is_the_largest_that_they_meet() -> None:
-    rate = breaking_rate(PROFILE, 2, demand(100))
+    rate = LoadForecast(PROFILE, demand(100)).breaking_rate(2)
     assert look(PROFILE, 2, demand(0.99 * rate)).p95_s <= 0.1 < look(PROFILE, 2, demand(1.01 * rate)).p95_s
-    assert breaking_rate(PROFILE, 1, demand(10, 0.005)) == 0
+    assert LoadForecast(PROFILE, demand(10, 0.005)).breaking_rate(1) == 0
 
 
 def test_an_objective_below_the_time_of_one_question_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"on idle cores these requests take 1[01] ms"):
-        find(PROFILE, demand(50, 0.005))
+        LoadForecast(PROFILE, demand(50, 0.005)).find()
 
 
 def test_a_trace_is_planned_for_as_its_busiest_part_is() -> None:

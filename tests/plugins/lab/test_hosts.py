@@ -65,10 +65,10 @@ def test_models_of_a_core_are_counted_by_its_part_of_the_devices() -> None:
 
 def test_hosts_are_bound_by_workers_or_by_what_requests_cost_their_cpus() -> None:
     inf2 = INSTANCES["inf2.xlarge"]
-    assert hosts_for(inf2, 5, SMALL, requests_per_s=10, items_per_s=10) == (3, "cores")
-    assert hosts_for(inf2, 1, SMALL, requests_per_s=4000, items_per_s=4000) == (4, "vCPU for requests")
-    assert hosts_for(inf2, 1, ModelWeight(GIB, 20 * GIB), requests_per_s=1, items_per_s=1) is None
-    assert hosts_for(INSTANCES[CPU], 5, SMALL, requests_per_s=1, items_per_s=1, own_cpus=2) == (3, "cores")
+    assert hosts_for(inf2, 5, SMALL, 10, 10) == (3, "cores")
+    assert hosts_for(inf2, 1, SMALL, 4000, 4000) == (4, "vCPU for requests")
+    assert hosts_for(inf2, 1, ModelWeight(GIB, 20 * GIB), 1, 1) is None
+    assert hosts_for(INSTANCES[CPU], 5, SMALL, 1, 1, own_cpus=2) == (3, "cores")
 
 
 def test_a_guess_says_so_and_has_a_source() -> None:
@@ -76,7 +76,7 @@ def test_a_guess_says_so_and_has_a_source() -> None:
     inf2 = guess(PROFILE, "inf2")
     assert inf2.guess is not None
     assert "79.1 times the speed of cpu" in inf2.guess
-    assert (inf2.flexible_rows, inf2.overlaps) == (False, True)
+    assert not inf2.flexible_rows
     assert inf2.batch_s(128, 1) == pytest.approx(0.001)
     assert guess(PROFILE, CPU) is PROFILE
     with pytest.raises(InvalidInput, match="nothing was published to guess the speed of trn2"):
@@ -91,27 +91,19 @@ def test_hosts_stand_side_by_side_cheapest_first() -> None:
     assert found[0].per_hour == 0.228
     assert found[0].per_million == pytest.approx(0.228 / 3600 / 100 * 1e6)
     assert choose(found).instance.name == CPU
-    assert compare({}, PROFILE, demand(100), instances[::-1])[0] == found, "the order of types matters"
+    turned, _ = compare({}, PROFILE, demand(100), instances[::-1])
+    assert [each.instance for each in turned] == [each.instance for each in found], "the order of types matters"
     assert choose(found[:2]).instance.name == "inf1.xlarge"
+    measured = guess(PROFILE, "inf2").model_copy(update={"guess": None})
+    assert choose(compare({"inf2": measured}, PROFILE, demand(100), instances)[0]).forecast.profile is measured
+    assert candidate(7, 3, INSTANCES["inf2.xlarge"]).workers_a_host == 3
     reserved, _ = compare({}, PROFILE, demand(100), instances[:1], reserved=True)
     assert reserved[0].per_hour == 0.328
-
-
-def test_a_measured_profile_goes_before_a_guess() -> None:
-    measured = guess(PROFILE, "inf2").model_copy(update={"guess": None})
-    [found], _ = compare({"inf2": measured}, PROFILE, demand(100), [INSTANCES["inf2.xlarge"]])
-    assert found.profile is measured
-    assert choose([found]) is found
 
 
 def candidate(cores: int, hosts: int = 1, instance: Instance = INSTANCES[CPU]) -> HostChoice:
     [found], _ = compare({}, PROFILE, demand(10), [INSTANCES[CPU]])
     return replace(found, instance=instance, hosts=hosts, outlook=replace(found.outlook, cores=cores))
-
-
-def test_a_host_of_several_runs_its_part_of_the_workers() -> None:
-    assert candidate(6, hosts=2).workers_a_host == 3
-    assert candidate(7, 3, INSTANCES["inf2.xlarge"]).workers_a_host == 3
 
 
 def test_a_patch_has_the_replicas_and_a_core_for_each() -> None:

@@ -9,7 +9,6 @@ from corelane.domain.squad import Question
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
 from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
-from tests.plugins.lab.reports_for_tests import run_of as simulated
 from tests.plugins.lab.test_figures import measured, request
 
 
@@ -19,9 +18,9 @@ def marked(slot: int, number: int = 0, **fields: Any) -> Request:
 
 
 def test_first_and_last_block_and_those_with_an_empty_slot_are_left_out() -> None:
-    slots = [each for each in range(6, 22) if each != 13]
+    slots = [each for each in range(4, 24) if each != 13]
     found = whole_blocks([marked(slot, number) for slot in slots for number in range(2)], most=10)
-    # Blocks 1 and 5 are cut off, block 3 misses a slot.
+    # Blocks 1 and 5 may be cut off, block 3 misses a slot.
     assert [(block, side, len(requests)) for block, side, requests in found] == [
         (block, side, 2) for block in (0, 1) for side in "ABBA"
     ]
@@ -46,10 +45,6 @@ def test_run_of_a_slot_counts_from_its_first_request_to_its_last_answer() -> Non
     assert run.items_per_s == pytest.approx(40)
     assert run.answers == AnswerCheck(checked=4, lost=1, differ_from_idle=2)
     assert run.timeline == []
-
-
-def test_requests_without_a_mark_belong_to_no_slot() -> None:
-    assert whole_blocks(simulated(20).requests, most=10) == []
 
 
 @dataclass

@@ -30,12 +30,6 @@ def test_parts_follow_each_other_without_a_pause() -> None:
     assert made.due() == 6
 
 
-def test_numbers_count_all_requests() -> None:
-    assert [shot.number for shot in schedule(Load(kind="poisson", rate_per_s=9)).shots()] == list(
-        range(len(list(schedule(Load(kind="poisson", rate_per_s=9)).shots())))
-    )
-
-
 def test_requests_may_bound_the_measured_part() -> None:
     made = schedule(Load(kind="poisson", rate_per_s=5, seed=4), duration_s=None, requests=17)
     assert len(phases_of(made)["measured"]) == made.due() == 17
@@ -71,8 +65,3 @@ def test_random_parts_are_drawn_apart() -> None:
 def test_a_load_without_an_end_is_refused() -> None:
     with pytest.raises(InvalidInput, match="--duration"):
         schedule(Load(kind="constant", rate_per_s=2), duration_s=None)
-
-
-def test_a_closed_loop_has_no_arrivals() -> None:
-    with pytest.raises(InvalidInput, match="closed loop"):
-        schedule(Load(kind="closed", concurrency=2))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from corelane.cli.app import make_cli
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.plan_service import seconds_of
-from corelane.plugins.lab.planning.profile import Profile, ShapeTime, save_profile
+from corelane.plugins.lab.planning.profile import Profile, ShapeTime
 from corelane.plugins.lab.traces import read_trace
 
 
@@ -22,7 +22,7 @@ def profile(tmp_path: Path) -> str:
     """Return the file of a profile: one row of 384 tokens takes 10 ms."""
     shapes = [ShapeTime(rows=4, length=384, base_s=0.002, row_s=0.008)]
     path = tmp_path / "core.json"
-    save_profile(Profile(version="v@1", shapes=shapes, cpus=2, device_bytes=10**8), path)
+    path.write_text(Profile(version="v@1", shapes=shapes, cpus=2, device_bytes=10**8).model_dump_json(by_alias=True))
     return str(path)
 
 

@@ -7,7 +7,7 @@ from corelane.errors import ServiceError, ServiceUnreachable
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.series import Histogram, Series
-from corelane.plugins.lab.split import Snapshot, SplitWatch, histogram_of, parse_metrics, snapshot, split, spread_of
+from corelane.plugins.lab.split import Snapshot, SplitWatch, parse_metrics, snapshot, split, spread_of
 from tests.conftest import free_port
 
 
@@ -86,20 +86,9 @@ def test_values_above_all_buckets_count_as_the_last_bound() -> None:
     assert spread.mean == pytest.approx(49.5005)
 
 
-def test_rows_of_a_batch_are_whole() -> None:
-    spread = spread_of(histogram(m.BATCH_ROWS, *[1.0] * 9, 7.0), whole=True)
-    assert spread is not None
-    assert (spread.p50, spread.p99, spread.max) == (1, 8, 8)
-    assert spread.mean == pytest.approx(1.6)
-
-
 def test_labels_with_quotes_and_backslashes_are_read() -> None:
     found = parse_metrics('corelane_core_up{core="a\\"b\\\\c\\nd/0"} 1.0\n# HELP x y\nrubbish\n', 0.0)
     assert found.by_label("corelane_core_up", "core") == {'a"b\\c\nd/0': 1.0}
-
-
-def test_empty_histogram_has_no_spread() -> None:
-    assert spread_of(histogram_of(reading(0.0), m.COMPUTE_S)) is None
 
 
 def test_service_that_refuses_or_is_away_has_no_split_and_a_reason(httpserver: HTTPServer) -> None:

@@ -118,27 +118,15 @@ def test_a_distribution_that_cannot_be_read_is_refused(text: str) -> None:
 def test_lost_doubled_and_wrong_answers_are_found() -> None:
     found = questions(3)
     found.idle = {0: Given(0, "0", 6, 7), 1: Given(0, "1", 6, 7), 2: Given(0, None)}
-    check = AnswerJudge(found)
-    right = Reply("ok", results=[Given(0, "0", 6, 7), Given(1, "1", 6, 7), Given(2, None)])
-    assert check.judge([0, 1, 2], right, is_measured=True).wrong == 0
-    bad = Reply("ok", results=[Given(0, "0", 6, 7), Given(0, "0", 6, 7), Given(1, "2", 9, 10)])
-    judged = check.judge([0, 1, 2], bad, is_measured=True)
-    assert (judged.lost, judged.twice, judged.wrong) == (1, 1, 1)
-    sums = check.found
-    assert (sums.checked, sums.lost, sums.twice, sums.differ_from_idle) == (6, 1, 1, 1)
-    assert sums.exact == pytest.approx(100 * 4 / 6)
-
-
-def test_the_same_words_elsewhere_are_another_answer() -> None:
-    found = questions(1)
-    found.idle = {0: Given(0, "0", 6, 7)}
-    assert AnswerJudge(found).judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]), is_measured=False).wrong == 1
-
-
-def test_failures_have_no_answers_to_check() -> None:
-    check = AnswerJudge(questions(1))
-    assert check.judge([0], Reply("error"), is_measured=True).lost == 0
-    assert check.found.checked == 0
+    judge = AnswerJudge(found)
+    right = judge.judge([0, 1, 2], Reply("ok", results=[Given(0, "0", 6, 7), Given(1, "1", 6, 7), Given(2, None)]))
+    assert (right.checked, right.is_wrong) == (3, False)
+    bad = judge.judge([0, 1, 2], Reply("ok", results=[Given(0, "0", 6, 7), Given(0, "0", 6, 7), Given(1, "2", 9, 10)]))
+    assert (bad.checked, bad.lost, bad.twice, bad.differ_from_idle) == (3, 1, 1, 1)
+    assert bad.exact == pytest.approx(100 * 2 / 3)
+    elsewhere = judge.judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]))
+    assert elsewhere.differ_from_idle == 1, "the same words elsewhere are another answer"
+    assert not judge.judge([0], Reply("error")).is_wrong, "failures have no answers to check"
 
 
 def test_checks_of_processes_add_up() -> None:

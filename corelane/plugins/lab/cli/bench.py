@@ -4,11 +4,12 @@ Exit codes: 0; 1 if an assertion does not hold, or answers were lost, doubled or
 because the generator did not keep up or nothing was answered. Experiments and comparisons are commands of the group.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from corelane.cli.commands import CommandGroup, with_options
+from corelane.cli.output import error_console
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.cli.beside import beside
 from corelane.plugins.lab.cli.compare import compare_reports, compare_services
@@ -22,17 +23,11 @@ from corelane.plugins.lab.cli.options import (
 )
 from corelane.plugins.lab.cli.output import OutputOptions, finish
 from corelane.plugins.lab.cli.presets import list_presets, preset
-from corelane.plugins.lab.cli.session import (
-    CheckOption,
-    ObjectiveOption,
-    modest_rate,
-    open_session,
-    report_of,
-)
+from corelane.plugins.lab.cli.session import modest_rate, report_of
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.figures import Objective
-    from corelane.plugins.lab.schema import Load, Report
+    from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 
 bench = CommandGroup(help="Measure a service: speed, cost and answers.")
@@ -45,8 +40,13 @@ def run(
     offered: LoadOptions,
     sending: SendingOptions,
     outputs: OutputOptions,
-    check: CheckOption = "idle",
-    objective: ObjectiveOption = None,
+    check: Annotated[
+        Literal["idle", "references", "off"],
+        typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not."),
+    ] = "idle",
+    objective: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Goodput: the share within it, as 200ms or first<50ms.")
+    ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="From the idle service over its knee to more than it can do.")
     ] = False,
@@ -60,10 +60,22 @@ def run(
         return
     from corelane.plugins.lab.figures import parse_objective
     from corelane.plugins.lab.find_rate import BOUNDED
+    from corelane.plugins.lab.senders import Target
+    from corelane.plugins.lab.session import Session, ask_idle, describe_service, idle_places
 
     refuse_two(offered, sweep=sweep, find_rate=find_rate)
     bound = None if find_rate is None else parse_objective(find_rate, BOUNDED)
-    with open_session(where, what, offered, sending, check, objective) as session:
+    good = None if objective is None else parse_objective(objective)
+    questions = what.read(offered.seed)
+    questions.is_scored = check != "off" and questions.has_answers
+    plan = offered.plan(sending, offered.load or offered.steady(1.0))
+    with where.service() as (url, key, secret):
+        target = Target(url, key, where.model, questions.options, secret)
+        session = Session(target, questions, plan, repeat=offered.repeat, objective=good)
+        session.service = describe_service(target, plan)
+        if check == "idle":
+            with error_console().status("asking the idle service each question"):
+                ask_idle(target, questions, plan, idle_places(questions, plan, is_open=offered.load is None))
         load = offered.load
         if load is None and not sweep:
             load = offered.steady(modest_rate(session))
@@ -73,7 +85,7 @@ def run(
             elif bound is not None:
                 report = run_search(session, bound, load.rate_per_s or 1.0, context)
             else:
-                report = run_one(session, load, context)
+                report = report_of(session, [session.measure(load.name, load)], "load", context)
     finish(report, outputs)
 
 
@@ -85,11 +97,6 @@ def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> N
         raise InvalidInput(f"{' and '.join(given)} exclude each other: a sweep and a search choose the rates")
 
 
-def run_one(session: "Session", load: "Load", context: typer.Context) -> "Report":
-    """Measure one load."""
-    return report_of(session, [session.measure(load.name, load)], "load", context)
-
-
 def run_sweep(session: "Session", points: int, context: typer.Context) -> "Report":
     """Measure the points of a sweep, and find the knee."""
     from corelane.plugins.lab.sweep import SweepPlan
@@ -99,7 +106,7 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
     found = do_sweep(session.measure, plan)
     report = report_of(session, found.points, "sweep", context)
     report.knee = found.knee
-    report.extra["sweep"] = found.describe()
+    report.extra["sweep"] = {"over_saturated": found.over, "stopped": found.stopped}
     report.invalid, report.valid = found.invalid, not found.invalid
     return report
 

@@ -12,10 +12,7 @@ from corelane.plugins.lab.cli.output import OutputOptions, finish
 from corelane.plugins.lab.cli.session import modest_rate, report_of
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.beside import BesidePlan, BesideProgress
-    from corelane.plugins.lab.schema import Report
-    from corelane.plugins.lab.session import Session
-    from corelane.plugins.lab.workload import Questions
+    from corelane.plugins.lab.beside import Tell
 
 #: Most seconds between two lines of progress.
 TOLD_S = 5.0
@@ -48,7 +45,9 @@ def beside(
     seed: Annotated[int, of_questions(help="Of arrivals and questions.")] = 0,
 ) -> None:
     """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
-    from corelane.plugins.lab.beside import BesidePlan
+    from corelane.client import Client
+    from corelane.plugins.lab.batch_work import FileBatch, LinesJob
+    from corelane.plugins.lab.beside import BesidePlan, run_beside
     from corelane.plugins.lab.load import RunPlan
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.senders import Target
@@ -70,46 +69,27 @@ def beside(
             way=way,
             owner="own" if batch_api_key in (None, key) else "foreign",
         )
-        report = measure(session, file, asked, items or len(asked.asked), plan, batch_api_key or key, context)
-    finish(report, outputs)
-
-
-def measure(
-    session: "Session",
-    file: Path,
-    asked: "Questions",
-    items: int,
-    plan: "BesidePlan",
-    batch_key: str | None,
-    context: typer.Context,
-) -> "Report":
-    """Run the batch beside the questions of a session, and return the report."""
-    from corelane.client import Client
-    from corelane.plugins.lab.batch_work import FileBatch, LinesJob
-    from corelane.plugins.lab.beside import run_beside
-
-    make = FileBatch if plan.way == "batch" else LinesJob
-    with Client(session.target.url, batch_key) as client:
-        work = make(client, session.target, asked, items)
-        found = run_beside(session.target, session.questions, work, plan, Teller())
-    report = report_of(session, [], "beside", context)
+        items = items or len(asked.asked)
+        with Client(url, batch_api_key or key) as client:
+            work = (FileBatch if way == "batch" else LinesJob)(client, target, asked, items)
+            found = run_beside(target, questions, work, plan, teller(items))
+        report = report_of(session, [], "beside", context)
     report.beside = found
     report.extra["batch"] = asked.describe().model_dump() | {"file": file.name}
     report.invalid += found.invalid
     report.valid = not report.invalid
-    return report
+    finish(report, outputs)
 
 
-class Teller:
-    """Says on standard error how far it is, now and then."""
+def teller(items: int) -> "Tell":
+    """Return what says on standard error how far it is: at each part, and now and then."""
+    told: dict[str, float] = {}
 
-    def __init__(self) -> None:
-        self._told_s, self._part = 0.0, ""
-
-    def __call__(self, progress: "BesideProgress") -> None:
-        """Say it if the part is another, or some time has passed."""
-        if progress.part == self._part and progress.at_s - self._told_s < TOLD_S:
+    def tell(part: str, at_s: float, done: int) -> None:
+        if at_s - told.get(part, -TOLD_S) < TOLD_S:
             return
-        self._told_s, self._part = progress.at_s, progress.part
-        done = f", {progress.done:,} of {progress.items:,} items" if progress.part == "during" else ""
-        error_console().print(f"{progress.at_s:5.0f} s  {progress.part} the batch{done}", style="dim")
+        told[part] = at_s
+        text = f", {done:,} of {items:,} items" if part == "during" else ""
+        error_console().print(f"{at_s:5.0f} s  {part} the batch{text}", style="dim")
+
+    return tell

@@ -1,5 +1,6 @@
 """``corelane bench compare`` and ``corelane bench ab``: whether two runs differ, or only look as if they did."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,8 +83,8 @@ def compare_services(
     questions = what.read(offered.seed)
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
     plan = offered.plan(sending, load)
-    options = {"no_answer": questions.may_be_unanswerable} if questions.has_answers else {}
-    targets = Target(url_a, api_key, model, options), Target(url_b, api_key, other_model or model, options)
+    first = Target(url_a, api_key, model, questions.options)
+    targets = first, replace(first, url=url_b, model=other_model or model)
     with LiveView() as view:
         view.begin(f"{load.name}, A B B A")
         pair = measure_pair(targets, questions, plan, blocks=blocks, slot=slot, on_tick=view.on_tick)

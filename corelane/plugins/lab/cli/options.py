@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -43,7 +43,7 @@ class Where:
     serve: Annotated[bool, typer.Option("--serve", help="Start a service for the run, on all cores.")] = False
 
     @contextmanager
-    def service(self, **changes: object) -> Iterator[tuple[str, str | None, str | None]]:
+    def service(self) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the service's address, the key for it, and what its webhooks are signed with."""
         from corelane.client import local_url
         from corelane.settings import read_settings
@@ -61,7 +61,7 @@ class Where:
 
         secret = secret or new_secret()
         own = {"webhook_secret": secret, "webhook_allowed_networks": ("127.0.0.0/8",), "log_level": "warning"}
-        with running_service(settings.data_dir, **own | changes) as url:
+        with running_service(settings.data_dir, **own) as url:
             yield url, None, secret
 
 
@@ -166,13 +166,25 @@ class OfferedLoad:
 
     def plan(self, sending: "Sending", load: "Load") -> "RunPlan":
         """Return the plan of a run whose requests are sent as ``sending`` says."""
-        return replace(
-            sending.plan(load),
+        from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
+
+        way = sending.way
+        return RunPlan(
+            load=load,
+            way=way,
+            hearing=sending.hearing or ("poll" if way == "batch" else "wait"),
+            items_per_job=1 if way == "question" else sending.items_per_job,
             warmup_s=self.warmup,
             duration_s=self.duration_s,
             requests=self.requests,
             tail_s=self.tail,
             seed=self.seed,
+            processes=sending.processes,
+            timeout_s=sending.timeout,
+            sender=sending.sender or CORELANE_SENDER,
+            max_in_flight=sending.max_in_flight,
+            poll_s=sending.poll,
+            retries_refusals=sending.on_refusal == "retry",
         )
 
 
@@ -196,23 +208,6 @@ class Sending:
         int | None, of_sending(min=1, help="A client with a bound: requests beyond wait for a place.")
     ] = None
     sender: Annotated[str | None, of_sending(metavar="MODULE:CLASS", help="Another sender.")] = None
-
-    def plan(self, load: "Load") -> "RunPlan":
-        """Return the plan of a run of this load."""
-        from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
-
-        return RunPlan(
-            load=load,
-            way=self.way,
-            hearing=self.hearing or ("poll" if self.way == "batch" else "wait"),
-            items_per_job=1 if self.way == "question" else self.items_per_job,
-            processes=self.processes,
-            timeout_s=self.timeout,
-            sender=self.sender or CORELANE_SENDER,
-            max_in_flight=self.max_in_flight,
-            poll_s=self.poll,
-            retries_refusals=self.on_refusal == "retry",
-        )
 
 
 WhereOptions = Annotated[Where, Made(Where)]

@@ -46,6 +46,7 @@ class Outputs:
     ] = None
     baseline: Annotated[Path | None, of_output(metavar="FILE", help="Fail if this report was really better.")] = None
     assertions: "list[Assertion]" = field(init=False)
+    before: "Report | None" = field(init=False)
     #: The requests of the runs so far, if they are written.
     lines: list[bytes] = field(default_factory=list)
 
@@ -56,8 +57,7 @@ class Outputs:
         self.assertions = [parse_assertion(text) for text in self.assertion or ()]
         if self.out is not None:
             writable_folder(self.out)
-        if self.baseline is not None:
-            read_report(self.baseline)
+        self.before = None if self.baseline is None else read_report(self.baseline)
 
     @property
     def keeps_requests(self) -> bool:
@@ -143,44 +143,31 @@ def read_report(path: Path) -> "Report":
 def finish(report: "Report", outputs: Outputs) -> None:
     """Judge a report, write it, and end with the exit code that says how it came out."""
     from corelane.plugins.lab.asserts import check
+    from corelane.plugins.lab.compare import compare
+    from corelane.plugins.lab.render import comparison
 
     report.assertions = check(report, outputs.assertions)
     outputs.write(report)
-    is_worse = outputs.baseline is not None and _is_worse(read_report(outputs.baseline), report)
+    is_worse = False
+    if outputs.before is not None:
+        found = compare(outputs.before, report)
+        report_console(stderr=True).print(comparison(found))
+        is_worse = found.is_worse
     if not report.valid:
         raise typer.Exit(INVALID)
     if is_worse or not report.are_answers_right or not all(each["holds"] for each in report.assertions):
         raise typer.Exit(NOT_HELD)
 
 
-def _is_worse(before: "Report", report: "Report") -> bool:
-    """Print the comparison with a baseline; return whether something is really worse."""
-    from corelane.plugins.lab.compare import compare
-    from corelane.plugins.lab.render import comparison
-
-    found = compare(before, report)
-    report_console(stderr=True).print(comparison(found))
-    return found.is_worse
-
-
 def plain_options(context: typer.Context) -> dict[str, Any]:
     """Return every option of a command as plain data, keys hidden."""
-    return {name: _plain(name, value) for name, value in sorted(context.params.items())}
+    import orjson
 
-
-def _plain(name: str, value: object) -> Any:
-    if name.endswith("api_key"):
-        return None if value is None else "hidden"
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain("", each) for each in value]
-    return str(getattr(value, "value", value))
-
-
-def command_line() -> list[str]:
-    """Return the command that runs, without its API key."""
-    return hidden_arguments(["corelane", *sys.argv[1:]])
+    shown = {
+        name: "hidden" if name.endswith("api_key") and value else value
+        for name, value in sorted(context.params.items())
+    }
+    return dict(orjson.loads(orjson.dumps(shown, default=str)))
 
 
 def hidden_arguments(arguments: list[str]) -> list[str]:

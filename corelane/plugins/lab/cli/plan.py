@@ -5,7 +5,7 @@ a trace of what a service was asked, ``plan hosts`` says what fits on each type 
 cores meets the objective.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from corelane.domain.instances import Instance
     from corelane.plugins.lab.planning.forecast import Demand
     from corelane.plugins.lab.planning.hosts import HostChoice
-    from corelane.plugins.lab.planning.profile import Profile
 
 #: A file with this in its name becomes an override for docker compose.
 COMPOSE = "compose"
@@ -100,13 +99,16 @@ def forecast_load(
     if context.invoked_subcommand is not None:
         return
     from corelane.plugins.lab.planning.forecast import Mix, demand_of_rate, demand_of_trace
-    from corelane.plugins.lab.planning.hosts import choose, compare
+    from corelane.plugins.lab.planning.hosts import choose, compare, family_of
+    from corelane.plugins.lab.planning.profile import load_profile
 
     if p95 is None:
         raise InvalidInput("give the objective: --p95 MS")
     if (rate is None) == (trace is None):
         raise InvalidInput("give either --rate or --trace")
-    measured, own = read_profiles(profiles or [], model, url, api_key, mix, seconds)
+    known = [load_profile(path) for path in profiles or ()] or [measure(url, api_key, model, mix, seconds)]
+    # Families without a profile are guessed from the first.
+    measured, own = {family_of(each.instance): each for each in reversed(known)}, known[0]
     asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
     if trace is not None:
         from corelane.plugins.lab.traces import read_trace
@@ -120,30 +122,19 @@ def forecast_load(
     if confidence is not None or requests is not None:
         error_console().print("--confidence and --requests have no effect: nothing is simulated")
     chosen = choose(found)
-    about = describe(chosen, demand)
+    about = describe(chosen)
     told = plain(found, refused, demand, about)
     if as_json:
         print_line(told)
     else:
-        show(Console(highlight=False), told)
+        print_table(table_of(told["candidates"], COLUMNS))
+        lines = [*(f"{name}: {reason}" for name, reason in refused.items()), "", *about]
+        Console(highlight=False, markup=False, soft_wrap=True).print("\n".join(lines))
     if write is not None:
         write_down(write, chosen, about)
 
 
 plan.callback(invoke_without_command=True, help=plan.info.help)(with_options(forecast_load))
-
-
-def read_profiles(
-    paths: Sequence[Path], model: str, url: str | None, api_key: str | None, mix: Path | None, seconds: float
-) -> "tuple[dict[str, Profile], Profile]":
-    """Return the profiles by family, and the one that others are guessed from: the first, or the service's own."""
-    from corelane.plugins.lab.planning.hosts import family_of
-    from corelane.plugins.lab.planning.profile import load_profile
-
-    found = [load_profile(path) for path in paths]
-    if not found:
-        found = [measure(url, api_key, model, mix, seconds)]
-    return {family_of(each.instance): each for each in reversed(found)}, found[0]
 
 
 def instances_of(names: list[str] | None) -> "list[Instance]":
@@ -161,40 +152,28 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
     return [table[name] for name in names]
 
 
-def show(console: Console, plan: "Mapping[str, Any]") -> None:
-    """Print the table, then what is to be known of the host that was chosen."""
-    print_table(table_of(plan["candidates"], COLUMNS))
-    for name, reason in plan["refused"].items():
-        console.print(f"{name}: {reason}", style="dim", markup=False)
-    console.print()
-    for line in plan["about"]:
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def describe(chosen: "HostChoice", demand: "Demand") -> list[str]:
+def describe(chosen: "HostChoice") -> list[str]:
     """Return sentences on a candidate: the load, what is expected, where it breaks, and what was guessed."""
-    from corelane.plugins.lab.planning.forecast import breaking_rate, look
-
-    seen, profile = chosen.outlook, chosen.profile
+    forecast, demand, seen = chosen.forecast, chosen.forecast.demand, chosen.outlook
     lines = [
         f"{demand.rate_per_s:,.4g} requests/s, {demand.items_per_s:,.4g} questions/s of "
         f"{demand.mix.tokens:,.0f} tokens in {demand.mix.windows:.2f} windows each; "
-        f"{demand.share:.0%} within {_ms(demand.objective_s)} ms less {demand.margin:.0%}.",
+        f"95% within {_ms(demand.objective_s)} ms less {demand.margin:.0%}.",
         f"{_count(seen.cores, 'core')} of {_count(chosen.hosts, 'host')} {chosen.instance.name}: "
         f"p95 {_ms(seen.p95_s)} ms.",
     ]
     if demand.peak > 1:
         lines.append(f"Planned for the busiest minute: {demand.peak:.2f} times the mean rate.")
     if seen.cores > 1:
-        fewer = look(profile, seen.cores - 1, demand)
+        fewer = forecast.look(seen.cores - 1)
         lines.append(f"With {_count(fewer.cores, 'core')} the p95 is {_ms(fewer.p95_s)} ms.")
-    more = look(profile, seen.cores + 1, demand)
+    more = forecast.look(seen.cores + 1)
     lines.append(
         f"With {_count(more.cores, 'core')} it is {_ms(more.p95_s)} ms. "
-        f"Above {breaking_rate(profile, seen.cores, demand):,.4g} requests/s {_count(seen.cores, 'core')} will not do."
+        f"Above {forecast.breaking_rate(seen.cores):,.4g} requests/s {_count(seen.cores, 'core')} will not do."
     )
-    if profile.guess:
-        lines.append(f"A guess: {profile.guess}.")
+    if chosen.guess:
+        lines.append(f"A guess: {chosen.guess}.")
     return lines
 
 
@@ -206,7 +185,7 @@ def plain(
         "requests_per_s": demand.rate_per_s,
         "items_per_s": demand.items_per_s,
         "objective_s": demand.objective_s,
-        "share": demand.share,
+        "share": 0.95,
         "candidates": [
             {
                 "instance": each.instance.name,
@@ -216,13 +195,13 @@ def plain(
                 "p95_s": each.outlook.p95_s,
                 "p99_s": each.outlook.p99_s,
                 # One forecast: the field is of the time when runs were simulated.
-                "runs_s": [each.outlook.reached_s],
+                "runs_s": [each.outlook.p95_s],
                 "busy": each.outlook.busy,
                 "batch_rows": each.outlook.batch_rows,
                 "per_hour": each.per_hour,
                 "per_million": each.per_million,
                 "bound_by": each.binds,
-                "guess": each.profile.guess,
+                "guess": each.guess,
             }
             for each in found
         ],
@@ -233,28 +212,21 @@ def plain(
 
 def write_down(path: Path, chosen: "HostChoice", about: Sequence[str]) -> None:
     """Write a plan as an override for Docker Compose, or as a patch for Kustomize."""
+    from corelane.cli.app import make_cli
     from corelane.plugins.lab.planning.hosts import kustomize_patch
 
     if COMPOSE not in path.name:
         path.write_text(kustomize_patch(chosen, about))
     else:
-        _compose("--override", "--cores", str(chosen.workers_a_host), *_instance(chosen), "--output", str(path))
+        # The command line may have it from another plugin.
+        command = typer.main.get_group(make_cli()).commands.get("compose")
+        if command is None:
+            raise SetupError("there is no `corelane compose` to write it; another name than *compose* writes a patch")
+        of_type = ["--instance", chosen.instance.name] if chosen.instance.cores else []
+        cores = str(chosen.workers_a_host)
+        command.main(["--override", "--cores", cores, *of_type, "--output", str(path)], standalone_mode=False)
         path.write_text("".join(f"# {line}\n" for line in about) + path.read_text())
     error_console().print(f"wrote {path}")
-
-
-def _instance(chosen: "HostChoice") -> list[str]:
-    return ["--instance", chosen.instance.name] if chosen.instance.cores else []
-
-
-def _compose(*arguments: str) -> None:
-    """Run ``corelane compose``, which the command line may have from another plugin; raise SetupError without it."""
-    from corelane.cli.app import make_cli
-
-    command = typer.main.get_group(make_cli()).commands.get("compose")
-    if command is None:
-        raise SetupError("there is no `corelane compose` to write it; another name than *compose* writes a patch")
-    command.main(list(arguments), standalone_mode=False)
 
 
 def _count(number: int, noun: str) -> str:

@@ -17,7 +17,6 @@ from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 if TYPE_CHECKING:
     from corelane.domain.instances import Instance
-    from corelane.plugins.lab.planning.hosts import HostRoom
     from corelane.plugins.lab.planning.profile import Profile
     from corelane.plugins.lab.workload import Questions
 
@@ -68,10 +67,8 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Measure one core of an idle service, and write its profile."""
-    from corelane.plugins.lab.planning.profile import save_profile
-
     found = measure(url, api_key, model, mix, seconds, instance=instance, cpus=cpus)
-    save_profile(found, file)
+    file.write_text(found.model_dump_json(indent=2, by_alias=True) + "\n")
     if as_json:
         print_line(found)
     else:
@@ -89,14 +86,13 @@ def measure(
     cpus: int | None = None,
 ) -> "Profile":
     """Measure a service; say on standard error what is done."""
-    from corelane.plugins.lab.planning.calibrate import take_profile
+    from corelane.plugins.lab.planning.measure import take_profile
     from corelane.plugins.lab.planning.profile import BatchLimits
     from corelane.plugins.lab.senders import Target
     from corelane.settings import read_settings
 
     settings = read_settings()
     key = api_key or (settings.api_key.get_secret_value() if settings.api_key is not None else None)
-    limits = BatchLimits(**{name: getattr(settings, name) for name in BatchLimits.model_fields})
     console = error_console()
     with connect(url, key) as client:
         return take_profile(
@@ -104,7 +100,7 @@ def measure(
             Target(client.base_url, key, model),
             questions_of(mix),
             seconds=seconds,
-            limits=limits,
+            limits=BatchLimits(latency_target_s=settings.latency_target_s, slice_tokens=settings.slice_tokens),
             cpus=cpus,
             instance=instance or settings.instance,
             on_step=lambda name, for_s: console.print(f"measuring {name}: {for_s:.0f} s"),
@@ -123,8 +119,8 @@ def fields(found: "Profile") -> dict[str, object]:
     """Return what a reader wants to know of a profile."""
     seen = found.contention
     shapes = ", ".join(
-        f"{shape.rows}x{shape.length} {1000 * (shape.base_s + shape.row_s):.1f}"
-        f"–{1000 * (shape.base_s + shape.rows * shape.row_s):.1f}"
+        f"{shape.rows}x{shape.length} {1000 * found.batch_s(shape.length, 1):.1f}"
+        f"–{1000 * found.batch_s(shape.length, shape.rows):.1f}"
         for shape in found.shapes
     )
     return {
@@ -132,9 +128,7 @@ def fields(found: "Profile") -> dict[str, object]:
         "target": " ".join(filter(None, (found.target, found.dtype, found.instance))),
         "batches": f"{shapes} ms with one row and full",
         "around": f"{1000 * found.overhead.mean_s:.1f} ms, {1000 * seen.overhead.mean_s:.1f} with all cores at work",
-        "wake": f"{1000 * found.wake_s:.1f} ms",
         "stretch": f"{seen.stretch:.2f} with {seen.cores} cores at work at {seen.requests_per_s:.1f} requests/s",
-        "noise": f"{found.noise:.0%}",
         "tokens": f"{found.tokens_ratio:.2f} for each one estimated",
     }
 
@@ -221,7 +215,19 @@ def hosts(
         model_bytes, worker_bytes = int(model_mb * MB), None
     weight = ModelWeight.of(model_bytes, int(worker_mb * MB) if worker_mb else worker_bytes)
     found = rooms(instances_table().values(), weight)
-    rows = [_plain(room) for room in found]
+    rows = [
+        {
+            "instance": room.instance.name,
+            "cores": room.instance.cores,
+            "vcpu": room.instance.vcpu,
+            "host_gib": room.instance.host_gib,
+            "device_gib_per_core": room.device_gib_per_core,
+            "workers": room.workers,
+            "bound_by": room.binds,
+            "models_per_core": room.models_per_core,
+        }
+        for room in found
+    ]
     if as_json:
         print_line(rows)
         return
@@ -244,7 +250,7 @@ def instances_table() -> "dict[str, Instance]":
 
 def _measured(model: str, url: str | None, api_key: str | None) -> tuple[int, int | None]:
     """Return what a model and a worker that holds it weigh, as the service says."""
-    from corelane.plugins.lab.planning.calibrate import find_model
+    from corelane.plugins.lab.planning.measure import find_model
 
     with connect(url, api_key) as client:
         found = find_model(client.models(), model)
@@ -252,17 +258,3 @@ def _measured(model: str, url: str | None, api_key: str | None) -> tuple[int, in
     if not found["bytes"]:
         raise InvalidInput(f"the service does not know what {found['id']} weighs: give --model-mb")
     return found["bytes"], max((count for count in held if count), default=None)
-
-
-def _plain(room: "HostRoom") -> dict[str, object]:
-    of = room.instance
-    return {
-        "instance": of.name,
-        "cores": of.cores,
-        "vcpu": of.vcpu,
-        "host_gib": of.host_gib,
-        "device_gib_per_core": room.device_gib_per_core,
-        "workers": room.workers,
-        "bound_by": room.binds,
-        "models_per_core": room.models_per_core,
-    }

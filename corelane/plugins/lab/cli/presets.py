@@ -2,8 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +12,11 @@ from rich.table import Table
 
 from corelane.cli.output import error_console
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.cli.options import WhatOptions, Where, WhereOptions
-from corelane.plugins.lab.cli.output import OutputOptions, Outputs, finish, write_to
+from corelane.plugins.lab.cli.options import WhatOptions, WhereOptions
+from corelane.plugins.lab.cli.output import OutputOptions, finish, write_to
 from corelane.plugins.lab.cli.session import report_of
 
 if TYPE_CHECKING:
-    from corelane.domain.prices import HostPrice
     from corelane.plugins.lab.presets import Preset, PresetOutcome, Variant
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.senders import Target
@@ -52,63 +50,56 @@ def preset(
     ] = None,
 ) -> None:
     """Run a published experiment, and print its table with the published rows."""
+    from corelane.domain.prices import host_price
+    from corelane.plugins.lab.machine import read_machine, serving_cores
     from corelane.plugins.lab.presets import PRESETS, Stage
+    from corelane.plugins.lab.presets.tables import replace_block, wrap
+    from corelane.plugins.lab.senders import Target
+    from corelane.settings import read_settings
 
     if name not in PRESETS:
         raise InvalidInput(f"there is no preset {name}: the presets are {', '.join(PRESETS)}")
     found = PRESETS[name]
-    questions = what.read_given(seed)
-    if update is not None and not has_block(update, name):
+    if update is not None and replace_block(read_document(update), name, "") is None:
         raise InvalidInput(f"{update} has no block for the table of {name}")
     if found.own_services and where.url is not None:
         raise InvalidInput(f"{name} starts the services that it measures: leave --url out")
-
-    with OwnServices(where.model, dtype) as services, target_of(found, where) as target:
+    settings = read_settings()
+    with OwnServices(where.model, dtype) as services:
+        if found.own_services:
+            target, cores = Target("http://127.0.0.1:0", model=where.model), read_machine().cores
+        else:
+            url, key, _ = services.enter_context(where.service())
+            target = Target(url, key, where.model)
+            cores = serving_cores(target)
         stage = Stage(
             target=target,
-            cores=cores_of(found, target),
+            cores=cores,
             quick=quick,
             seed=seed,
             repeat=repeat,
-            questions=questions,
+            questions=what.read_given(seed),
             batch_key=batch_api_key,
-            host=price_of_host(),
+            host=host_price(settings) if settings.instance or settings.price_per_hour else None,
             serve=services.serve,
             show=outputs.showing,
             say=lambda text: error_console().print(text, style="dim"),
         )
-        outcome = found.run(stage)
-        report = report_of_outcome(found, outcome, context)
-    show_table(report, outputs, update)
+        report = report_of_outcome(found, found.run(stage), context)
+    if outputs.shows_table:
+        Console(highlight=False, markup=False, soft_wrap=True).print(report.extra["table"] + "\n")
+    if update is not None and report.valid:
+        document = replace_block(read_document(update), name, wrap(report.extra["table"]))
+        write_to(update, (document or "").encode())
     finish(report, outputs)
 
 
-@contextmanager
-def target_of(found: "Preset", where: "Where") -> "Iterator[Target]":
-    """Yield the service that a preset measures; one that starts its own gets the address of none."""
-    from corelane.plugins.lab.senders import Target
-
-    if found.own_services:
-        yield Target("http://127.0.0.1:0", model=where.model)
-        return
-    with where.service() as (url, key, secret):
-        yield Target(url, key, where.model, webhook_secret=secret)
-
-
-def cores_of(found: "Preset", target: "Target") -> int:
-    """Return the cores that serve; for a preset with own services those of this machine."""
-    from corelane.plugins.lab.machine import read_machine, serving_cores
-
-    return read_machine().cores if found.own_services else serving_cores(target)
-
-
-def price_of_host() -> "HostPrice | None":
-    """Return what this host costs, if its settings say so."""
-    from corelane.domain.prices import host_price
-    from corelane.settings import read_settings
-
-    settings = read_settings()
-    return host_price(settings) if settings.instance or settings.price_per_hour else None
+def read_document(path: Path) -> str:
+    """Return a document's text; raise InvalidInput if it cannot be read."""
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
 
 
 class OwnServices(ExitStack):
@@ -160,25 +151,3 @@ def report_of_outcome(found: "Preset", outcome: "PresetOutcome", context: typer.
     text = "\n\n".join(filter(None, [" ".join(lines), table.strip(), sources(outcome.published)]))
     report.extra |= outcome.extra | {"rows": [dict(row) for row in outcome.rows], "table": text}
     return report
-
-
-def show_table(report: "Report", outputs: Outputs, update: Path | None) -> None:
-    """Print a preset's own table, and put it into a document if asked to."""
-    from corelane.plugins.lab.presets.tables import replace_block, wrap
-
-    if outputs.shows_table:
-        Console(highlight=False, markup=False, soft_wrap=True).print(report.extra["table"] + "\n")
-    if update is not None and report.valid:
-        document = replace_block(update.read_text(), report.name, wrap(report.extra["table"]))
-        if document is not None:
-            write_to(update, document.encode())
-
-
-def has_block(document: Path, name: str) -> bool:
-    """Return whether a document has a block for a preset's table; raise InvalidInput if it cannot be read."""
-    from corelane.plugins.lab.presets.tables import replace_block
-
-    try:
-        return replace_block(document.read_text(), name, "") is not None
-    except OSError as error:
-        raise InvalidInput(f"{document} cannot be read: {error.strerror}") from None

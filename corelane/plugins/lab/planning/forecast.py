@@ -14,18 +14,17 @@ the usual formula, and for even times on one core (M/D/1) it is exact.
 import math
 import random
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from corelane.domain.dispatch import MIN_CONTEXT_SHARE, SPECIAL_TOKENS, count_windows, measure, overlap
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.planning.profile import Overhead, Profile
+from corelane.plugins.lab.planning.profile import Profile, variation
 from corelane.plugins.lab.traces import TraceEntry
-
-#: Overlap of windows where a job does not say another, in tokens.
-DOC_STRIDE = 128
+from corelane.plugins.lab.workload import DOC_STRIDE
 
 #: Requests that stand for all of a load, at most.
 SAMPLE = 500
@@ -87,7 +86,7 @@ def cut(tokens: int, longest: int) -> Windows:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of the service, and the objective: ``share`` of requests within ``objective_s``.
+    """What is asked of the service, and the objective: 95 of 100 requests within ``objective_s``.
 
     ``requests`` stand for all: each is a list of items. ``peak`` is the rate that is planned for, over the mean rate,
     ``burstiness`` the coefficient of variation of the gaps, and ``margin`` is taken off the objective.
@@ -97,7 +96,6 @@ class Demand:
     requests: Sequence[Sequence[Windows]]
     objective_s: float
     mix: Mix
-    share: float = 0.95
     burstiness: float = 1.0
     peak: float = 1.0
     margin: float = 0.1
@@ -131,30 +129,20 @@ def demand_of_trace(
     length_s = max(times[-1] - times[0], 1e-9)
     rate = max(1, len(times) - 1) / length_s
     within_s = min(BUSIEST_S, length_s)
-    first, last = _busiest(times, within_s)
-    part = times[first : last + 1]
+    ends = [bisect_right(times, at_s + within_s) for at_s in times]
+    first = max(range(len(times)), key=lambda first: ends[first] - first)
+    part = times[first : ends[first]]
     gaps = [later - at_s for at_s, later in pairwise(part)]
     dice = random.Random(0)
-    step = max(1, len(entries) // SAMPLE)
     return Demand(
         rate_per_s=rate,
-        requests=[_items(entry, mix, dice) for entry in entries[::step]],
+        requests=[_items(entry, mix, dice) for entry in entries[:: max(1, len(entries) // SAMPLE)]],
         objective_s=objective_s,
         mix=mix,
-        burstiness=_variation(gaps) if len(gaps) > 1 else 1.0,
+        burstiness=variation(gaps) if len(gaps) > 1 else 1.0,
         peak=max(1.0, (len(part) - 1) / within_s / rate),
         margin=margin,
     )
-
-
-def _busiest(times: Sequence[float], seconds: float) -> tuple[int, int]:
-    """Return the first and the last place of the most requests that came within so many seconds."""
-    best, first = (0, 0), 0
-    for last, at_s in enumerate(times):
-        while at_s - times[first] > seconds:
-            first += 1
-        best = max(best, (first, last), key=lambda part: part[1] - part[0])
-    return best
 
 
 def _items(entry: TraceEntry, mix: Mix, dice: random.Random) -> Sequence[Windows]:
@@ -193,129 +181,98 @@ def request_times(profile: Profile, items: Sequence[Windows]) -> RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class CoresOutlook:
-    """What is expected of so many cores. Latencies are in seconds; infinite where more comes than they can do."""
+    """What is expected of so many cores. Latencies are in seconds; infinite where more comes than they can do.
+
+    ``wait_s`` is the mean time that a request waits for a core.
+    """
 
     cores: int
     p50_s: float
     p95_s: float
     p99_s: float
-    #: Within which the objective's share of requests ends.
-    reached_s: float
-    #: The mean time that a request waits for a core.
     wait_s: float
     busy: float
     batch_rows: float
 
 
-def look(profile: Profile, cores: int, demand: Demand, factor: float = 1.0) -> CoresOutlook:
-    """Return what so many cores make of a load, of ``factor`` times its rate."""
-    return _Forecast(profile, demand).look(cores, factor)
-
-
-def find(profile: Profile, demand: Demand) -> CoresOutlook:
-    """Return the fewest cores that meet the objective; raise InvalidInput where no number of them does."""
-    forecast = _Forecast(profile, demand)
-    least = max(1, math.floor(forecast.rate_per_s * forecast.share_s))
-    if least > MOST_CORES:
-        raise InvalidInput(f"the load needs {least:,} cores at least; the planner looks for {MOST_CORES:,} at most")
-    for cores in range(least, MOST_CORES + 1):
-        outlook = forecast.look(cores)
-        if outlook.reached_s <= demand.goal_s:
-            return outlook
-    idle = forecast.look(MOST_CORES, 1e-6).reached_s
-    raise InvalidInput(
-        f"no number of cores answers {demand.share:.0%} within {1000 * demand.objective_s:.0f} ms less "
-        f"{demand.margin:.0%}: on idle cores these requests take {1000 * idle:.0f} ms"
-    )
-
-
-def breaking_rate(profile: Profile, cores: int, demand: Demand) -> float:
-    """Return the rate of requests above which so many cores miss the objective, without its margin; 0 if at any."""
-    forecast = _Forecast(profile, replace(demand, margin=0.0))
-
-    def meets(factor: float) -> bool:
-        return forecast.look(cores, factor).reached_s <= demand.objective_s
-
-    low, high = 0.0, 1.0
-    while meets(high):
-        low, high = high, 2 * high
-    while high - low > 0.001 * high and high > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if meets(middle) else (low, middle)
-    return low * demand.rate_per_s
-
-
-class _Forecast:
+class LoadForecast:
     """The formula for one profile and one load."""
 
     def __init__(self, profile: Profile, demand: Demand) -> None:
-        self._profile, self._demand = profile, demand
+        self.profile, self.demand = profile, demand
         self._times = [request_times(profile, items) for items in demand.requests]
-        self.rate_per_s = demand.peak * demand.rate_per_s
-        self.alone_s = statistics.fmean(each.alone_s for each in self._times)
-        self.share_s = statistics.fmean(each.share_s for each in self._times)
+        self._rate_per_s = demand.peak * demand.rate_per_s
+        self._alone_s = statistics.fmean(each.alone_s for each in self._times)
+        self._share_s = statistics.fmean(each.share_s for each in self._times)
         self._rows = statistics.fmean(each.rows for each in self._times)
 
     def look(self, cores: int, factor: float = 1.0) -> CoresOutlook:
-        """Return what so many cores make of the load."""
-        profile, rate = self._profile, factor * self.rate_per_s
+        """Return what so many cores make of the load, of ``factor`` times its rate."""
+        profile, rate = self.profile, factor * self._rate_per_s
         # The more cores are at work at once, the longer each takes, and so the more of them are.
         slowest = profile.stretch(cores, rate, profile.hosts(cores)) - 1
-        undisturbed = rate * self.alone_s / cores
+        undisturbed = rate * self._alone_s / cores
         at_work = min(1.0, undisturbed / max(1e-9, 1 - slowest * undisturbed))
         stretch = 1 + slowest * at_work
-        alone_s, share_s = stretch * self.alone_s, stretch * self.share_s
+        alone_s, share_s = stretch * self._alone_s, stretch * self._share_s
         busy, load = min(1.0, rate * alone_s / cores), rate * share_s / cores
         # Batches fill up as far as they must, so that the cores keep up.
         fill = min(1.0, max(0.0, (alone_s - cores / rate) / (alone_s - share_s))) if alone_s > share_s else 0.0
         services = sorted(stretch * (each.alone_s + fill * (each.full_s - each.alone_s)) for each in self._times)
-        service_s = statistics.fmean(services)
         odds = busy ** (math.sqrt(2 * (cores + 1)) - 1)
-        varied = (self._demand.burstiness**2 + _variation(services) ** 2 + profile.noise**2) / 2
+        varied = (self.demand.burstiness**2 + variation(services) ** 2 + profile.noise**2) / 2
         waiting = load / (1 - load) if load < 1 else math.inf
-        wait_s = varied * odds / cores * (service_s + share_s * waiting) if varied else 0.0
-
-        def reached(share: float) -> float:
-            if load >= 1:
-                return math.inf
-            return self._quantile(share, services, wait_s, odds, busy)
-
+        wait_s = varied * odds / cores * (statistics.fmean(services) + share_s * waiting) if varied else 0.0
+        p50_s, p95_s, p99_s = (
+            self._quantile(share, services, wait_s, odds, busy) if load < 1 else math.inf for share in (0.5, 0.95, 0.99)
+        )
         return CoresOutlook(
             cores=cores,
-            p50_s=reached(0.5),
-            p95_s=reached(0.95),
-            p99_s=reached(0.99),
-            reached_s=reached(self._demand.share),
+            p50_s=p50_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
             wait_s=wait_s,
             busy=min(1.0, rate * (alone_s + fill * (share_s - alone_s)) / cores),
             batch_rows=min(self._rows, 1 + fill * (self._rows - 1)),
         )
+
+    def find(self) -> CoresOutlook:
+        """Return the fewest cores that meet the objective; raise InvalidInput where no number of them does."""
+        least = max(1, math.floor(self._rate_per_s * self._share_s))
+        if least > MOST_CORES:
+            raise InvalidInput(f"the load needs {least:,} cores at least; the planner looks for {MOST_CORES:,} at most")
+        for cores in range(least, MOST_CORES + 1):
+            outlook = self.look(cores)
+            if outlook.p95_s <= self.demand.goal_s:
+                return outlook
+        idle_s = self.look(MOST_CORES, 1e-6).p95_s
+        raise InvalidInput(
+            f"no number of cores answers 95% within {1000 * self.demand.objective_s:.0f} ms less "
+            f"{self.demand.margin:.0%}: on idle cores these requests take {1000 * idle_s:.0f} ms"
+        )
+
+    def breaking_rate(self, cores: int) -> float:
+        """Return the rate of requests above which so many cores miss the objective, without its margin; 0 if at any."""
+        low, high = 0.0, 1.0
+        while self.look(cores, high).p95_s <= self.demand.objective_s:
+            low, high = high, 2 * high
+        while high - low > 0.001 * high and high > 1e-6:
+            middle = (low + high) / 2
+            meets = self.look(cores, middle).p95_s <= self.demand.objective_s
+            low, high = (middle, high) if meets else (low, middle)
+        return low * self.demand.rate_per_s
 
     def _quantile(self, share: float, services: Sequence[float], wait_s: float, odds: float, busy: float) -> float:
         """Return the time that this share of requests stays within.
 
         Its parts are independent: what each has above its mean is added up by squares.
         """
-        idle, laden = self._profile.overhead, self._profile.contention.overhead
-        around = _between(idle, laden, busy if laden.mean_s else 0.0)
+        laden = self.profile.contention.overhead
+        around = self.profile.overhead.towards(laden, busy if laden.mean_s else 0.0)
         means = [statistics.fmean(services), wait_s, around.mean_s]
         # Those who wait at all do so for times that are exponentially distributed.
         waited = wait_s / odds * math.log(odds / (1 - share)) if odds > 1 - share else 0.0
         found = [services[min(len(services) - 1, int(share * len(services)))], waited, around.quantile_s(share)]
         above = [value - mean for value, mean in zip(found, means, strict=True)]
-        whole = sum(means) + (1 - busy) * self._profile.wake_s
+        whole = sum(means) + (1 - busy) * self.profile.wake_s
         return max(0.0, whole + math.copysign(math.hypot(*above), sum(above)))
-
-
-def _between(idle: Overhead, laden: Overhead, share: float) -> Overhead:
-    """Return the overhead between that of an idle service and of a laden one."""
-    front_s, reply_s = (
-        getattr(idle, name) + share * (getattr(laden, name) - getattr(idle, name)) for name in ("front_s", "reply_s")
-    )
-    return Overhead(front_s=front_s, reply_s=reply_s, spread=laden.spread if share > 0.5 else idle.spread)
-
-
-def _variation(values: Sequence[float]) -> float:
-    """Return the coefficient of variation."""
-    mean = statistics.fmean(values)
-    return statistics.pstdev(values) / mean if mean else 0.0

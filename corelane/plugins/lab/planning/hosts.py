@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from corelane.domain.instances import CPU, Instance
 from corelane.domain.prices import cost_per_million
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, find
+from corelane.plugins.lab.planning.forecast import CoresOutlook, Demand, LoadForecast
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime
 
 GIB = 1 << 30
@@ -74,9 +74,9 @@ def hosts_for(
     instance: Instance,
     cores: int,
     weight: ModelWeight,
-    *,
     requests_per_s: float,
     items_per_s: float,
+    *,
     own_cpus: int | None = None,
 ) -> tuple[int, str] | None:
     """Return how many hosts of a type hold so many workers and serve so many requests, and what binds; None if a worker
@@ -142,7 +142,7 @@ def guess(profile: Profile, family: str) -> Profile:
             base_s, row_s = max(LEAST_BATCH_S, full_s), 0.0
         shapes.append(ShapeTime(rows=shape.rows, length=shape.length, base_s=base_s, row_s=row_s))
     if family != CPU:
-        changes |= {"flexible_rows": False, "overlaps": True, "cpus": None, "target": "neuron"}
+        changes |= {"flexible_rows": False, "cpus": None, "target": "neuron"}
     return profile.model_copy(update={**changes, "shapes": shapes})
 
 
@@ -151,7 +151,7 @@ class HostChoice:
     """Hosts of one type that serve the load. ``per_hour`` is None where no price is known."""
 
     instance: Instance
-    profile: Profile
+    forecast: LoadForecast
     outlook: CoresOutlook
     hosts: int
     binds: str
@@ -159,9 +159,9 @@ class HostChoice:
     per_million: float | None
 
     @property
-    def cost(self) -> float:
-        """What an hour costs; infinite where that is not known."""
-        return math.inf if self.per_hour is None else self.per_hour
+    def guess(self) -> str | None:
+        """How its profile was made up, if it was not measured."""
+        return self.forecast.profile.guess
 
     @property
     def workers_a_host(self) -> int:
@@ -187,34 +187,34 @@ def compare(
         family = family_of(instance.name)
         try:
             profile = profiles.get(family) or guess(own, family)
-            found.append(_candidate(instance, profile, find(profile, demand), demand, reserved=reserved))
+            found.append(_choice(instance, LoadForecast(profile, demand), reserved=reserved))
         except InvalidInput as error:
             refused[instance.name] = error.detail
-    return sorted(found, key=lambda each: (each.cost, each.hosts, each.outlook.cores)), refused
+    found.sort(key=lambda each: (math.inf if each.per_hour is None else each.per_hour, each.hosts))
+    return found, refused
 
 
 def choose(found: Sequence[HostChoice]) -> HostChoice:
     """Return the cheapest of those whose cores were measured; the cheapest of all where none was."""
-    return next((each for each in found if each.profile.guess is None), found[0])
+    return next((each for each in found if each.guess is None), found[0])
 
 
-def _candidate(
-    instance: Instance, profile: Profile, outlook: CoresOutlook, demand: Demand, *, reserved: bool
-) -> HostChoice:
+def _choice(instance: Instance, forecast: LoadForecast, *, reserved: bool) -> HostChoice:
+    profile, demand, outlook = forecast.profile, forecast.demand, forecast.find()
     weight = ModelWeight.of(profile.device_bytes or 0, profile.worker_bytes)
-    rates = {"requests_per_s": demand.rate_per_s, "items_per_s": demand.items_per_s}
-    hosts = hosts_for(instance, outlook.cores, weight, own_cpus=profile.cpus, **rates)
-    if hosts is None:
+    found = hosts_for(instance, outlook.cores, weight, demand.rate_per_s, demand.items_per_s, own_cpus=profile.cpus)
+    if found is None:
         raise InvalidInput("a worker of this model does not fit on it")
+    hosts, binds = found
     price = instance.usd_reserved_per_hour if reserved else instance.usd_per_hour
-    per_hour = None if price is None else hosts[0] * price
+    per_hour = None if price is None else hosts * price
     per_million = None if per_hour is None else cost_per_million(per_hour, demand.items_per_s)
-    return HostChoice(instance, profile, outlook, hosts[0], hosts[1], per_hour, per_million)
+    return HostChoice(instance, forecast, outlook, hosts, binds, per_hour, per_million)
 
 
 def kustomize_patch(candidate: HostChoice, about: Sequence[str]) -> str:
     """Return a strategic merge patch of the workers for Kustomize, for all hosts together."""
-    memory = (candidate.profile.worker_bytes or WORKER_BYTES) * 5 // 4
+    memory = (candidate.forecast.profile.worker_bytes or WORKER_BYTES) * 5 // 4
     amounts = {"cpu": "1", "memory": f"{memory * 1024 // GIB}Mi"}
     limits = {"memory": amounts["memory"]}
     pod: dict[str, object] = {}

@@ -5,6 +5,8 @@ of a shape takes ``base_s`` and ``row_s`` for each row in it; where rows are fix
 length may have several shapes.
 """
 
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,17 +18,16 @@ from corelane.errors import InvalidInput
 class ProfilePart(BaseModel):
     """A part of a profile: reads those of other versions too, as unknown fields are passed over."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class ShapeTime(ProfilePart):
-    """Seconds of a batch of one shape, and how many batches were measured; none where they follow from others."""
+    """Seconds of a batch of one shape."""
 
     rows: int = Field(ge=1)
     length: int = Field(ge=1)
     base_s: float = Field(ge=0)
     row_s: float = Field(ge=0)
-    batches: int = Field(0, ge=0)
 
 
 class Overhead(ProfilePart):
@@ -47,6 +48,14 @@ class Overhead(ProfilePart):
     def quantile_s(self, share: float) -> float:
         """Return what this share of the requests stays within."""
         return self.mean_s * self.spread[min(len(self.spread) - 1, int(share * len(self.spread)))]
+
+    def towards(self, other: "Overhead", share: float) -> "Overhead":
+        """Return what lies so far on the way to another."""
+        return Overhead(
+            front_s=self.front_s + share * (other.front_s - self.front_s),
+            reply_s=self.reply_s + share * (other.reply_s - self.reply_s),
+            spread=other.spread if share > 0.5 else self.spread,
+        )
 
 
 class Contention(ProfilePart):
@@ -77,10 +86,8 @@ class Profile(ProfilePart):
     target: str = "cpu"
     dtype: str | None = None
     instance: str | None = Field(None, description="The instance it was measured on.")
-    machine: str = ""
     measured_at: str = ""
     flexible_rows: bool = True
-    overlaps: bool = Field(False, description="Whether batches leave the CPU free while they run.")
     shapes: list[ShapeTime] = Field(min_length=1)
     tokenize_token_s: float = Field(0, ge=0)
     merge_row_s: float = Field(0, ge=0)
@@ -96,8 +103,6 @@ class Profile(ProfilePart):
     worker_bytes: int | None = Field(None, description="Memory of one worker's process.")
     device_bytes: int | None = Field(None, description="Memory of the model on its device.")
     guess: str | None = Field(None, description="How the profile was made up, where it was not measured.")
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     @property
     def longest(self) -> int:
@@ -154,6 +159,7 @@ def load_profile(path: Path) -> Profile:
         raise InvalidInput(f"{path} is no profile of a core: {where}: {first['msg']}") from None
 
 
-def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON."""
-    path.write_text(profile.model_dump_json(indent=2, by_alias=True) + "\n")
+def variation(values: Sequence[float]) -> float:
+    """Return the coefficient of variation."""
+    mean = statistics.fmean(values)
+    return statistics.pstdev(values) / mean if mean else 0.0

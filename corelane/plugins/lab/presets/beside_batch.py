@@ -15,7 +15,6 @@ from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Row, Stag
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.schema import Beside
 from corelane.plugins.lab.session import Session, probe
-from corelane.plugins.lab.workload import Questions
 
 #: Rounds, and seconds of questions before, with and after the work; of small jobs before the work and after it.
 ROUNDS, BEFORE_S, DURING_S, AFTER_S, JOBS_S = 4, 20.0, 30.0, 10.0, 40.0
@@ -33,18 +32,11 @@ JOB_QUESTIONS = 20
 OTHER_KEY = "clk_bench_other"
 
 
-def work_beside(stage: Stage, client: Client, questions: Questions, way: str) -> BatchWork:
-    """Return documents of a hundred pages, the next when one is read; or a job of lines that outlasts any round."""
-    if way == "documents":
-        return Documents(client, stage.target, questions, words=500 if stage.quick else 50_000, count=1000)
-    return LinesJob(client, stage.target, questions, items=200 if stage.quick else 100_000)
-
-
 def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, ...] = (1,)) -> PresetOutcome:
     """Run the rounds. ``asked`` are the questions in what is asked beside the work: each kind has rounds of its own."""
     questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
     session = stage.session(questions)
-    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores).rate_per_s
+    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores)[0]
     key = (stage.batch_key or OTHER_KEY) if is_foreign else stage.target.api_key
     before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
     plan = BesidePlan(
@@ -60,21 +52,22 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
     for items in asked:
         for number in range(1 if stage.quick else ROUNDS):
             own = replace(plan, seed=stage.seed + number)
-            if items > 1:
-                own = of_jobs(own, items, quick=stage.quick)
+            if items > 1 and stage.quick:
+                own = replace(own, items_per_job=QUICK_ITEMS)
+            elif items > 1:
+                # As many questions, so fewer requests, which take longer to tell something.
+                own = replace(own, items_per_job=items, rate_per_s=rate / items, before_s=JOBS_S, after_s=JOBS_S)
             stage.say(
                 f"round {len(rounds) + 1}: {own.before_s:g} s alone, {during_s:g} s beside, {own.after_s:g} s alone"
             )
             with Client(stage.target.url, key) as client:
-                rounds.append(run_beside(stage.target, questions, work_beside(stage, client, questions, way), own))
+                work: BatchWork
+                if way == "documents":  # of a hundred pages, the next when one is read
+                    work = Documents(client, stage.target, questions, words=500 if stage.quick else 50_000)
+                else:  # a job that outlasts any round
+                    work = LinesJob(client, stage.target, questions, items=200 if stage.quick else 100_000)
+                rounds.append(run_beside(stage.target, questions, work, own))
     return outcome_of(session, rounds)
-
-
-def of_jobs(plan: BesidePlan, items: int, *, quick: bool) -> BesidePlan:
-    """Return a plan of small jobs: as many questions, so fewer requests, which take longer to tell something."""
-    if quick:
-        return replace(plan, items_per_job=QUICK_ITEMS)
-    return replace(plan, items_per_job=items, rate_per_s=plan.rate_per_s / items, before_s=JOBS_S, after_s=JOBS_S)
 
 
 def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:

@@ -10,14 +10,17 @@ many threads. Each variant is a service of its own, with a model compiled for it
 latency, and as many as keep every batch of every core full the throughput.
 """
 
-from dataclasses import dataclass, replace
+import time
+from dataclasses import replace
+from itertools import product
 
 from corelane.errors import SetupError
-from corelane.plugins.lab.presets.preset import TOKENS_128, Preset, PresetOutcome, Row, Stage, Variant, closed, settle
+from corelane.plugins.lab.presets.preset import TOKENS_128, Preset, PresetOutcome, Row, Stage, Variant, closed
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import AGAINST_G4DN, ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
 from corelane.plugins.lab.schema import LoadPoint
 from corelane.plugins.lab.session import Session
+from corelane.plugins.lab.split import FLUSHED_S
 from corelane.plugins.lab.sweep import mean_of
 
 #: Requests of `latency-100`, those of `all-cores` for a core, and those of any quick run.
@@ -39,9 +42,9 @@ BATCHES_AHEAD = 2
 def measured(stage: Stage, session: Session, loads: dict[str, int]) -> list[LoadPoint]:
     """Measure a closed loop for each name, of so many callers."""
     points = []
-    with stage.showing(session):
+    with stage.show(session):
         for name, callers in loads.items():
-            settle()
+            time.sleep(FLUSHED_S)  # what came before is counted
             points.append(session.measure(name, closed(callers, stage.seed)))
     return points
 
@@ -86,27 +89,9 @@ def core_rows(point: LoadPoint) -> list[Row]:
     if server is None:
         return []
     return [
-        {
-            "what": f"core {core}",
-            "items": f"{server.core_items.get(core, 0):,}",
-            "busy": f"{busy:.0%}",
-        }
+        {"what": f"core {core}", "items": f"{server.core_items.get(core, 0):,}", "busy": f"{busy:.0%}"}
         for core, busy in server.core_busy.items()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to use the cores: how many serve, and over how many CPUs each lies."""
-
-    name: str
-    cores: int
-    cpus_per_core: int
-
-
-def modes(cpus: int) -> list[Mode]:
-    """Return both ways to use these CPUs; the first is the baseline."""
-    return [Mode("data parallel", cpus, 1), Mode("pipeline", 1, cpus)]
 
 
 def pipeline_vs_data(stage: Stage) -> PresetOutcome:
@@ -117,14 +102,17 @@ def pipeline_vs_data(stage: Stage) -> PresetOutcome:
     points: list[LoadPoint] = []
     rows: list[Row] = []
     baseline = 0.0
-    for mode, batch in ((mode, batch) for mode in modes(stage.cores) for batch in ROWS):
-        settings: dict[str, object] = {"cpus_per_core": mode.cpus_per_core, "cores": mode.cores}
-        variant = Variant(f"{mode.name}, batch {batch}", settings, f"{batch}x{LENGTH}")
+    cpus = stage.cores
+    # How many cores serve, and over how many CPUs each lies; the first is the baseline.
+    modes = {"data parallel": (cpus, 1), "pipeline": (1, cpus)}
+    for (mode, (cores, cpus_per_core)), batch in product(modes.items(), ROWS):
+        settings: dict[str, object] = {"cpus_per_core": cpus_per_core, "cores": cores}
+        variant = Variant(f"{mode}, batch {batch}", settings, f"{batch}x{LENGTH}")
         stage.say(f"{variant.name}: a service of its own")
         session = stage.session(questions, requests=QUICK_REQUESTS, target=stage.serve(variant))
         if not stage.quick:
             session.plan = replace(session.plan, requests=None, duration_s=DURATION_S, warmup_s=2.0)
-        callers = BATCHES_AHEAD * batch * mode.cores
+        callers = BATCHES_AHEAD * batch * cores
         names = {f"{variant.name}, 1 caller": 1, f"{variant.name}, {callers} callers": callers}
         lone, full = measured(stage, session, names)
         points += [lone, full]
@@ -132,8 +120,8 @@ def pipeline_vs_data(stage: Stage) -> PresetOutcome:
         baseline = baseline or per_s
         cells = {
             "what": variant.name,
-            "cores a model": str(mode.cpus_per_core),
-            "models": str(mode.cores),
+            "cores a model": str(cpus_per_core),
+            "models": str(cores),
             "batch": str(batch),
             "ratio": f"{per_s / baseline if baseline else 0.0:.2f}",
             "alone p50 ms": milliseconds(mean_of(lone, "p50_s")),

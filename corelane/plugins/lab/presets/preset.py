@@ -1,6 +1,5 @@
 """What a preset is: a name, and a function that is given a stage and returns what was measured on it."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import Beside, Load, LoadPoint, Published
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import Session, ask_idle
-from corelane.plugins.lab.split import FLUSHED_S
 from corelane.plugins.lab.synthetic import make_questions
 from corelane.plugins.lab.workload import Questions
 
@@ -50,7 +48,7 @@ class Stage:
     batch_key: str | None = None
     host: HostPrice | None = None
     serve: Callable[[Variant], Target] | None = None
-    show: Callable[[Session], AbstractContextManager[object]] | None = None
+    show: Callable[[Session], AbstractContextManager[object]] = nullcontext
     say: Callable[[str], object] = print
 
     def of_length(self, lengths: str, count: int) -> Questions:
@@ -66,10 +64,6 @@ class Stage:
         places = questions.distinct(2 if self.quick else WARM_UP, 1)
         ask_idle(session.target, replace(questions, idle={}), plan, places)
         return session
-
-    def showing(self, session: Session) -> AbstractContextManager[object]:
-        """Show the runs of a session while the block runs."""
-        return nullcontext() if self.show is None else self.show(session)
 
     def cost(self, items_per_s: float) -> str:
         """Return what a million items cost on this host, as a cell of a table; what is missing if that is not known."""
@@ -107,8 +101,3 @@ class Preset:
 def closed(callers: int, seed: int) -> Load:
     """Return a closed loop of so many callers."""
     return Load(kind="closed", concurrency=callers, seed=seed)
-
-
-def settle() -> None:
-    """Wait until the service has counted what came before, so that it is not in the next reading's difference."""
-    time.sleep(FLUSHED_S)

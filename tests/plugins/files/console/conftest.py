@@ -1,5 +1,5 @@
 """Fixtures of the console's tests, for this plugin's pages."""
 
-from tests.plugins.console.conftest import bench, console, core, office
+from tests.plugins.console.conftest import bench, console, core, office, settings
 
-__all__ = ["bench", "console", "core", "office"]
+__all__ = ["bench", "console", "core", "office", "settings"]

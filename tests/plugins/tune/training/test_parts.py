@@ -86,9 +86,8 @@ def test_a_student_that_says_what_its_teachers_do_loses_nothing_by_them() -> Non
     allowed = readable(8, CONTEXT_AT, LAST)
     logits = {row: torch.stack((starts, ends))[:, number, : row.length] for number, row in enumerate(rows)}
     objective = follow(logits, SoftTargets(("one",), (1.0,), 2.0, 1.0))
-    filled = Filled(
-        WindowBatch(Bucket(8, 2), *[np.zeros((2, 8), dtype=np.int64)] * 3), [[], []], np.array([3, 2]), np.array([6, 5])
-    )
+    empty = WindowBatch(Bucket(8, 2), *[np.zeros((2, 8), np.int64)] * 3)
+    filled = Filled(empty, [[], []], np.array([3, 2]), np.array([6, 5]))
     assert abs(float(objective(rows, filled, starts, ends, allowed))) < 1e-5
     assert float(objective(rows[::-1], filled, starts, ends, allowed)) > 0.01
 

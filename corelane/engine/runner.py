@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
+from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
@@ -226,11 +227,11 @@ class Runner(SharedItems):
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
-        return self._most_rows(self.bucket_of(key))
+        return self._most_rows(self._times.table())(self.bucket_of(key))
 
-    def _most_rows(self, bucket: Bucket) -> int:
-        """Return how many rows a batch of a bucket may have."""
-        return self._pace.rows(bucket, self._times.table()) if self._flexible_rows else bucket.rows
+    def _most_rows(self, table: PassTable) -> Callable[[Bucket], int]:
+        """Return the rule that says how many rows a batch of a bucket may have."""
+        return partial(self._pace.rows, table=table) if self._flexible_rows else attrgetter("rows")
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -276,7 +277,8 @@ class Runner(SharedItems):
         read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._chooses:
-            rule = partial(choose, table=self._times.table(), most_rows=self._most_rows)
+            table = self._times.table()
+            rule = partial(choose, table=table, most_rows=self._most_rows(table))
             chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)

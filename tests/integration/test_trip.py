@@ -39,9 +39,8 @@ from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops.roles import sending
 
-#: Most lines of the functions that each part enters, and most files of all parts together.
-LINES = {"api": 1540, "core": 1860, "deliveries": 710}
-FILES = 59
+#: Most lines of the functions that the parts enter, and most files of all parts together.
+LINES, FILES = 4070, 63
 
 #: How often the trip is traced: what loops beside it enter is not entered every time.
 TIMES = 6
@@ -98,10 +97,9 @@ def test_trip_of_one_question(world: Settings, raw: redis.Redis, bell: str, trac
     for name, trip in trips.items():
         sys.stdout.write(f"\n{name}: {len(trip.files)} files, {trip.lines} lines of functions\n{trip}\n")
     files = {file for trip in trips.values() for file in trip.files}
-    sys.stdout.write(
-        f"\n{len(files)} different files, {sum(trip.lines for trip in trips.values())} lines of functions\n"
-    )
-    assert {name: trip.lines for name, trip in trips.items() if trip.lines > LINES[name]} == {}
+    lines = sum(trip.lines for trip in trips.values())
+    sys.stdout.write(f"\n{len(files)} different files, {lines} lines of functions\n")
+    assert lines <= LINES
     assert len(files) <= FILES
     assert {name: trip.turns for name, trip in trips.items() if trip.turns} == {}
 

@@ -8,8 +8,8 @@ items is drawn towards that of similar classes, and theirs towards the whole ver
 comes from passes: those that warmed the model up, or else those of its compile (``RowCost``). Their differences by
 length, and by the number of items read together, also serve for the classes without work.
 
-More items, or longer ones, never cost less. The estimate for two lots of one class is the sum of theirs, except for
-rounding by their mean.
+More items, or longer ones, never cost less. The estimate for two lots of one class is the sum of theirs, if their items
+have the same mean length.
 """
 
 from bisect import bisect_left

@@ -11,7 +11,7 @@ from corelane.plugins.lab.schema import Published
 
 NOT_STATED = "not stated"
 
-#: What a source states, and nobody has noted here.
+#: The source states it, but it is not recorded here.
 NOT_NOTED = "not noted"
 
 INF1 = "AWS Neuron documents, about-neuron/benchmarks/inf1"

@@ -17,9 +17,7 @@ class CudaTarget(AddedTarget):
     name = "cuda"
 
     def cores(self) -> Sequence[Mapping[str, str]]:
-        """Return, for each GPU, the variables that show only it to a process. A UUID does not depend on the order of
-        CUDA.
-        """
+        """Return the variables that show one GPU to a process. A UUID does not depend on CUDA's order."""
         return [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in find_gpus()]
 
     def open(self) -> "Backend":

@@ -1,8 +1,8 @@
 """Backend for TorchScript artifacts on one NVIDIA GPU, the first that this process sees.
 
-Every bucket is captured as a CUDA graph when it is loaded. A batch is then one copy in, one launch and one copy out,
-without Python between kernels. Batches use two sets of pinned buffers alternately, so that one can be filled and sent
-while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
+Every bucket is captured as a CUDA graph when it is loaded. A batch is then one copy in, one launch and one copy out.
+Batches use two sets of pinned buffers alternately, so that one can be filled and sent while the other computes:
+``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
 
 While a graph is captured, no thread may do anything else on the GPU. So captures and batches take turns, one bucket at
 a time. Weights are loaded while batches run.

@@ -1,7 +1,4 @@
-"""The NVIDIA GPUs of this machine, as listed by its driver.
-
-They are found without CUDA, which may only be used in a worker's child.
-"""
+"""The NVIDIA GPUs of this machine, listed by its driver, without CUDA: only a worker's child may use that."""
 
 import re
 import subprocess

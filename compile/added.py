@@ -19,9 +19,7 @@ class TargetCompiler(Protocol):
     """Compiles for a target that a plugin adds."""
 
     def check(self, dtype: str) -> str:
-        """Return the dtype to compile in; ``dtype`` may be ``auto``. Raises CompileFailed if this machine supports
-        none.
-        """
+        """Return the dtype to compile in; ``dtype`` may be ``auto``. Raises CompileFailed if none works here."""
         ...
 
     def method(self, plan: "BuildPlan", dtype: str) -> "Method":
@@ -49,8 +47,7 @@ class FormatGraph:
 class FormatCompiler(Protocol):
     """Compiles for the CPU to a format that a plugin adds."""
 
-    #: The way; its last word is the dtype. Then how many times as fast as the best way before it ``auto`` wants it to
-    #: be.
+    #: The way, whose last word is the dtype; and how much faster than the best way before it ``auto`` wants it to be.
     way: "Way"
     least_gain: float
 
@@ -59,8 +56,5 @@ class FormatCompiler(Protocol):
         ...
 
     def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
-        """Convert the network; raises CompileFailed.
-
-        The conversion uses the questions of an eval set, or the samples if there is none.
-        """
+        """Convert the network by the questions of an eval set, or else by the samples; raises CompileFailed."""
         ...

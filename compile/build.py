@@ -127,8 +127,7 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
 def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
     """Return the CPU kind to compile for, or an empty string if none was given.
 
-    Raises CompileFailed if this CPU cannot run as that kind, or if the dtype would have to be measured on another kind
-    of CPU.
+    Raises CompileFailed if this CPU cannot run as that kind, or if the dtype must be measured on another one.
     """
     if cpu_kind is None:
         return ""

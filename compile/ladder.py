@@ -146,10 +146,7 @@ def _all(method: Method, calls: Sequence[Callable[[], Found]]) -> list[Found]:
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
 ) -> list[BucketComparison]:
-    """Compare the buckets of one file, loaded from it, with the eager network.
-
-    On a CPU the file is loaded once and the buckets are compared in parallel.
-    """
+    """Compare the buckets of one file with the eager network; on a CPU in parallel, with the file loaded once."""
     at_once = len(files) if method.toolchain.target == "cpu" else 1
     compared: list[BucketComparison] = []
     while len(compared) < len(files):

@@ -94,10 +94,7 @@ def make_manifest(
     compared: Sequence[BucketComparison] = (),
     loss: F1Loss = NO_LOSS,
 ) -> Manifest:
-    """Return the manifest of these buckets in ``folder``.
-
-    Without comparisons it is a draft, good enough to load the buckets.
-    """
+    """Return the manifest of these buckets in ``folder``; without comparisons a draft, to load the buckets."""
     source = plan.model.source
     schema_version: Literal[1, 2, 3] = 1 if plan.model.spec.template is None else 2
     if len({bucket.length for bucket in buckets}) < len(buckets):

@@ -83,10 +83,7 @@ class WindowedAttention(nn.Module):
         is_index_global_attn: Tensor,
         **__: Any,
     ) -> tuple[Tensor]:
-        """Attend; the masks are rows × length.
-
-        Every token attends to itself, so the values at padding stay finite.
-        """
+        """Attend; the masks are rows × length. Every token attends to itself, so that padding stays finite."""
         position = torch.arange(hidden_states.size(1), device=hidden_states.device)
         distance = (position[:, None] - position[None, :]).abs()
         seen = ~is_index_masked[:, None, None, :]

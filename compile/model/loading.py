@@ -29,8 +29,7 @@ from corelane.errors.reasons import first_line
 #: One of the config's ``architectures`` must end with the first, or with both: XLNet also has a head with beam search.
 HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
 
-#: Files that hold a tokenizer's vocabulary. Without any of them transformers makes a tokenizer with an empty
-#: vocabulary.
+#: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 

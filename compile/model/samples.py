@@ -6,8 +6,7 @@ Each has one answer. The passages differ in length. One joins all the others, so
 from corelane.domain.options import Options
 from corelane.engine.task import Query
 
-#: Overlap of the windows, in tokens: long enough for every answer below, and short enough that short buckets need few
-#: windows.
+#: Overlap of the windows, in tokens: longer than every answer below, and short enough for short buckets.
 DOC_STRIDE = 16
 
 LIGHTHOUSE = (

@@ -24,9 +24,7 @@ Part = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def read_template(label: str, fast: Any, config: Any) -> TokenizerSpec:
-    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that cannot be found
-    out.
-    """
+    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that is unclear."""
     encoded = fast(*PAIR, return_token_type_ids=True)
     typed = uses_types(fast, config)
     types = encoded["token_type_ids"] if typed else [0] * len(encoded["input_ids"])

@@ -35,8 +35,8 @@ class Cache:
         self._root = root
 
     def fetch(self, key: str, folder: Path, stem: str) -> dict[str, Any] | None:
-        """Copy an entry's files to ``folder``, named after ``stem``. Return its record, or None if no intact entry
-        exists.
+        """Copy an entry's files to ``folder``, named after ``stem``. Return its record; None without an
+        intact entry.
         """
         entry = self._root / key
         try:

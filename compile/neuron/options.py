@@ -1,7 +1,6 @@
 """Turn the options of a Neuron target into the compiler's arguments, or refuse them with the reason. Pure.
 
-All arguments that can change an answer are written out, even defaults: the default of ``--auto-cast`` has changed
-before.
+All arguments that can change an answer are written out, even defaults: the default of ``--auto-cast`` has changed.
 """
 
 import shlex

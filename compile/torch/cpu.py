@@ -75,10 +75,7 @@ def trace(module: nn.Module, example: WindowBatch, device: str = "cpu") -> Any:
 
 
 def compile_trace(traced: Any, dtype: CpuDtype) -> Any:
-    """Return the trace in the form that is written to a file.
-
-    If the dtype is packed, this is a copy that packs its weights when loaded.
-    """
+    """Return the trace to write to a file; if the dtype is packed, a copy that packs its weights when loaded."""
     if not packs(dtype):
         return traced
     with torchscript_warnings_silenced():

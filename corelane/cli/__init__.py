@@ -1,5 +1,3 @@
-"""The command line.
-
-``app`` puts it together. Each command is one module. A library that takes long to import is imported by the command
-that needs it.
+"""The command line. ``app`` puts it together, and each command is one module. Slow libraries are imported by the
+command that needs them.
 """

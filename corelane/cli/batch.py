@@ -280,10 +280,7 @@ class BulkRun:
         return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
     def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[ModelResult, None, None]:
-        """Yield the results of items.
-
-        Fails at once if the service cannot be reached when a run begins. Later it waits.
-        """
+        """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
         from corelane.client.bulk import NamedRun, answer_all
 
         def reached(items: int) -> None:

@@ -1,5 +1,5 @@
-"""``corelane batch`` of questions at a URL: the service reads them. It writes the results to a URL, or the command
-fetches them.
+"""``corelane batch`` of questions at a URL: the service reads them and writes the results to a URL, or the command
+reads them.
 
 The run is one job of the service, so an interrupted command loses nothing: `corelane jobs watch` follows it.
 """

@@ -213,9 +213,7 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
 
 
 def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
-    """Return Corelane's answer at this address, or an empty string for another server, and advice if the key was
-    refused.
-    """
+    """Return Corelane's answer at this address, empty for another server, and advice if the key was refused."""
     from corelane.client import FOREIGN, Client
 
     key = None if api_key is None else api_key.get_secret_value()

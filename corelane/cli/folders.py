@@ -25,9 +25,7 @@ DataOption = Annotated[
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Lock the data folder for the block; raise SetupError if a fleet or a command holds it, or if it cannot be
-    written.
-    """
+    """Lock the data folder for the block; raise SetupError if another process holds it or it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("w")

@@ -68,10 +68,7 @@ class FoundRedis:
 
 
 def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
-    """Return the Redis that a command works on.
-
-    Raises SetupError if its URL is known only without the password.
-    """
+    """Return the Redis that a command works on; raise SetupError if the password for it is not known."""
     require("api", "redis")
     from corelane.store.link.blocking import Link
 
@@ -85,9 +82,7 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
 
 
 def running_redis(folder: Path) -> str | None:
-    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs, or if
-    it notes none.
-    """
+    """Return the Redis of the `corelane serve` on this data folder; None if none runs, or if it notes none."""
     noted = running_service(folder)
     return operator_url(noted) if noted else None
 

@@ -163,10 +163,7 @@ class OwnFleet:
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
     async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
-        """Wait for Redis.
-
-        Raises SetupError if it does not answer, or if its data is from a newer release or another service.
-        """
+        """Wait for Redis; raise SetupError if it does not answer, or has data of a newer release or another service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link

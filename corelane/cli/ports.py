@@ -1,6 +1,4 @@
-"""Ports of this machine: held for a part that binds later, or claimed, so that services that start together get
-different ones.
-"""
+"""Ports of this machine: held for a part that binds later, or claimed, so that no two services take the same."""
 
 import errno
 import fcntl
@@ -37,8 +35,8 @@ def port_is_free(host: str, port: int) -> bool:
 def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:
     """Return a socket that listens on ``wanted`` or, unless ``is_given``, on the next free port; 0 means any port.
 
-    The process that answers inherits the socket. The socket stays open while that process is replaced, so callers wait
-    and are not refused.
+    The process that answers inherits the socket, which stays open while that process is replaced, so no caller is
+    refused.
     """
     return _first(host, wanted, option, partial(_listen, host, option), is_given=is_given)
 

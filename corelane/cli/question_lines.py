@@ -127,10 +127,7 @@ def command_for(text: bytes) -> str:
 
 
 def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    """Yield the lines unchanged.
-
-    Raises InvalidInput if the first line is one for `corelane batches`, or a table's header.
-    """
+    """Yield the lines unchanged; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
     first = next(lines, None)
     if first is None:
         return iter(())

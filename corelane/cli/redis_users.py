@@ -4,8 +4,7 @@ No other user of the machine can read or change the queue of a Redis that `serve
 
 The operator is Redis' user ``default``, with every right and a password that is kept in the data folder, where only
 this user of the machine can read it. The service is user ``corelane``, with the rights that it needs. It gets a new
-password at every start, which its parts find in their environment. The ACL file has only digests. Its lines for other
-users are kept.
+password at every start, which its parts find in their environment. The ACL file has only digests. Other users are kept.
 """
 
 import secrets
@@ -27,8 +26,7 @@ OPERATOR, SERVICE = "default", "corelane"
 #: In the data folder, and in Redis' folder below it.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
 
-#: The line for Redis' own user, which a connection without a user name has. If a file does not name that user, it may
-#: do everything.
+#: The line for Redis' own user, used without a user name. If a file does not name that user, it may do everything.
 DEFAULT_OFF = "user default reset off"
 
 #: Random bytes of a password. They cannot be guessed, although the ACL file has a fast digest of it.
@@ -36,9 +34,7 @@ PASSWORD_BYTES = 32
 
 
 def keep_password(path: Path) -> str:
-    """Return the password in a file. If the file does not exist, make one that only this user of the
-    machine can read.
-    """
+    """Return the password in a file; if there is none, make one that only this user of the machine can read."""
     if not path.exists():
         keep_private(path, secrets.token_urlsafe(PASSWORD_BYTES))
     return read_password(path)
@@ -81,9 +77,7 @@ def warn_of_password(url: str | None) -> str | None:
 
 
 def operator_url(noted: Mapping[str, Any]) -> str | None:
-    """Return the Redis that a running `serve` notes in its data folder, with the operator's password if `serve` made
-    one.
-    """
+    """Return the Redis that a running `serve` notes in its data folder, with the operator's password if it made one."""
     url, file = noted.get("redis"), noted.get("redis_password_file")
     if not isinstance(url, str):
         return None

@@ -248,8 +248,7 @@ def in_order(roles: Iterable[str]) -> list[str]:
 def _count_cores(settings: Settings) -> Settings:
     """Return settings with the number of cores, and the number that share the host's price.
 
-    Raise SetupError if this machine has too few cores, or if the least number is above the most; SettingsError for
-    wrong prices.
+    Raise SetupError if this machine has too few cores, or the least exceeds the most; SettingsError for wrong prices.
     """
     slots = len(core_slots(settings))
     cores = settings.cores or slots

@@ -1,5 +1,4 @@
-"""The Python client: for one question or a million, with answers as typed models. Needs neither torch nor server
-libraries.
+"""The Python client: for one question or a million; answers are typed. Needs neither torch nor server libraries.
 
 ``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. A request that changes nothing is repeated,
 with back-off, while the service cannot be reached or is overloaded. A job is repeated too, because it carries an

@@ -76,9 +76,7 @@ def clear_cache(owner: str | None = None) -> Call[None]:
 
 
 def webhook_secrets(owner: str | None = None) -> Call[list[dict[str, Any]]]:
-    """List the secrets that sign your webhooks now, newest first, without values; or another ``owner``'s
-    (scope admin).
-    """
+    """List the secrets that sign your webhooks, newest first, without values; or another ``owner``'s (scope admin)."""
     return Call("GET", "/v1/webhook-secrets", read_list, params=_of_owner(owner))
 
 
@@ -92,10 +90,7 @@ def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = N
 
 
 def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
-    """Make the next secret; tried once.
-
-    The current secrets also sign for ``overlap_s``, and then end.
-    """
+    """Make the next secret; tried once. The current secrets also sign for ``overlap_s``, and then end."""
     route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
     return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
@@ -148,9 +143,7 @@ def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> E
 
 
 def audit(service: ServiceProtocol, *, limit: int | None = None) -> Iteration[AuditEntry]:
-    """Iterate over the audit: what was done to the service, newest first, ``limit`` at most (keys with
-    scope `admin`).
-    """
+    """Iterate over what was done to the service, newest first, ``limit`` at most (keys with scope `admin`)."""
     return service.pages(audit_page, limit)
 
 

@@ -190,9 +190,7 @@ def retry(job_id: str) -> Call[Job]:
 
 
 def delete_job(job_id: str) -> Call[None]:
-    """Delete a job and its results; tried once, since a second try would find nothing. An open job is
-    canceled first.
-    """
+    """Delete a job and its results, tried once: a second try would find nothing. An open job is canceled first."""
     return Call("DELETE", "/v1/jobs/{job_id}", read_nothing, {"job_id": job_id}, tried_once=True)
 
 
@@ -301,9 +299,7 @@ def cores() -> Call[list[dict[str, Any]]]:
 
 
 def overview() -> Call[Overview]:
-    """Return the state of the service: whether the backlog drains, lanes, cores, rates, and what an operator must look
-    at.
-    """
+    """Return the state of the service: whether the backlog drains, lanes, cores, rates, and open issues."""
     return Call("GET", "/v1/overview", of(Overview))
 
 
@@ -330,9 +326,7 @@ def load_model(
     lazy: bool = False,
     manifest_sha256: str | None = None,
 ) -> Call[dict[str, Any]]:
-    """Load a version on one core, on all, or on ``count`` of them; returns where it should be loaded. Follow it by
-    ``cores``.
-    """
+    """Load a version on one core, on all, or on ``count`` of them; returns where it should be loaded; see ``cores``."""
     given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
     body = dump_body({name: part for name, part in given.items() if part is not None})
     return Call("POST", "/v1/cores/{core}/models", read_object, {"core": core}, headers=JSON, content=body)

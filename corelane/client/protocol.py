@@ -3,8 +3,7 @@
 ``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio: every retry, wait and page is written once.
 
 An exchange is a generator of steps; the driver sends the outcome of each step back into it. A call is repeated with
-back-off while the service cannot be reached or is overloaded, if it changes nothing or carries a key that makes
-repeating safe.
+back-off while the service cannot be reached or is overloaded, if it changes nothing or its key makes that safe.
 """
 
 import time

@@ -1,6 +1,4 @@
-"""The bytes that are sent: bodies, lines, forms, addresses and keys. Also refusals as errors, and files
-written whole.
-"""
+"""The bytes that are sent: bodies, lines, forms, addresses, keys. Also refusals as errors, and whole files."""
 
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping

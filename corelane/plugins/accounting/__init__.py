@@ -75,9 +75,7 @@ class AccountingPlugin(Plugin):
         return {"usage_days": settings.of(AccountingFields).usage_days}
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return the observer that measures how a core spends its time and, if traces are on, the one that writes its
-        spans.
-        """
+        """Return the observer that measures a core's time and, if traces are on, the one that writes its spans."""
         from corelane.plugins.accounting.time_book import TimeBook
 
         yield TimeBook(core.price)

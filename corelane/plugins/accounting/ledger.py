@@ -85,10 +85,7 @@ def day_text(number: int) -> str:
 
 
 def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
-    """Return the usage of the rows by group.
-
-    ``whole`` says that all owners are included, so that the cores' own time can be added.
-    """
+    """Return the usage of the rows by group; ``whole`` if all owners are included, to add the cores' own time."""
     groups: dict[tuple[str | None, ...], Used] = {}
     for row in ledger.rows:
         names = tuple(_name(row, group) for group in group_by)

@@ -34,8 +34,7 @@ TOKENIZE, COMPUTE, MERGE, COMMIT, CORE, WINDOWS, TOKENS = range(7)
 
 @dataclass(slots=True)
 class HeldJob:
-    """A job that the core holds: since when, how many seconds the core had worked by then, and the time spent on the
-    job.
+    """A job that the core holds: since when, the core's working seconds until then, and the time spent on it.
 
     ``sums`` are seconds by stage, then core seconds by the job's share, then windows and tokens. ``reported`` holds the
     sums at the last report.

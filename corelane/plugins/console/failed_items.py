@@ -60,9 +60,7 @@ async def find_failed_items(
     limit: int,
     cell: str = CELL,
 ) -> FailedPage:
-    """Read a page of failed items, after the cursor, of the jobs that a filter selects; with a code, of that error
-    only.
-    """
+    """Read a page of failed items, after the cursor, of the jobs of a filter; with a code, only those of that error."""
     wanted = wanted.model_copy(update={"has_failed_items": True})
     found: list[tuple[JobRecord, dict[str, Any]]] = []
     looked = 0

@@ -87,8 +87,7 @@ class Sampler:
         self._name = name
 
     async def sample(self) -> Point | None:
-        """Take one point, and a coarse one when it is time; return None if another process has the lease, or at the
-        first time.
+        """Take one point, and a coarse one when it is time; return None without the lease, or the first time.
 
         Raises Unavailable if Redis is unreachable: then the next point stands for a longer time.
         """

@@ -38,9 +38,7 @@ class Recent:
         self._now = at_ms, series
 
     def span(self, window_ms: int = WINDOW_MS) -> Growth | None:
-        """Return the growth over a time that ends at the last reading, or since the first reading; None
-        with only one.
-        """
+        """Return the growth up to the last reading, over a time or since the first; None if there is only one."""
         now_ms, now = self._now
         befores = [reading for reading in self._readings if reading[0] < now_ms]
         if not befores:

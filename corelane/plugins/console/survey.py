@@ -51,8 +51,8 @@ class Survey:
 
     @property
     def lanes(self) -> Mapping[tuple[str, str], int]:
-        """Return the waiting tokens by version and priority. A version's tokens are divided like the part that was
-        seen.
+        """Return the waiting tokens by version and priority. A version's tokens are divided like those
+        that were seen.
         """
         found = {}
         for version, tokens in self.work.outstanding.items():

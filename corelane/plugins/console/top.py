@@ -119,10 +119,7 @@ def top(
 
 
 def _stream(client: "Client", interval_s: float) -> NoReturn:
-    """Print an overview a line, without end.
-
-    Reports failed readings on standard error. Raises the service's refusal.
-    """
+    """Print an overview a line, without end; report failed readings on standard error. Raise the service's refusal."""
     poller, told = Poller(client.overview, interval_s), ""
     while True:
         poller.poll()

@@ -91,9 +91,7 @@ class FilesPlugin(Plugin):
         return (batching(context), carrying(context)) if queue == KEEPER_QUEUE else ()
 
     def lua(self) -> Sequence[Path]:
-        """Return the Lua files with the steps of files and batches, of contexts, and of jobs with input or output by
-        URL.
-        """
+        """Return the Lua steps of files and batches, of contexts, and of jobs with input or output by URL."""
         return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":

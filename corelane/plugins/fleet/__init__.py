@@ -1,6 +1,4 @@
-"""The fleet plugin: cores that are started and stopped by load, and files that start one worker for each core of a
-host.
-"""
+"""The fleet plugin: cores started and stopped by load, and files that start one worker for each core of a host."""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any

@@ -53,9 +53,7 @@ class Layout:
 def lay_out(
     target: str | None = None, cores: int | None = None, chips: int | None = None, instance: str | None = None
 ) -> Layout:
-    """Return the layout of a host, from its type, its chips or its cores; raise InvalidInput if they contradict each
-    other.
-    """
+    """Return the layout of a host, from its type, chips or cores; raise InvalidInput if they contradict each other."""
     host = next((each for each in HOSTS if each.name == instance), None)
     if instance is not None and host is None:
         raise InvalidInput(f"{instance}: no such type of host; there are {', '.join(each.name for each in HOSTS)}")

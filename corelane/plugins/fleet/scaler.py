@@ -42,10 +42,7 @@ class Scaler:
         self._window_ms = int(1000 * settings.scale_in_s)
 
     async def look(self) -> ScalingInfo | None:
-        """Compute the figure and store it; return None if another keeper does that.
-
-        Raises Unavailable if Redis cannot be reached.
-        """
+        """Compute and store the figure; return None if another keeper does. Raises Unavailable without Redis."""
         if not (await self._link.many([SCALER.take(self._name)]))[0]:
             return None
         work, all_cores = await read_work(self._link), await Fleet(self._link).cores()

@@ -1,6 +1,4 @@
-"""The work that runs in parallel with questions: a job of lines, a file in OpenAI's format, or a series
-of documents.
-"""
+"""The work beside questions: a job of lines, a file in OpenAI's format, or documents one after the other."""
 
 import random
 import tempfile

@@ -25,8 +25,7 @@ Part = Literal["before", "during", "after"]
 #: Receives the progress: the part, the time since the questions began, and the number of items done.
 Tell = Callable[[Part, float, int], object]
 
-#: Time between two polls of a batch, in seconds: before it has answers, and after. Its measured times are off by up to
-#: as much.
+#: Time between two polls of a batch, in seconds: before it has answers, and after. Its times are off by as much.
 FIRST_POLL_S, POLL_S = 0.05, 0.25
 
 #: Most points of a progress curve.
@@ -35,8 +34,7 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class BesidePlan:
-    """The experiment's plan: the rate of questions, the times around the batch in seconds, the kind of batch and its
-    owner.
+    """The experiment's plan: the rate of questions, the times around the batch in seconds, its kind and owner.
 
     After ``cut_s`` a batch that serves only as load is canceled.
     """

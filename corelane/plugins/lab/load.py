@@ -148,8 +148,7 @@ class RunPlan:
     timeout_s: float = 60.0
     seed: int = 0
     sender: str = CORELANE_SENDER
-    #: Most requests in flight over all processes, as for a client with a limit. None means that only descriptors limit
-    #: them.
+    #: Most requests in flight over all processes. None means that only the number of descriptors limits them.
     max_in_flight: int | None = None
     poll_s: float = 0.05
     retries_refusals: bool = False
@@ -226,9 +225,7 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The results of a process: its requests, its CPU time in the measured part, the check of answers, requests held
-    back.
-    """
+    """The results of a process: its requests, its CPU time in the measured part, checked answers, held requests."""
 
     requests: list[Request]
     cpu_s: float

@@ -34,8 +34,7 @@ SIDES: tuple[Side, ...] = ("A", "B")
 #: (`tests/bench/test_compare.py`).
 BLOCKS = 10
 
-#: Least number of requests in a slot; and for each caller of a closed loop, as its request in flight belongs to the
-#: previous slot.
+#: Least number of requests in a slot; and for each caller of a closed loop, as some belong to the slot before.
 SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER = 12, 6
 
 #: The sender that sends to both.

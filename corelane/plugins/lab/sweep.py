@@ -49,8 +49,7 @@ FILLING_SHARE = 0.15
 #: A queue grows if this share of the sent requests stays in it. Less is lost in the noise of a run.
 STAYS_SHARE = 0.02
 
-#: If more than this share of requests is refused, or does not end in time, the run is over-saturated whatever its
-#: slopes.
+#: If more than this share of requests is refused or not done in time, the run is over-saturated at any slope.
 LOST_SHARE = 0.05
 
 #: A service that ends less than this share of the offered rate cannot keep up.
@@ -188,9 +187,7 @@ def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """The plan of a sweep: open-loop points up to just above the peak, callers at the peak, the length
-    of each point.
-    """
+    """The plan of a sweep: open-loop points up to just above the peak, callers at the peak, each point's length."""
 
     points: int = 8
     callers: int = CALLERS

@@ -63,9 +63,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """F1 over answerable questions, in percent, at a threshold where this share of the unanswerable ones gets no
-    answer.
-    """
+    """F1 over answerable questions, in percent, if this share of the unanswerable ones gets no answer."""
 
     no_answer_accuracy: float
     f1: float
@@ -137,10 +135,7 @@ def score(question: Question, result: Result) -> Scored:
 
 
 def rightness(text: str, gold: Sequence[str]) -> tuple[bool, float]:
-    """Return whether a span is exactly right, and its F1.
-
-    If the question has no answer, giving no span is right.
-    """
+    """Return whether a span is exactly right, and its F1. No span is right if there is no answer."""
     if not gold:
         return False, 0.0
     return best_over(exact_match, text, gold) == 1, best_over(token_f1, text, gold)
@@ -204,10 +199,7 @@ def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) ->
 
 
 def precision_curve(pairs: Sequence[tuple[float, bool]], asked: Iterable[float]) -> list[PrecisionPoint]:
-    """Return the effect of each ``min_precision``.
-
-    ``pairs`` has, for each question, the score of its best answer, and whether that is right.
-    """
+    """Return the effect of each ``min_precision``; ``pairs`` are best answers' scores, and whether they are right."""
     found = []
     for least in asked:
         given = [right for score, right in pairs if score >= least]

@@ -27,10 +27,7 @@ def _read(name: str) -> str:
 
 
 def open_tracer(role: str, instance: str) -> Tracer | None:
-    """Return the tracer of this process.
-
-    Returns None if the environment asks for none, or if OpenTelemetry is not available.
-    """
+    """Return the tracer of this process; None if none is asked for, or OpenTelemetry is not available."""
     if not wants_traces():
         return None
     try:

@@ -18,8 +18,7 @@ from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
 #: Jobs whose traces a core remembers; the oldest are forgotten first.
 MOST_JOBS = 4096
 
-#: Most batches, and most commits, for which one core writes spans of a job. A trace of a million items could not be
-#: displayed.
+#: Most batches, and most commits, for which one core writes spans of a job: a larger trace cannot be displayed.
 MOST_SPANS = 100
 
 SYSTEM = "corelane"

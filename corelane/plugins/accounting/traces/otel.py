@@ -45,9 +45,7 @@ EXPORT_LOGGERS = (
 
 
 class SampledByLinks(Sampler):
-    """Keeps a span that is linked to a kept trace, as one batch serves many jobs. Another sampler decides on the
-    others.
-    """
+    """Keeps a span that is linked to a kept trace, as one batch serves many jobs. Another sampler decides the rest."""
 
     def __init__(self, other: Sampler) -> None:
         self._other = other

@@ -267,10 +267,7 @@ def forward(module: Callable[..., Any], inputs: Any) -> Any:
 
 
 def fill(target: Any, batch: WindowBatch) -> None:
-    """Write a batch into an array of 3 × rows × length.
-
-    Unused rows get one visible token, so that no value is NaN.
-    """
+    """Write a batch into an array of 3 × rows × length. Unused rows get one visible token, so none is NaN."""
     target[:, batch.rows :] = 0
     target[1, batch.rows :, 0] = 1
     for part, array in zip(target, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True):

@@ -29,8 +29,7 @@ from corelane.store.jobs.submission import Submission
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-#: The longest time that the page waits for an answer, in seconds: less than htmx does. Then the job's own page takes
-#: over.
+#: The longest time that the page waits for an answer, in seconds: less than htmx does. Then the job's page takes over.
 WAIT_S = 25.0
 
 #: Stored contexts that the form offers; others can be named by their ids.
@@ -102,9 +101,7 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
 
 
 async def about_form(state: AppState, owner: str) -> dict[str, Any]:
-    """Return the choices of the form: samples, stored contexts, models that answer questions, and if any
-    is calibrated.
-    """
+    """Return the choices of the form: samples, stored contexts, models, and if any model is calibrated."""
     stored = await state.store.contexts_kept.page(owner, None, MOST_STORED)
     models = [model for model in (await list_models(state)).data if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})

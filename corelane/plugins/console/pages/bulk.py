@@ -1,6 +1,4 @@
-"""Retry or cancel everything that a filter matches. The jobs are counted first; after a confirmation it is done in
-steps.
-"""
+"""Retry or cancel everything that a filter matches: count the jobs first, then act in steps once confirmed."""
 
 import time
 from collections.abc import Mapping, Sequence

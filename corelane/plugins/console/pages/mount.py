@@ -43,9 +43,7 @@ FEEDS: dict[str, stream.Feed] = {
 
 
 class Files(StaticFiles):
-    """The files of the console. Browsers check each time whether a file changed, so versions are not mixed after an
-    upgrade.
-    """
+    """The files of the console. Browsers check each file for changes, so that an upgrade does not mix versions."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         """Return a file, or the status that it has not changed."""

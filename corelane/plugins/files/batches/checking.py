@@ -103,9 +103,8 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield the lines of a file in blocks, up to the most lines that a batch may have.
-
-        ``find`` returns the stored contexts with these ids.
+        """Yield the lines of a file in blocks, up to the most lines of a batch; ``find`` returns the stored contexts of
+        ids.
         """
         lines = cut_lines(content, self._settings.max_body_bytes)
         while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):

@@ -76,10 +76,7 @@ class BatchContext:
         return f"{job}.jsonl" if self.settings.files_url is None else f"{ELSEWHERE}{job}.jsonl"
 
     def items_of(self, record: BatchRecord, group: Group) -> str:
-        """Return the name of the file with the items of a group.
-
-        An earlier release may have named it differently.
-        """
+        """Return the name of the file with a group's items; an earlier release may have named it differently."""
         name = self.items_name(group.job)
         with suppress(FileNotFoundError):
             (self.settings.files_root / f"{record.id}.{group.job}.items").rename(self.settings.files_root / name)

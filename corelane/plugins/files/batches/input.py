@@ -1,5 +1,4 @@
-"""The input of a batch: its lines become a plan and groups, one for each combination of model and options. Each group
-becomes a job.
+"""The input of a batch: its lines become a plan and groups, by model and options. Each group becomes a job.
 
 Both steps may be repeated. Reading uses new names for files and jobs each time, until the batch knows its plan.
 Submitting uses the ids chosen while reading, until the batch is in progress.

@@ -42,10 +42,7 @@ Outcome = dict[str, Any] | None
 async def conclude(
     context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
 ) -> bool:
-    """Write both files and end a batch.
-
-    Returns False, with both files deleted, if the batch's status has changed in the meantime.
-    """
+    """Write both files and end a batch; if its status has changed, delete the files and return False."""
     output, failures, is_kept = OutcomeFile(context), OutcomeFile(context), False
     try:
         counts = await _write(context, record, to, output, failures)
@@ -79,9 +76,7 @@ async def conclude(
 
 
 async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
-    """Return whether a file may already be known. If Redis is unreachable, return True; the daily clean-up decides
-    later.
-    """
+    """Return whether a file may already be known; True if Redis is unreachable: the daily clean-up decides later."""
     ids = [file.writer.name for file in files if file.writer is not None]
     try:
         return any(await context.files.known(ids))
@@ -117,10 +112,7 @@ async def _write(
 
 
 async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:
-    """Yield the stored results of a group in order.
-
-    Ends early if the job does not exist.
-    """
+    """Yield the stored results of a group in order; end early if the job does not exist."""
     record = None if group.refused is not None else await context.jobs.get(group.job)
     if record is None:
         return

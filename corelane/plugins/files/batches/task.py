@@ -82,9 +82,7 @@ class BatchRunner:
         self._failures: dict[str, int] = {}
 
     async def run(self, should_stop: Callable[[], bool]) -> int:
-        """Take steps until no batch is open, the time is over, or another keeper has the lease; return
-        the steps taken.
-        """
+        """Take steps until no batch is open, the time is over, or the lease is lost; return how many."""
         context, steps, held_s = self._context, 0, float("-inf")
         deadline = time.monotonic() + RUN_S
         try:
@@ -218,10 +216,7 @@ async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, error
 
 
 async def log_end(context: BatchContext, batch: str) -> None:
-    """Log a batch's end.
-
-    Reports that must happen exactly once belong in the Lua function ``step_batch`` instead.
-    """
+    """Log a batch's end. A report that must happen exactly once belongs in the Lua function ``step_batch``."""
     record = await context.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()

@@ -1,5 +1,4 @@
-"""Read and write the objects that references name: open one at an offset, in the version seen before, or write it
-whole.
+"""Read and write the objects that references name: open one at an offset, in the same version, or write it.
 
 S3 is reached with the service's own credentials, which its library finds like every AWS tool. Other URLs are reached
 only through checked addresses.

@@ -1,8 +1,7 @@
 """Read one input from its URL into files of items, in parts. Each part is noted when it is complete.
 
 If the keeper dies, another continues after the last part, in the same version of the object. It requests a range if the
-lines are plain, or else skips the lines that were read. The job begins only after the last part, so no item is fed
-twice.
+lines are plain, or else skips the lines that were read. The job begins after the last part, so no item is fed twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,10 +57,7 @@ class InputReader:
         self._files = ItemFiles(settings)
 
     def read(self, job: str) -> None:
-        """Read a job's input.
-
-        If it fails, the job gets the reason, and is tried again or ends.
-        """
+        """Read a job's input. If it fails, the job gets the reason, and is tried again or ends."""
         record = self._store.get(job)
         if record is None or record.status.is_final or record.input_url is None:
             self._store.let_go(job)

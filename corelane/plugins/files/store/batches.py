@@ -39,8 +39,7 @@ JOB_FIELDS = ("succeeded", "failed", "usage")
 class Group:
     """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
 
-    ``refused`` is the code and the sentence if the job cannot exist, for instance because no version has the model's
-    name.
+    ``refused`` is the code and the sentence if the job cannot exist, for instance if no version has the model's name.
     """
 
     job: str

@@ -56,9 +56,7 @@ class ReferenceStore:
         self._link.close()
 
     def has_work(self, name: str) -> bool:
-        """Tell whether an input or output waits and no other keeper has the lease. Also notes that this
-        loop is alive.
-        """
+        """Tell whether an input or output waits and no other keeper has the lease; note that this loop is alive."""
         *jobs, holder, _ = self._link.many(
             [
                 ("ZCARD", keys.READING),
@@ -117,10 +115,7 @@ class ReferenceStore:
         )
 
     def pin_context(self, record: JobRecord, name: str) -> Known | None:
-        """Make an open job keep a stored context of its owner.
-
-        Returns its facts, or None if it does not exist.
-        """
+        """Make an open job keep a stored context of its owner; return its facts, None if it does not exist."""
         if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
             return None
         found = self._link.read(lambda link: ContextStore(link).known(record.owner, [name], held=True))

@@ -252,9 +252,7 @@ class LoadForecast:
         )
 
     def breaking_rate(self, cores: int) -> float:
-        """Return the request rate above which ``cores`` cores miss the objective, without its margin; 0 if they always
-        do.
-        """
+        """Return the request rate above which ``cores`` cores miss the objective, without its margin; 0 if any does."""
         low, high = 0.0, 1.0
         while self.look(cores, high).p95_s <= self.demand.objective_s:
             low, high = high, 2 * high

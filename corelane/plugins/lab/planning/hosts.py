@@ -126,9 +126,7 @@ def family_of(instance: str | None) -> str:
 
 
 def guess(profile: Profile, family: str) -> Profile:
-    """Return the estimated profile of a core of another family, from published figures; raise
-    InvalidInput without any.
-    """
+    """Return the profile of another family's core, estimated from published figures; raise InvalidInput without any."""
     own = family_of(profile.instance) if profile.instance or profile.target == "cpu" else profile.target
     if own == family:
         return profile

@@ -71,10 +71,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
 
 
 def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:
-    """Return the rounds as rows.
-
-    The report shows the first kind's round with the median ratio, the lower one of two.
-    """
+    """Return the rounds as rows; shown is the first kind's round with the median ratio, the lower one of two."""
     middles = {}
     for items, found in groupby(rounds, key=lambda each: each.items_per_job):
         ordered = sorted(found, key=lambda each: each.ratio_p95)

@@ -107,10 +107,7 @@ def pass_gate(
 def ask_and_score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Scored], list[Result]]:
-    """Ask the questions; return the report, the scores and the results, in order.
-
-    ``no_answer`` is as the set says, unless the options set it.
-    """
+    """Ask, with ``no_answer`` as the set says unless the options set it; return report, scores and results in order."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
     elapsed_s = time.monotonic() - started

@@ -1,5 +1,4 @@
-"""The steps after training: compile the model, calibrate it and compare it with the previous version, here, on one
-thread.
+"""The steps after training: compile the model, calibrate it, compare it with the previous one, on one thread.
 
 The service is not changed: the commands that roll the version out are printed.
 """
@@ -162,10 +161,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
 
 
 def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[Result]:
-    """Return a version's answers to the questions of a file.
-
-    They are cross-validated if it was calibrated on this file.
-    """
+    """Return a version's answers to a file's questions; cross-validated if it was calibrated on this file."""
     calibration = read_calibration(artifact.path, artifact.manifest.version)
     if calibration is not None and calibration.file_digest == digest_file(file):
         with suppress(InvalidInput):

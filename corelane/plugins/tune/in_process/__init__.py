@@ -1,3 +1,1 @@
-"""Answer questions in this process, without a service, by the same call as transformers'
-question-answering pipeline.
-"""
+"""Answer questions in this process, without a service, by the call of transformers' pipeline."""

@@ -22,9 +22,7 @@ Places = NDArray[np.int32]
 
 
 class WindowLogits(NamedTuple):
-    """The logits of a window's context tokens, and of its null token. ``first`` is the first token's place in the
-    context.
-    """
+    """The logits of a window's context tokens, from token ``first`` of the context on, and of its null token."""
 
     first: int
     start: Floats
@@ -51,9 +49,7 @@ class WindowScores(NamedTuple):
 
 
 def score_window(window: WindowLogits, most_tokens: int, keep: int) -> WindowScores:
-    """Return the ``keep`` best spans of at most ``most_tokens`` in a window, best first. Of equal spans the earlier is
-    first.
-    """
+    """Return the ``keep`` best spans of a window, of at most ``most_tokens``; of equal spans the earlier is first."""
     start, null_start = _share(window.start, window.null_start)
     end, null_end = _share(window.end, window.null_end)
     count = len(start)

@@ -28,8 +28,7 @@ from corelane.plugins.tune.training.plan import TrainingOptions
 #: Texts tokenized at a time.
 TOKENIZED_AT_ONCE = 2048
 
-#: Number of batches whose rows are sorted by length together. A higher number costs less padding and mixes lengths
-#: less.
+#: Number of batches whose rows are sorted by length together. More cost less padding, but mix lengths less.
 SORTED_TOGETHER = 64
 
 #: A batch is as wide as its longest row, up to the next multiple of this.
@@ -58,8 +57,7 @@ class TokenizedExample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The content of one row of a batch: the number of the item, of the item whose passage it reads, and the part of
-    it.
+    """The content of one row of a batch: the item, the item whose passage it reads, and the part of it.
 
     An answerable item that reads another item's passage becomes unanswerable.
     """
@@ -185,9 +183,7 @@ class Dataset:
         return Row(number, passage, start, start + room, beside + room)
 
     def _other_passage(self, number: int, rng: np.random.Generator) -> int | None:
-        """Return an item whose passage is from the same article, most similar to the question, and
-        without its answer.
-        """
+        """Return an item with another passage of the article, most similar to the question and without its answer."""
         item = self.items[number]
         known = self._passages.get(item.example.title, ())
         if len(known) < 2:

@@ -1,8 +1,7 @@
 """The training loop: batches in, gradients, weights, checkpoints; the result is the best average of the weights.
 
-A run that is ended at any moment resumes from its last checkpoint, and ends with the same weights, bit for bit, on the
-same machine. Batches depend on the seed, a step's random numbers on its number, and everything else is in the
-checkpoint.
+A run ended at any moment resumes from its last checkpoint, and ends with the same weights, bit for bit, on the same
+machine. Batches depend on the seed, a step's random numbers on its number, all else is saved.
 """
 
 import time
@@ -71,8 +70,7 @@ class Training:
     def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> RunRecord | None:
         """Train, or resume from the folder's last checkpoint.
 
-        Returns None if ``stopped`` says so, after a checkpoint. The best average of the weights is stored in the
-        folder.
+        Returns None if ``stopped`` says so, after a checkpoint. The best average of the weights is stored.
         """
         sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._options.epochs)]
         record = self._record

@@ -27,8 +27,7 @@ def log_shares(logits: Tensor, allowed: Tensor) -> Tensor:
 def marginal_loss(starts: Tensor, ends: Tensor, spans: Sequence[Sequence[Span]]) -> Tensor:
     """Return the mean of -log Σ P(span) over the rows; a row without spans has the null span.
 
-    ``starts`` and ``ends`` are log probabilities, rows × length. Each reference span is right, so their probabilities
-    add up.
+    ``starts`` and ``ends`` are log probabilities, rows × length. All reference spans are right, so they add up.
     """
     wanted = [list(row) or [NULL] for row in spans]
     most = max(map(len, wanted))

@@ -1,7 +1,6 @@
 """One run in its folder: the plan, the start, the checkpoints, the log and the finished model.
 
-The same command resumes a run that was ended. A folder with another run is refused, and the error lists the
-differences.
+The same command resumes a run that was ended. A folder with another run is refused, with the differences.
 """
 
 import fcntl

@@ -1,5 +1,4 @@
-"""The teachers of a student: the mean of their logits for every row, computed once and stored; and the loss that uses
-it.
+"""The teachers of a student: the mean of their logits for every row, computed once; and the loss.
 
 Rows are the same in every epoch here, so a teacher reads each one once. A teacher's logits are a file of the run, so a
 killed run then asks only the teachers without a file.

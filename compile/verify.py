@@ -242,7 +242,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
 
 
 def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
-    """Tell whether the first batch, cut to the tokens of its longest row and at lengths between, gives its logits."""
+    """Tell whether the first batch gives the same logits if it is cut to its longest row, and at lengths between."""
     batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())
     for length in {longest, min(batch.bucket.length, cut_to(longest))}:

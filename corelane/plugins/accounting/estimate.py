@@ -172,7 +172,7 @@ class CostRates:
         return self._level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
 
     def _level(self, parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
-        """Return the ratio of measured to expected core seconds of items, drawn towards ``prior``."""
+        """Return the ratio of measured to expected core seconds. With little work it is close to ``prior``."""
         found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
         expected_s = sum(seconds for _, seconds in found)
         if not expected_s:

@@ -188,7 +188,7 @@ class _Process:
         return asyncio.shield(task)
 
     def _is_last(self) -> bool:
-        """Return whether the measured part is over, in a closed loop with a number of requests."""
+        """Return whether the measured part of a closed loop is over, if a number of requests ends it."""
         enough = self._plan.requests if self._plan.is_closed else None
         return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
 

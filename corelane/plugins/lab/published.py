@@ -61,7 +61,7 @@ def _row(
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 
 
-#: Throughput of Inf1 beside g4dn, as far as that table is noted.
+#: Throughput of Inf1 beside g4dn, for the rows of that table that are recorded here.
 AGAINST_G4DN = tuple(
     Published(
         name="sentences, Inf1 beside g4dn",

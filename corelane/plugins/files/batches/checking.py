@@ -103,7 +103,7 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield the lines of a file in blocks, up to the most lines of a batch; ``find`` returns the stored contexts of
+        """Yield the lines of a file in blocks, up to the most of a batch; ``find`` returns stored contexts by their
         ids.
         """
         lines = cut_lines(content, self._settings.max_body_bytes)

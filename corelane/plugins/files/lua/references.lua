@@ -16,7 +16,7 @@ local function is_at(key, before)
 end
 
 -- note_input{job, before, after, retry_ms} → 1 if noted, 0 if the job is final or another keeper has gone on
--- How far an input was read; with `retry_ms` it is tried again so much later.
+-- How far an input was read; with `retry_ms` it is tried again after that time.
 define('note_input', function(ask)
   local key = keys.job(ask.job)
   if not is_at(key, ask.before) then return 0 end

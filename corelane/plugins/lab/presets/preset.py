@@ -99,5 +99,5 @@ class Preset:
 
 
 def closed(callers: int, seed: int) -> Load:
-    """Return a closed loop of so many callers."""
+    """Return a closed loop with this number of callers."""
     return Load(kind="closed", concurrency=callers, seed=seed)

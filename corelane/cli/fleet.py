@@ -197,8 +197,8 @@ def _until(
 ) -> list[str]:
     """Poll until ``progress`` reports that no core is missing, and return its cores.
 
-    ``progress`` gets the number of living cores, their states, and the states of failed ones. Raises NotReady with the
-    reason at the end.
+    ``progress`` gets the number of living cores, their states, and the states of failed ones. Raises NotReady, with
+    what is missing, when time is over.
     """
     version, began = placed["version"], time.monotonic()
     while True:

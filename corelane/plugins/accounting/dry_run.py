@@ -1,7 +1,8 @@
 """Dry runs: forecast the size, time and cost of a job, and when it would end, without making it.
 
 A dry run is checked like a submission, and raises the same errors. Two of them depend on the current load, so they
-become part of the answer: too much work waits, or the job would be late. Nothing is written.
+become part of the answer: too much work waits, or the job would be late. Nothing is written, and no key or name is
+used.
 """
 
 from collections.abc import Iterable, Mapping

@@ -135,7 +135,7 @@ def score(question: Question, result: Result) -> Scored:
 
 
 def rightness(text: str, gold: Sequence[str]) -> tuple[bool, float]:
-    """Return whether a span is exactly right, and its F1. No span is right if there is no answer."""
+    """Return whether a span is exactly right, and its F1; an empty one is right if there is no answer."""
     if not gold:
         return False, 0.0
     return best_over(exact_match, text, gold) == 1, best_over(token_f1, text, gold)

@@ -1,4 +1,5 @@
-"""The teachers of a student: the mean of their logits for every row, computed once; and the loss.
+"""The teachers of a student: the mean of their logits for every row, computed once and stored; and the loss that uses
+it.
 
 Rows are the same in every epoch here, so a teacher reads each one once. A teacher's logits are a file of the run, so a
 killed run then asks only the teachers without a file.

@@ -1,4 +1,4 @@
-"""What a plugin gives so that models are compiled for its targets and to its formats (``engine/backends/added.py``)."""
+"""What a plugin provides so that Corelane can compile for its targets and formats (``engine/backends/added.py``)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class TargetCompiler(Protocol):
     """Compiles for a target that a plugin adds."""
 
     def check(self, dtype: str) -> str:
-        """Return the dtype to compile in, which may be given as ``auto``; raises CompileFailed if none can be here."""
+        """Return the dtype to compile in; ``dtype`` may be ``auto``. Raises CompileFailed if none works here."""
         ...
 
     def method(self, plan: "BuildPlan", dtype: str) -> "Method":
@@ -29,9 +29,9 @@ class TargetCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FormatGraph:
-    """A network in another format, for batches of any shape; ``write`` makes its files and returns their bytes.
+    """A network in another format, for batches of any shape.
 
-    ``compiler``, ``arguments`` and ``tools`` stand in the manifest.
+    ``write`` makes its files and returns their bytes. The manifest records ``compiler``, ``arguments`` and ``tools``.
     """
 
     format: Format
@@ -45,16 +45,16 @@ class FormatGraph:
 
 
 class FormatCompiler(Protocol):
-    """Compiles to a format that a plugin adds. It is one more way to compile for the CPU."""
+    """Compiles for the CPU to a format that a plugin adds."""
 
-    #: The way, whose last word is the dtype; and how many times as fast as the best before it ``auto`` wants it.
+    #: The way, whose last word is the dtype; and how much faster than the best way before it ``auto`` wants it to be.
     way: "Way"
     least_gain: float
 
     def check(self, dtype: str) -> None:
-        """Raise CompileFailed if it has no such dtype, SetupError if its library is not installed."""
+        """Raise CompileFailed if the format does not support this dtype, SetupError if its library is not installed."""
         ...
 
     def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
-        """Convert the network by the questions of an eval set, or by the samples; raises CompileFailed."""
+        """Convert the network by the questions of an eval set, or else by the samples; raises CompileFailed."""
         ...

@@ -1,7 +1,7 @@
 """From a model's name to an artifact on disk: check the request, plan, and build for the target.
 
-Everything that can be refused is refused before the model is loaded. For the CPU this file also chooses among the ways
-to compile: ``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
+Bad requests are refused before the model is loaded. For the CPU this file also chooses among the ways to compile:
+``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
 """
 
 import time
@@ -62,9 +62,9 @@ def build(
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
-    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions, on
-    the CPU, instead of on the samples. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU. Raises
-    SetupError if a format's library is not installed.
+    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions
+    instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU.
+    Raises SetupError if a format's library is not installed.
     """
     options, root = neuron or NeuronOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
@@ -91,7 +91,7 @@ def build(
 
 @contextmanager
 def computed_beside(plan: BuildPlan) -> Iterator[None]:
-    """Compute the eager logits of the samples beside the block."""
+    """Compute the eager logits of the samples in parallel with the block."""
     model = plan.model
     buckets = [_trial_bucket(plan), *plan.ladder]
     plan.expected.begin(batch for each in buckets for batch in fill_probe(model.tokenizer, model.spec, each)[1])
@@ -125,9 +125,9 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
 
 
 def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
-    """Return the CPU kind to compile for beside others, or nothing; raises CompileFailed if that cannot be done here.
+    """Return the CPU kind to compile for, or an empty string if none was given.
 
-    Another kind than this CPU's has to be one that this CPU can play, and a dtype cannot be measured for it.
+    Raises CompileFailed if this CPU cannot run as that kind, or if the dtype must be measured on another one.
     """
     if cpu_kind is None:
         return ""
@@ -165,10 +165,10 @@ class TracedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class CpuChoice:
-    """The ways to compile for the CPU, best first, and the means to choose and to judge.
+    """The ways to compile for the CPU, best first, and what is needed to choose among them and to judge them.
 
-    ``trial`` is None unless ``auto`` chose; ``graphs`` are those of the ways in other formats. ``traced`` are networks
-    that the trial has cast and traced, by way.
+    ``trial`` is None unless ``auto`` chose. ``graphs`` holds the graphs in other formats. ``traced`` holds the networks
+    that the trial cast and traced, by way.
     """
 
     ways: Sequence[Way]
@@ -184,9 +184,9 @@ class CpuChoice:
 
 
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
-    """Take the way that was asked for, or hold a trial.
+    """Return the way that was asked for, or hold a trial to choose.
 
-    Other formats take part in a trial if an eval set is there to choose and to judge by.
+    Other formats take part in a trial only if there is an eval set.
     """
     steps = FIRST_STEPS + len(plan.ladder)
     graphs, gains = {}, {}
@@ -216,13 +216,13 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(lambda: make_probe(model, bucket, plan.expected), candidates, evaluated=eval_set is not None)
     ways = rank_ways(trial, gains)
-    # The others would take the memory of one more copy each.
+    # Keep only the best network: each of the others takes the memory of one more copy.
     best = {way: network for way, network in networks.items() if way == ways[0]}
     return CpuChoice(ways, eval_set, graphs, trial, best)
 
 
 def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
-    """Return the other formats to convert to: the one asked for, or all that are installed if a trial takes them."""
+    """Return the other formats to convert to: the one asked for, or all that are installed if there will be a trial."""
     formats = added_formats()
     if format in formats:
         return [formats[format].compiler()]
@@ -275,7 +275,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
 
 
 def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
-    """Measure the loss of F1; raises Disagreement if int8, chosen by ``auto``, loses too much."""
+    """Measure the loss of F1; raises Disagreement if ``auto`` chose int8 and it loses too much."""
     loss = measure_loss(plan.model, plan.ladder, plan.expected, run, choice.eval_set)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)

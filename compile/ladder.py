@@ -1,6 +1,6 @@
 """Build an artifact bucket by bucket in this process: compile, write, verify from the file, time, publish.
 
-A trace mostly holds for any length, so buckets share a file as far as it does: a worker then holds the weights once.
+Most traces work for any length. Buckets for which one trace works share a file, so a worker holds the weights once.
 Each bucket of a file is verified through the engine's own backend before the next file is made. An artifact of the same
 version and target is replaced at the end, in one step; after a failure it stays as it was.
 """
@@ -35,12 +35,12 @@ Found = TypeVar("Found")
 class Method:
     """How the buckets of one artifact are made and judged.
 
-    ``make`` compiles the network for a batch. ``holds`` tells whether the result is also the network at another
-    bucket's probe. ``write`` puts it into a file and returns the bytes; ``file`` names that file. ``least_equal`` is
-    the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may raise Disagreement.
-    ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an artifact that lies beside
-    those for other CPU kinds. ``made`` is what was compiled already, and the seconds that took. ``forks`` says whether
-    what was loaded may run in children of this process.
+    ``make`` compiles the network for a batch. ``holds`` tells whether the result also works for another bucket, tried
+    on that bucket's probe. ``write`` puts the result into a file and returns its bytes; ``file`` names that file.
+    ``least_equal`` is the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may
+    raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
+    artifact that lies beside those for other CPU kinds. ``made`` is an earlier result, and the seconds that it took.
+    ``forks`` says whether a loaded file may run in child processes.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Method:
 
 
 def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
-    """Build the whole ladder by one method; raises CompileFailed, or Disagreement at the first that fails to agree."""
+    """Build all buckets by one method; raises CompileFailed, or Disagreement at the first bucket that disagrees."""
     made_by, steps = method.toolchain, FIRST_STEPS + len(plan.ladder)
     with building(root, plan.model.weights * method.bytes_per_weight) as aside:
         save_tokenizer(plan.model, aside / TOKENIZER_NAME)
@@ -92,7 +92,7 @@ def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
 def _make_buckets(
     plan: BuildPlan, method: Method, aside: Path, report: Report
 ) -> tuple[list[BucketFile], list[BucketComparison]]:
-    """Write a file for each stretch of buckets that one result holds for, and verify it for those."""
+    """Write one file for all neighbouring buckets that share a result, and verify it for each of them."""
     made: list[BucketFile] = []
     comparisons: list[BucketComparison] = []
     probes = [make_probe(plan.model, bucket, plan.expected) for bucket in plan.ladder]
@@ -119,7 +119,7 @@ def _make_buckets(
 def _write_file(
     method: Method, bucket: Bucket, probe: Probe, aside: Path, known: tuple[Any, float] | None
 ) -> tuple[BucketFile, Any]:
-    """Compile for a bucket, unless what is ``known`` holds for it, and write the file; return both."""
+    """Compile for a bucket and write the file; return both. Skips compiling if the ``known`` result works for it."""
     started = time.monotonic()
     if known is not None and method.holds(probe, known[0]):
         compiled, started = known[0], time.monotonic() - known[1]
@@ -131,7 +131,7 @@ def _write_file(
 
 
 def _count_held(method: Method, compiled: Any, probes: Sequence[Probe]) -> int:
-    """Return for how many buckets on end a result holds; if it does for the next one, the others are tried at once."""
+    """Return how many of the next buckets a result works for. If the next one passes, the others are tried at once."""
     calls = [partial(method.holds, probe, compiled) for probe in probes]
     held = _all(method, calls[:1])
     if held == [True]:
@@ -146,7 +146,7 @@ def _all(method: Method, calls: Sequence[Callable[[], Found]]) -> list[Found]:
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
 ) -> list[BucketComparison]:
-    """Compare buckets of one file, loaded from it, with the eager network: on a CPU loaded once, and side by side."""
+    """Compare the buckets of one file with the eager network; on a CPU in parallel, with the file loaded once."""
     at_once = len(files) if method.toolchain.target == "cpu" else 1
     compared: list[BucketComparison] = []
     while len(compared) < len(files):

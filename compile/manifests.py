@@ -1,4 +1,4 @@
-"""The manifest of an artifact in the making: what it is, what made it, how well it agrees."""
+"""Write the manifest of an artifact that is being built: what it is, what made it, and how well it agrees."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,15 @@ from corelane.artifacts.manifest import (
 )
 from corelane.engine.buckets import Bucket
 
-#: Where F1 was not measured.
+#: The loss if F1 was not measured.
 NO_LOSS = F1Loss(0.0, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """What made an artifact, and for what.
+    """What made an artifact, and for which target.
 
-    ``trial`` holds the speeds that ``auto`` chose by, ``extra_files`` the files beside those of the buckets.
+    ``trial`` holds the speeds by which ``auto`` chose, ``extra_files`` the files that belong to no bucket.
     """
 
     target: Target
@@ -67,7 +67,7 @@ def bucket_name(bucket: Bucket) -> str:
 
 
 def make_bucket(bucket: Bucket, file: str, size: int, compile_s: float, neffs: Sequence[str] = ()) -> BucketFile:
-    """Return the record of a bucket of ``size`` bytes, in which nothing is measured yet."""
+    """Return the record of a bucket of ``size`` bytes, before it is measured."""
     return BucketFile(
         rows=bucket.rows,
         length=bucket.length,
@@ -94,7 +94,7 @@ def make_manifest(
     compared: Sequence[BucketComparison] = (),
     loss: F1Loss = NO_LOSS,
 ) -> Manifest:
-    """Return the manifest of these buckets in ``folder``; without comparisons it is a draft to load them by."""
+    """Return the manifest of these buckets in ``folder``; without comparisons a draft, to load the buckets."""
     source = plan.model.source
     schema_version: Literal[1, 2, 3] = 1 if plan.model.spec.template is None else 2
     if len({bucket.length for bucket in buckets}) < len(buckets):
@@ -133,7 +133,7 @@ def make_manifest(
 
 
 def _digest(path: Path) -> str:
-    """Return the digest of a file that this process made; of one that did not change since, the same again."""
+    """Return the digest of a file that this process made. Computed again only if the file changed."""
     about = path.stat()
     return _digest_once(path, about.st_mtime_ns, about.st_size)
 

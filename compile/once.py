@@ -1,8 +1,8 @@
-"""Compile a model for the CPU, unless this user did so before: with the same code, libraries and kind of CPU.
+"""Compile a model for the CPU, unless this user did so before with the same code, libraries and kind of CPU.
 
-Compiling takes 19 s of CPU time, most of it to verify every bucket; copying an artifact takes none. What the
-result depends on makes the key: the model's files, the options, the code that compiles and checks, the versions of its
-libraries, and the CPU, for whose kind the dtype was chosen.
+Compiling takes 19 s of CPU time, most of it to verify every bucket. Copying an artifact takes almost none. The key
+covers everything that the result depends on: the model's files, the options, the code that compiles and checks, the
+versions of its libraries, and the CPU, for whose kind the dtype was chosen.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.settings import Settings
 from corelane.settings.artifacts import kernel_environment
 
-#: The code on which a compiled artifact depends, from the folder of all packages.
+#: The code on which a compiled artifact depends, relative to the folder of all packages.
 MAKERS = ("compile", "corelane/engine", "corelane/artifacts")
 
-#: The libraries on which it depends, beside those of formats that plugins add.
+#: The libraries on which it depends, besides those of formats that plugins add.
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
-#: What `corelane compile` is given where it is given nothing: the options of ``serve``.
+#: The defaults of `corelane compile`, which ``serve`` uses.
 PLAIN = {"buckets": AUTO_BUCKETS, "dtype": "auto", "format": "auto"}
 
 
 def compile_once(
     source: str, name: str, settings: Settings, options: dict[str, str], build: Callable[[], Artifact]
 ) -> Artifact:
-    """Return the artifact of a source for the CPU, copied from the user's cache, or built and kept there.
+    """Return the artifact of a source for the CPU: copied from the user's cache, or built and stored there.
 
-    ``options`` are those that were given. Raises what ``build`` does.
+    ``options`` are the options that were given. Raises whatever ``build`` raises.
     """
     if (root := settings.artifact_cache_root) is None:
         return build()
@@ -51,7 +51,7 @@ def compile_once(
 
 
 def take_kept(source: str, name: str, settings: Settings, options: dict[str, str]) -> Artifact | None:
-    """Copy the artifact of a source from the user's cache; None if it has none. Raises CompileFailed."""
+    """Copy the artifact of a source from the user's cache; None if it is not there. Raises CompileFailed."""
     if (root := settings.artifact_cache_root) is None:
         return None
     found = find_source(source, settings.models_dir)

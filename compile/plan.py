@@ -1,4 +1,4 @@
-"""Decide, for every target, the name, the model and the shapes before the first bucket is compiled."""
+"""Choose the name, the model and the shapes, for every target, before the first bucket is compiled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed
 
-#: Reports progress: the current step in words, the steps done, and the steps in all.
+#: Reports progress: the current step in words, the steps done, and the total number of steps.
 Report = Callable[[str, int, int], None]
 
-#: Reports progress of a build whose number of steps is fixed: the current step in words, and the steps done.
+#: Reports progress of a build whose total is known: the current step in words, and the steps done.
 Step = Callable[[str, int], None]
 
 #: Steps before the first bucket: loading, and the trial.
@@ -52,7 +52,7 @@ class BuildPlan:
 def make_plan(
     source: str, *, models_dir: Path, buckets: str, name: str | None, report: Report, target: str = "cpu"
 ) -> BuildPlan:
-    """Load the model and check that it runs and reads the buckets; raises CompileFailed or ModelRefused."""
+    """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused."""
     fitting = partial(fitting_buckets, fixed_rows=target in CHIPS)
     given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets, fixed_rows=target != "cpu")
     name = model_name(source) if name is None else name

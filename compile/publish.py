@@ -1,4 +1,4 @@
-"""Publish an artifact whole or not at all: write it to a folder aside, then rename that folder.
+"""Publish an artifact completely or not at all: write it to a folder aside, then rename that folder.
 
 A failure on the way (a full disk, Ctrl-C) leaves the artifacts as they were and nothing beside them. Only a killed
 process leaves its folder behind. A later build removes that folder once it is too old to be in use.
@@ -19,7 +19,7 @@ from corelane.errors import CompileFailed
 #: Prefixes of unfinished folders and of artifacts being replaced. No artifact's name begins with a dot.
 BUILDING, REPLACED = ".building-", ".replaced-"
 
-#: In seconds. No build takes this long, so an older unfinished folder belongs to a killed process.
+#: Age in seconds. No build takes this long, so an older unfinished folder belongs to a killed process.
 ABANDONED_S = 24 * 3600
 
 #: The disk or the user's quota is used up, or the file is larger than allowed.
@@ -47,9 +47,9 @@ def building(root: Path, needs_bytes: int) -> Iterator[Path]:
 def publish_artifact(aside: Path, destination: Path, manifest: Manifest, model: Path) -> Artifact:
     """Write the manifest, carry over the version's calibration, and publish the folder.
 
-    The calibration is that of the artifact that is replaced, else that of one for another CPU kind: it is the model's.
-    A version that was not here takes the one that comes with the model, in the folder ``model``. If the calibration of
-    a version was removed, it stays so.
+    The calibration belongs to the model's version. It is taken from the artifact that is replaced, or else from one for
+    another CPU kind. A version that is new here takes the one in the folder ``model``. A calibration that was removed
+    stays removed.
     """
     (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     beside = artifact_folders(destination.parent, manifest.target)
@@ -60,7 +60,7 @@ def publish_artifact(aside: Path, destination: Path, manifest: Manifest, model: 
 
 
 def publish(aside: Path, destination: Path) -> None:
-    """Move a finished folder to its place; a folder already there makes way, and comes back if the move fails."""
+    """Move a finished folder to its place. A folder already there is moved aside, and back if the move fails."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     replaced = aside.parent / f"{REPLACED}{secrets.token_hex(6)}"
     try:

@@ -1,7 +1,7 @@
 """``auto``: a short measured trial of every dtype on this CPU, and of the formats that plugins add.
 
-Machines differ. With AMX bf16 is four to five times as fast as fp32, without any bf16 unit it is slower, and the name
-of a CPU does not tell how fast the libraries run on it. Speed decides, and answers have a veto.
+With AMX, bf16 is four to five times as fast as fp32; without a bf16 unit it is slower. The name of a CPU does not tell
+how fast the libraries run on it. The fastest dtype wins, among those whose answers are close enough.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -21,7 +21,7 @@ from corelane.errors import CompileFailed
 Way = str
 
 #: From the most exact way to the least, and how many times as fast as the best before it each must be. An int8 logit is
-#: some four times as far from fp32 as a bf16 one, and a few percent of speed are not worth that.
+#: some four times as far from fp32 as a bf16 one, which a few percent of speed are not worth.
 LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
 
 
@@ -41,7 +41,7 @@ def dtype_of(way: Way) -> Literal["fp32", "bf16", "int8"]:
 def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
     """Return the share of sample answers that must be equal.
 
-    All must be if ``auto`` chose int8 and no eval set will judge it.
+    All must be equal if ``auto`` chose int8 and there is no eval set to judge it.
     """
     return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].answers_equal
 
@@ -49,8 +49,8 @@ def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False
 def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
     """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
 
-    The probe is made after them, as the eager network may run beside the compiler. ``evaluated`` says that an eval set
-    will judge the answers of the whole artifact.
+    The probe is made after the candidates, as the eager network may run in parallel with the compiler. ``evaluated``
+    says that an eval set will judge the answers of the whole artifact.
     """
     runs: dict[Way, Run] = {}
     for way, compiled in candidates.items():
@@ -76,7 +76,7 @@ def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable
 def rank_ways(trial: Trial, added: Mapping[Way, float]) -> list[Way]:
     """Return the ways worth trying, best first; fp32 is always among them.
 
-    ``added`` are the least gains of other formats.
+    ``added`` holds the smallest gain required of each other format.
     """
     ranked: list[Way] = ["fp32"]
     for way, gain in (*LEAST_GAIN.items(), *added.items()):

@@ -1,4 +1,4 @@
-"""Compare a compiled model with the eager one: its logits, its answers, and its use of padding and of other rows.
+"""Compare a compiled model with the eager one: its logits, its answers, and whether padding or other rows change them.
 
 ``compare`` runs a compiled bucket on a probe and measures; the judgements are pure. A model that ignores its mask,
 mixes rows or returns NaN does not pass, whatever its speed.
@@ -51,11 +51,11 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
     "fp8_e4m3": Tolerance(logit=1.5, isolation=0.1, answers_equal=0.8),
 }
 
-#: Passes that must repeat the logits of the first, and tell its time. Some files compiled for Neuron on another machine
-#: ran only once.
+#: Passes that must give the same logits as the first. They are also timed. Some files compiled for Neuron on another
+#: machine ran only once.
 REPEATS = 3
 
-#: |Δlogit| between a trace and its own network at another length than the one it was made at. If the trace holds there
+#: |Δlogit| between a trace and its own network at another length than the one it was made at. If the trace works there,
 #: it is 0 (BERT, RoBERTa and DistilBERT, every dtype); if a length was recorded as a constant it is far larger.
 SAME_LOGIT = 1e-4
 
@@ -84,7 +84,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
     """Run a compiled bucket on the samples; raises RunFailed if a run fails.
 
     ``fewer_rows`` says whether to try batches that do not fill the bucket. The first batch fills it. The others are cut
-    as the service cuts them, as far as rows and lengths are flexible.
+    as the service cuts them, where rows and lengths are flexible.
     """
     first, tolerance = run(probe.batches[0]), TOLERANCES[dtype].logit
     flexible_rows = fewer_rows and _takes_fewer_rows(probe, run, tolerance)
@@ -124,9 +124,9 @@ def _compare_answers(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
 
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
-    """Tell whether a trace made at another length is the same network at the probe's length."""
+    """Tell whether a trace made at another length gives the network's logits at the probe's length."""
     parts = [batch.first(len(rows) + 1) for batch, rows in zip(probe.batches, probe.rows, strict=True)]
-    # Transformers make no mask where nothing is hidden, and a trace has one.
+    # transformers makes no mask if no token is hidden; a trace has one.
     part = next((part for part in reversed(parts) if not part.attention_mask.all()), parts[-1])
     try:
         return _largest_difference(traced(part), network(part), part, part.rows) <= SAME_LOGIT
@@ -242,7 +242,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
 
 
 def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
-    """Tell whether the first batch, cut to the tokens of its longest row and at lengths between, gives its logits."""
+    """Tell whether the first batch gives the same logits if it is cut to its longest row, and at lengths between."""
     batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())
     for length in {longest, min(batch.bucket.length, cut_to(longest))}:

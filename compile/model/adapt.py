@@ -1,7 +1,7 @@
 """Change networks whose code cannot be compiled as it stands, or that read their padding; answers stay the same.
 
 The official network stays the reference: it reads each row alone and without padding, and the adapted one must give its
-logits. Changes are modules that take the place of others, and hooks; a copy of a network copies both.
+logits. A change replaces a module or adds a hook. A copy of a network keeps its changes.
 """
 
 import copy
@@ -20,20 +20,20 @@ class Padding:
     mask: Tensor
 
     def __call__(self, _module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Keep the mask; a hook before the network."""
+        """Store the mask. Registered as a hook before the network."""
         self.mask = kwargs["attention_mask"]
         return args, kwargs
 
 
 class Blank:
-    """Sets what stands at padding to zero, as the edge of a text has it; ``axis`` of the tensor counts tokens."""
+    """Sets the values at padding to zero, as beyond the edge of a text. ``axis`` of the tensor counts tokens."""
 
     def __init__(self, padding: Padding, axis: int) -> None:
         self.padding = padding
         self.axis = axis
 
     def __call__(self, _module: nn.Module, args: Any, output: Any = None) -> Any:
-        """Blank a module's input if this is a hook before it, its output if it is one after it."""
+        """Blank a module's input if this hook runs before it, or its output if it runs after it."""
         if output is not None:
             return output * self._mask(output)
         return (args[0] * self._mask(args[0]), *args[1:])
@@ -46,9 +46,9 @@ class Blank:
 
 
 class GlobalQuestion:
-    """Has Longformer attend to all tokens before the first separator, its question; a hook before the network.
+    """Make Longformer attend to the whole question: all tokens before the first separator. A hook before the network.
 
-    The network does so itself, but only for batches of questions without a row of padding.
+    The network does this itself, but only for batches of questions without a row of padding.
     """
 
     def __init__(self, sep_id: int) -> None:
@@ -62,10 +62,10 @@ class GlobalQuestion:
 
 
 class WindowedAttention(nn.Module):
-    """Longformer's attention in whole products instead of chunks, for rows of any length.
+    """Longformer's attention as full matrix products instead of chunks, for rows of any length.
 
-    A token attends to those within its window and to global ones; a global token attends to all, by projections of its
-    own.
+    A token attends to the tokens within its window and to global ones. A global token attends to all tokens, through
+    projections of its own.
     """
 
     def __init__(self, attention: Any) -> None:
@@ -83,7 +83,7 @@ class WindowedAttention(nn.Module):
         is_index_global_attn: Tensor,
         **__: Any,
     ) -> tuple[Tensor]:
-        """Attend; the masks are rows × length. Every token sees itself, so that padding holds numbers."""
+        """Attend; the masks are rows × length. Every token attends to itself, so that padding stays finite."""
         position = torch.arange(hidden_states.size(1), device=hidden_states.device)
         distance = (position[:, None] - position[None, :]).abs()
         seen = ~is_index_masked[:, None, None, :]
@@ -103,7 +103,7 @@ class WindowedAttention(nn.Module):
 
 
 def _blank(network: Any, places: Mapping[str, tuple[int, bool]]) -> None:
-    """Blank padding at the modules of these names; each has an axis, and whether its output is blanked."""
+    """Blank padding at the named modules. Each name has an axis, and whether the output is blanked."""
     padding = Padding()
     network.register_forward_pre_hook(padding, with_kwargs=True)
     for name, module in network.named_modules():

@@ -1,8 +1,8 @@
-"""Calls run beside each other in children of this process, one for each CPU that it may use.
+"""Run calls in parallel in child processes, one for each CPU that this process may use.
 
-A child is a fork: it has the models that were loaded, runs them on one thread, and sends back what it found. So a call
-must not touch a device, nor a library that has threads of its own, as OpenVINO. A call whose child cannot be started,
-or dies, is made here. The children end with this process.
+A child is a fork: it has the loaded models, runs them on one thread, and sends back the result. So a call must not
+touch a device, nor a library with threads of its own, such as OpenVINO. If a child cannot be started, or dies, its call
+is made in this process. The children end with this process.
 """
 
 import multiprocessing
@@ -13,17 +13,17 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-#: Calls at a time at most: each needs memory for the passes of a large model.
+#: Most calls at a time: each needs memory for the passes of a large model.
 MOST_PLACES = 4
 
 Found = TypeVar("Found")
 
 
 class Child(Generic[Found]):
-    """A call in a child of its own."""
+    """A call in a child process of its own."""
 
     def __init__(self, call: Callable[[], Found]) -> None:
-        """Start the child; raises OSError if the system has no place for one."""
+        """Start the child; raises OSError if the system cannot start another process."""
         context = multiprocessing.get_context("fork")
         self._call = call
         self._reading, writing = context.Pipe(duplex=False)
@@ -61,9 +61,9 @@ def places() -> int:
 
 
 def run_beside(calls: Sequence[Callable[[], Found]]) -> list[Found]:
-    """Make the calls, as many at a time as there are places; return their results in order.
+    """Make the calls, ``places()`` of them at a time; return their results in order.
 
-    This process makes its share. Raises what the first call raised that failed.
+    This process makes a share of them. Raises the error of the first call that failed.
     """
     count = max(1, min(places(), len(calls)))
     children: dict[int, Child[list[Found | Exception]]] = {}
@@ -87,7 +87,7 @@ def run_beside(calls: Sequence[Callable[[], Found]]) -> list[Found]:
 
 
 def _share(calls: Sequence[Callable[[], Found]]) -> Callable[[], list[Found | Exception]]:
-    """Return a call that makes all of these, up to the first that fails, and returns that error in its place."""
+    """Return a call that makes all of these in order. At a failure it stops, and its result ends with the error."""
 
     def make() -> list[Found | Exception]:
         found: list[Found | Exception] = []

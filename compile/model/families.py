@@ -1,4 +1,4 @@
-"""What is known of single architectures: which cannot be served and why, and which texts they read whole.
+"""Facts about single architectures: which cannot be served and why, and which attend in full to short texts.
 
 Everything else is tried: a model is served if its compiled answers are the eager model's. ``tests/families`` has a row
 for each architecture that transformers can ask questions.
@@ -33,7 +33,7 @@ REFUSED = {
     "yoso": "its attention is a function of Python that TorchScript cannot hold",
 }
 
-#: Architectures with sparse attention. On short rows, of a few of its blocks, it equals full attention.
+#: Architectures with sparse attention. It equals full attention on rows of only a few blocks.
 SPARSE = ("big_bird", "bigbird_pegasus")
 
 
@@ -48,9 +48,9 @@ def check_family(label: str, config: Any) -> None:
 
 
 def attend_in_full(config: Any) -> int | None:
-    """Set sparse attention that is full attention for short rows to that; return how long such rows may be.
+    """Replace sparse attention by full attention, which is the same for short rows; return how long such rows may be.
 
-    BigBird does so itself in rows of up to these many tokens. None if the architecture has no such attention.
+    BigBird itself does so in rows of up to that many tokens. None if the architecture has no sparse attention.
     """
     if config.model_type not in SPARSE or config.attention_type != "block_sparse":
         return None

@@ -26,16 +26,16 @@ from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.errors.reasons import first_line
 
-#: One of the config's ``architectures`` must end with the first, or with both: XLNet has a head of beams too.
+#: One of the config's ``architectures`` must end with the first, or with both: XLNet also has a head with beam search.
 HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
 
-#: Files that hold a tokenizer's vocabulary. Without any of them transformers makes a tokenizer that knows no word.
+#: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
-    """An eager fp32 network and its tokenizer; ``max_positions`` is None where the network sets no limit."""
+    """An eager fp32 network and its tokenizer; ``max_positions`` is None if the network has no limit."""
 
     source: ModelSource
     network: Any
@@ -82,7 +82,7 @@ def load_model(source: ModelSource) -> SourceModel:
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
-    """Check that the model has positions for each bucket; raises CompileFailed naming a ladder that fits."""
+    """Check that the model has positions for each bucket; raises CompileFailed, with a ladder that fits."""
     fitting = ",".join(map(str, fitting_buckets(model.max_positions)))
     for bucket in ladder:
         if model.max_positions is not None and bucket.length > model.max_positions:
@@ -151,7 +151,7 @@ def _check_vocabulary(source: ModelSource, fast: Any, network: Any) -> None:
 def _count_positions(network: Any, longest: int | None) -> int | None:
     """Return how many tokens a row may have, at most ``longest`` if that is given; None if there is no limit.
 
-    RoBERTa and its kin count positions from the padding id on, so they have fewer than the config says.
+    RoBERTa and related models count positions from the padding id on, so they have fewer than the config says.
     """
     positions = _embedded_positions(network)
     limits = [limit for limit in (positions, longest) if limit is not None]

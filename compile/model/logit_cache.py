@@ -1,4 +1,4 @@
-"""Logits of the eager network, computed once for each row of tokens, and beside the compiler where there is a CPU."""
+"""Compute the eager network's logits once for each row of tokens, in parallel with the compiler if a CPU is free."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,18 +10,18 @@ from compile.model.beside import Child, places
 from compile.model.reference import Run
 from corelane.engine.backends.protocol import Ints, Logits, WindowBatch
 
-#: Tokens of a pass of rows that are computed together: as many as a batch has.
+#: Tokens of one pass over several rows: as many as a batch has.
 PASS_TOKENS = 1024
 
 
 class LogitCache:
     """A network as a function that computes each row of tokens once, whatever batches it comes in.
 
-    The samples cut for one length are mostly the rows that they are at the next. Logits of hidden tokens are zeros.
+    Most rows of the samples are the same for the next length. Logits of hidden tokens are zeros.
     """
 
     def __init__(self, run: Run, pad_id: int = 0) -> None:
-        """Run rows of unequal length together, with this token as padding."""
+        """Run rows of unequal length together, padded with token ``pad_id``."""
         self._run = run
         self._pad_id = pad_id
         self._known: dict[bytes, Logits] = {}
@@ -42,21 +42,21 @@ class LogitCache:
         return Logits(start, end)
 
     def begin(self, batches: Iterable[WindowBatch]) -> None:
-        """Begin to compute these batches in a child, if there is a CPU for it."""
+        """Start computing these batches in a child process, if a CPU is free for it."""
         rows = {key: row for batch in batches for key, row in _rows_of(batch)}
         if places() > 1:
             with suppress(OSError):
                 self._ahead = Child(partial(_compute, self._run, rows, self._pad_id))
 
     def end(self) -> None:
-        """End the child, if its rows were never asked for."""
+        """End the child if its rows were not needed."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
 
 
 def _rows_of(batch: WindowBatch) -> list[tuple[bytes, WindowBatch]]:
-    """Return each row up to its last visible token, with what tells it from others."""
+    """Return each row up to its last visible token, with a key that identifies it."""
     rows = []
     for number, mask in enumerate(batch.attention_mask):
         length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else 0
@@ -67,7 +67,7 @@ def _rows_of(batch: WindowBatch) -> list[tuple[bytes, WindowBatch]]:
 
 
 def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[bytes, Logits]:
-    """Return the logits of rows, computed together with others that are about as long."""
+    """Return the logits of rows. Each is computed together with others of similar length."""
     found: dict[bytes, Logits] = {}
     ordered = sorted(rows.items(), key=lambda item: item[1].input_ids.shape[1])
     while ordered:

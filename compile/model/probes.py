@@ -31,7 +31,7 @@ Row = tuple[int, TokenizedQuery, Window]
 class Probe:
     """Windows of queries in batches, and the eager network's logits for each batch.
 
-    Of a bucket's probe the shortest window comes first, so that row 0 of the first batch has padding if any row has.
+    In a bucket's probe the shortest window comes first, so row 0 of the first batch has padding if any row has.
     """
 
     rows: Sequence[Sequence[Row]]
@@ -55,7 +55,7 @@ def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tup
 
 
 def read_rows(task: QuestionAnsweringTask, queries: Sequence[Query]) -> list[Row]:
-    """Return every window of the queries that fit."""
+    """Return all windows of the queries that fit."""
     return [
         (number, item, window)
         for number, item in enumerate(task.tokenize_all(queries))
@@ -78,7 +78,7 @@ def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
     try:
         run_unpadded(run_eager, batches[0])
     except Exception as error:
-        # Any code may run here: each architecture brings its own, and fails in its own way.
+        # Any error is possible here: each architecture brings its own code.
         raise ModelRefused(
             f"{model.source.label} does not run on a question and a passage as Corelane puts them together: "
             f"{first_line(error)} ({FAMILIES})"
@@ -88,7 +88,7 @@ def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
 def run_unpadded(run: Run, batch: WindowBatch, step: int = 1) -> Logits:
     """Run a batch without the columns that are padding in every row; their logits are zeros.
 
-    Columns are left out by the ``step``.
+    The number of columns left out is a multiple of ``step``.
     """
     width = min(batch.bucket.length, -(-int(batch.attention_mask.sum(axis=1).max()) // step) * step)
     logits = run(batch.cut(width))
@@ -97,7 +97,7 @@ def run_unpadded(run: Run, batch: WindowBatch, step: int = 1) -> Logits:
 
 
 def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
-    """Return the best span of each query over all its windows, even if no answer would be likelier."""
+    """Return the best span of each query over all its windows, even if "no answer" is more likely."""
     best: dict[int, tuple[float, Answer]] = {}
     for rows, part in zip(probe.rows, logits, strict=True):
         for row, (item, reading, window) in enumerate(rows):

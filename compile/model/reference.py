@@ -16,7 +16,7 @@ Run = Callable[[WindowBatch], Logits]
 
 
 class QuestionAnswering(nn.Module):
-    """A network as the engine calls it: three int64 arrays in, (start_logits, end_logits) out, both fp32.
+    """A network with the engine's interface: three int64 arrays in, (start_logits, end_logits) out, both fp32.
 
     The third array, token types, is ignored if the network takes none.
     """
@@ -34,14 +34,15 @@ class QuestionAnswering(nn.Module):
 
 
 def wrap(model: SourceModel) -> QuestionAnswering:
-    """Wrap a model's eager network, in the form that is compiled."""
+    """Wrap a model's eager network, in the form that will be compiled."""
     return _wrapped(model, adapt(model.network))
 
 
 def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
-    """Return the run whose logits a compiled model must give: the reference's, or the official network's.
+    """Return the run whose logits a compiled model must reproduce.
 
-    The official form of a network that is compiled in another one reads each row alone and without padding.
+    It is the reference's, or the official network's if a changed form is compiled. The official network then reads each
+    row alone and without padding.
     """
     if not is_adapted(model.network):
         return runner_of(reference)
@@ -67,7 +68,7 @@ def _wrapped(model: SourceModel, network: Any) -> QuestionAnswering:
 
 
 def runner_of(module: Any, device: str = "cpu") -> Run:
-    """Return a function that runs a module, eager or compiled, on its device without a backend."""
+    """Return a function that runs a module, eager or compiled, directly on its device."""
 
     def run(batch: WindowBatch) -> Logits:
         with torch.inference_mode():

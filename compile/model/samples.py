@@ -1,13 +1,12 @@
 """Sample questions, written for Corelane, on which a compiled model is compared with the eager one.
 
-Each has one answer. The passages differ in length, and one is all the others together, so that even the longest
-buckets get full rows.
+Each has one answer. The passages differ in length. One joins all the others, so even the longest buckets get full rows.
 """
 
 from corelane.domain.options import Options
 from corelane.engine.task import Query
 
-#: Overlap of the windows, in tokens: it holds every answer below, and makes few windows in short buckets.
+#: Overlap of the windows, in tokens: longer than every answer below, and short enough for short buckets.
 DOC_STRIDE = 16
 
 LIGHTHOUSE = (
@@ -70,5 +69,5 @@ TEXTS = (
 
 
 def sample_queries() -> list[Query]:
-    """Return the samples as the engine takes them."""
+    """Return the samples as the engine's queries."""
     return [Query(question, context, Options(doc_stride=DOC_STRIDE)) for question, context in TEXTS]

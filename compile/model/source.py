@@ -1,7 +1,7 @@
 """Find a model's files, and make the digest that becomes its version.
 
-A name is looked up among the models that come with Corelane, then as a local folder, then on the Hugging Face hub.
-The hub's cache holds a downloaded model. The digest covers every file that decides an answer, and no path.
+A name is looked up among the models that come with Corelane, then as a local folder, then on the Hugging Face hub. The
+hub's cache holds a downloaded model. The digest covers every file that can change an answer. It does not cover paths.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 
 CONFIG_NAME = "config.json"
 
-#: An optional file in a model's folder, ``{"no_answer_threshold": …}``: the threshold that its answers are served with.
+#: An optional file in a model's folder, ``{"no_answer_threshold": …}``: the threshold that the model is served with.
 SERVING_NAME = "corelane.json"
 
 #: The files of a model, apart from its weights.
@@ -33,7 +33,7 @@ SMALL_FILES = (
     "*.model",
 )
 
-#: Weights, by preference: the second kind counts only if there is no file of the first.
+#: Weight files, by preference: a later kind counts only if there is no file of an earlier one.
 WEIGHTS = (
     ("model*.safetensors", "model*.safetensors.index.json"),
     ("pytorch_model*.bin", "pytorch_model*.bin.index.json"),
@@ -128,7 +128,7 @@ def _match(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _check_calibration(path: Path, version: str) -> None:
-    """Raise ModelRefused if the calibration that comes with a model is damaged or of other weights."""
+    """Raise ModelRefused if the calibration that comes with a model is damaged or was made for other weights."""
     if path.is_file():
         try:
             parse_calibration(path.read_bytes(), version, path)

@@ -1,8 +1,8 @@
-"""Read off a tokenizer how it puts a question and a passage together.
+"""Find out from a tokenizer how it joins a question and a passage.
 
-The tokenizer joins a pair of texts, and every token says which text it is from: what is from neither is the template.
-The token of no answer is the one that training scripts take (transformers' ``run_qa``): [CLS], else the token at the
-beginning.
+The tokenizer joins a pair of texts and says for each token which text it is from. The tokens from neither are the
+template. The token for "no answer" is the one that training scripts use (transformers' ``run_qa``): [CLS], or else the
+first token.
 """
 
 from itertools import pairwise
@@ -15,8 +15,8 @@ from corelane.errors import ModelRefused
 #: A pair of texts whose encoding shows the template. The words do not matter.
 PAIR = ("who", "someone")
 
-#: Tokenizers that gave token types under transformers 4, where the models in use were trained, and give none under 5:
-#: the library's default for ``model_input_names`` changed, and these classes have none of their own.
+#: Tokenizers that gave token types under transformers 4, with which the models in use were trained, and give none under
+#: 5. The library's default for ``model_input_names`` changed, and these classes do not set it.
 LOST_TYPES = ("Albert", "RemBert", "XLNet", "Funnel", "Splinter")
 
 #: Tokens and types of one part of a row.
@@ -24,7 +24,7 @@ Part = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def read_template(label: str, fast: Any, config: Any) -> TokenizerSpec:
-    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that is not known."""
+    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that is unclear."""
     encoded = fast(*PAIR, return_token_type_ids=True)
     typed = uses_types(fast, config)
     types = encoded["token_type_ids"] if typed else [0] * len(encoded["input_ids"])
@@ -69,7 +69,7 @@ def _split(sequences: list[int | None], ids: list[int], types: list[int]) -> tup
 
 
 def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
-    """Tell whether the token of no answer is a row's last; raises ModelRefused if it is neither first nor last."""
+    """Tell whether the token for "no answer" is a row's last; raises ModelRefused if it is neither first nor last."""
     at = ids.index(fast.cls_token_id) if fast.cls_token_id in ids else 0
     if at not in (0, len(ids) - 1):
         raise ModelRefused(f"{label} has its {fast.cls_token} in the middle of a row, and Corelane does not know that")
@@ -77,7 +77,7 @@ def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
 
 
 def _shorten(template: Template, pad_id: int, typed: bool) -> TokenizerSpec:
-    """Return the template as BERT's or RoBERTa's where it is one of those."""
+    """Return the template as BERT's or RoBERTa's if it is one of those."""
     cls_id, sep_id = (template.before or (pad_id,))[0], (template.after or (pad_id,))[0]
     count = min(max(len(template.between), 1), 2)
     short = TokenizerSpec(cls_id=cls_id, sep_id=sep_id, pad_id=pad_id, sep_count=count, uses_token_types=typed)

@@ -1,7 +1,7 @@
 """Time passes on one thread, with the allocator set as in a worker.
 
-A whole build keeps to one thread: on a machine with a busy neighbour, threads that wait for each other are far slower
-than one. With glibc's own thresholds a dtype that makes many large tensors seems up to a third slower than it serves.
+A whole build uses one thread: on a busy machine, threads that wait for each other are far slower than one. With glibc's
+default thresholds, a dtype that makes many large tensors seems up to a third slower than in service.
 """
 
 import statistics
@@ -22,7 +22,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold torch to one thread for the block, and let the process keep its memory from then on."""
+    """Limit torch to one thread for the block. From then on the process keeps memory that it freed."""
     keep_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -33,9 +33,9 @@ def one_thread() -> Iterator[None]:
 
 
 def median_seconds(passes: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
-    """Return the median time of each pass, all of which have run before.
+    """Return the median time of each pass. Each must have run before.
 
-    The passes take turns, so that a busy moment of the machine slows them all.
+    The passes take turns, so that a busy moment of the machine slows all of them.
     """
     times: dict[Key, list[float]] = {key: [] for key in passes}
     for _ in range(TIMED_PASSES):

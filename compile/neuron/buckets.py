@@ -1,4 +1,4 @@
-"""Compile the buckets of one recipe side by side, each in a process of its own, or fetch them from the cache."""
+"""Compile the buckets of one recipe in parallel, each in its own process, or fetch them from the cache."""
 
 import os
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ VARIABLES = ("NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TAR
 
 @dataclass(frozen=True, slots=True)
 class BucketJob:
-    """What the buckets of one build share; compiled files go to ``aside``, the compilers' inputs to ``scratch``."""
+    """What the buckets of one build share. Compiled files go to ``aside``, the compilers' inputs to ``scratch``."""
 
     plan: BuildPlan
     recipe: NeuronRecipe
@@ -60,11 +60,11 @@ class BucketJob:
 
     @property
     def takes_cores(self) -> bool:
-        """True if tracing a bucket takes a core."""
+        """Whether tracing a bucket takes a core."""
         return self.recipe.chip.package == "torch_neuronx" and not self.options.cpu_backend
 
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
-        """Return a bucket's cache key: the model, the shape, the tools, their arguments, and our own tracing code."""
+        """Return a bucket's cache key: the model, the shape, the tools, their arguments, and our tracing code."""
         return key_of(
             {
                 "source": self.plan.model.source.digest,
@@ -84,7 +84,7 @@ class BucketJob:
 def compile_buckets(
     job: BucketJob, probes: Sequence[Probe], children: Children, cache: Cache | None, step: Step
 ) -> tuple[list[BucketFile], list[Coverage | None]]:
-    """Compile every bucket, in the order of the ladder; the first failure ends the others."""
+    """Compile every bucket, in the order of the ladder. The first failure stops the others."""
     ladder = job.plan.ladder
     if cache is not None:
         cache.drop_old()
@@ -120,7 +120,7 @@ def _watch(futures: Sequence[Future[Any]], ladder: Sequence[Bucket], step: Step)
 
 
 def choose_jobs(job: BucketJob, environment: dict[str, str]) -> int:
-    """Return how many compilers run at a time: as many as memory, CPUs and, if tracing takes a core, cores allow."""
+    """Return how many compilers run at a time: as many as memory and CPUs allow, and cores if tracing takes one."""
     chip, ladder = job.recipe.chip, job.plan.ladder
     if job.takes_cores and "NEURON_RT_VISIBLE_CORES" in environment:
         return 1
@@ -148,7 +148,7 @@ def _compile_bucket(
 
 
 def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: SimpleQueue[int]) -> dict[str, Any]:
-    """Compile one bucket in a process of its own, on its own core if tracing takes one, and return its record."""
+    """Compile one bucket in its own process and return its record. If tracing takes a core, the process has its own."""
     chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
     slot = slots.get()
     named = not job.takes_cores or "NEURON_RT_VISIBLE_CORES" in children.environment
@@ -167,7 +167,7 @@ def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slo
 
 
 def padded(batch: WindowBatch) -> WindowBatch:
-    """Return the batch with at least one token of padding: a mask of ones may be traced as no mask."""
+    """Return the batch with at least one token of padding: a trace may drop a mask that is all ones."""
     if (batch.attention_mask == 0).any():
         return batch
     mask = batch.attention_mask.copy()

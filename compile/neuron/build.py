@@ -1,7 +1,7 @@
-"""Build a Neuron artifact: compile the buckets side by side, verify them on a core, publish.
+"""Build a Neuron artifact: compile the buckets in parallel, verify them on a core, publish.
 
-Buckets compiled without a device (``cpu_backend``) cannot run here. They are published as not verified, with the
-logits they must give, and ``corelane verify`` verifies them on a machine with a device.
+Buckets compiled without a device (``cpu_backend``) cannot run here. They are published as not verified, with the logits
+that they must give. ``corelane verify`` then verifies them on a machine with a device.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
-#: About the bytes of a weight in an artifact: a file and a NEFF hold it for every bucket, in fp32.
+#: Bytes of a weight in an artifact, roughly: each bucket has it in fp32 in a file and in a NEFF.
 BYTES_PER_WEIGHT = 2 * 4
 
 
@@ -97,9 +97,10 @@ def _build(
 
 
 def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Coverage | None:
-    """Try the operators one by one, before time is spent on whole graphs; None if the trace itself counts them.
+    """Try the operators one by one, before time is spent on whole graphs.
 
-    Raises CompileFailed naming the operators that the compiler does not take.
+    Returns None if the trace itself counts them. Raises CompileFailed naming the operators that the compiler does not
+    support.
     """
     if job.recipe.chip.package == "torch_neuron":
         return None

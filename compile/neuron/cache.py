@@ -1,8 +1,8 @@
-"""Keep compiled buckets, so that nothing is compiled twice.
+"""Keep compiled buckets, so that none is compiled twice.
 
 Neuron's own cache does not serve traces with inlined weights. A key covers everything that can change a compiled
 bucket. An entry is a folder with the traced file, its NEFFs and a record with their digests. Entries are written aside
-and renamed, so that several builds can share the cache, and dropped after a month without use.
+and renamed, so several builds can share the cache. They are dropped after a month without use.
 """
 
 import json
@@ -35,7 +35,9 @@ class Cache:
         self._root = root
 
     def fetch(self, key: str, folder: Path, stem: str) -> dict[str, Any] | None:
-        """Copy an entry's files to ``folder``, named after ``stem``; return its record, None without a sound entry."""
+        """Copy an entry's files to ``folder``, named after ``stem``. Return its record; None without an
+        intact entry.
+        """
         entry = self._root / key
         try:
             record: dict[str, Any] = json.loads((entry / RECORD_NAME).read_text(encoding="utf-8"))
@@ -50,7 +52,7 @@ class Cache:
         return record
 
     def keep(self, key: str, folder: Path, stem: str, record: Mapping[str, Any]) -> None:
-        """Keep the files of ``folder`` named after ``stem``; failing to write the cache is not an error."""
+        """Store the files of ``folder`` that are named after ``stem``. Failing to write the cache is not an error."""
         aside = self._root / f".{secrets.token_hex(6)}"
         try:
             aside.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Start the processes that trace for Neuron, each in a session of its own, and leave none behind.
+"""Start the processes that trace for Neuron, each in its own session, and make sure that all of them end.
 
-Each watches a pipe to this process. When the pipe closes, because this process ended or gave up, it ends itself and the
-compiler it started.
+Each child watches a pipe to this process. When the pipe closes, because this process ended or gave up, the child ends
+itself and the compiler that it started.
 """
 
 import json
@@ -26,7 +26,7 @@ from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)
 
-#: Importing a Neuron package takes seconds, and many on a busy machine.
+#: Importing a Neuron package takes seconds, longer on a busy machine.
 PROBE_TIMEOUT_S = 300
 
 #: Bytes at the end of a log that are searched for the reason of a failure.
@@ -38,7 +38,7 @@ class Children:
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self.python = shutil.which(python) or python
-        # The package starts the compiler by its name. It lies beside the interpreter.
+        # The package calls the compiler by its bare name. The compiler lies beside the interpreter.
         path = os.pathsep.join([str(Path(self.python).parent.absolute()), environment.get("PATH", "")])
         self.environment = {**environment, "PATH": path}
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -133,7 +133,7 @@ class Children:
 
 
 def save_inputs(file: Path, batch: WindowBatch) -> None:
-    """Write a batch as the script reads it."""
+    """Write a batch in the form that the script reads."""
     ids, mask, types = batch.input_ids, batch.attention_mask, batch.token_type_ids
     np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)
 

@@ -12,7 +12,7 @@ OPERATOR = re.compile(r"=> (\w+::\w+): (\d+)(?: \[([^\]]+)\])?")
 
 COMPILED_HEADING, OTHER_HEADING = "Compiled these operators", "Not compiled operators"
 
-#: The meaning of the marks in the log of inf1.
+#: What the marks in the log of inf1 mean.
 MARKS = {"not supported": "the compiler does not know it", "supported": "it lies outside the compiled part"}
 
 #: torch_neuronx compiles a graph in one piece, or fails.
@@ -20,7 +20,7 @@ WHOLE = Coverage(percent=100, found_by="trace")
 
 
 def read_log(text: str) -> Coverage | None:
-    """Return the coverage in torch_neuron's log, None if there is none."""
+    """Return the coverage in torch_neuron's log, or None if the log has none."""
     found = PERCENT_COMPILED.findall(text)
     if not found:
         return None

@@ -1,6 +1,6 @@
-"""Keep the logits that an artifact must give on the sample texts with one compiled on a machine that cannot run it.
+"""Store the logits that an artifact must give on the sample texts, if it was compiled on a machine that cannot run it.
 
-Another machine can then verify it without the source model.
+Another machine can then verify the artifact without the source model.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
 
 
 def read_expected(artifact: Artifact) -> list[Probe]:
-    """Return the probes of an artifact's buckets; raises CompileFailed if they differ from those of its build."""
+    """Return the probes of an artifact's buckets; raises CompileFailed if they differ from those at build time."""
     path = artifact.file(EXPECTED_NAME)
     if EXPECTED_NAME not in artifact.manifest.files:
         raise CompileFailed(f"{artifact.path} holds no {EXPECTED_NAME}: compile it again, with --cpu-backend or here")

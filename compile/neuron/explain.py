@@ -1,6 +1,6 @@
 """Explain what went wrong in a tracing process, in a sentence for the operator. Pure, except for a counter it reads.
 
-The kernel kills a compiler that runs out of memory without a message. The only sign is the number −9, either of the
+The kernel kills a compiler that runs out of memory without a message. The only sign is the exit status −9, of the
 compiler (in the text of an error) or of the tracing process itself.
 """
 
@@ -39,8 +39,8 @@ MOST_MEMORY = "BERT-base at 16x1024 takes up to 15 GB"
 class TracerEnd:
     """How a tracing process ended.
 
-    ``result`` is None if it wrote none, ``out_of_memory`` says that the kernel killed a process meanwhile, ``printed``
-    is the end of the output of the process and the compiler.
+    ``result`` is None if the process wrote none. ``out_of_memory`` says that the kernel killed a process in the
+    meantime. ``printed`` is the end of the output of the process and the compiler.
     """
 
     status: int

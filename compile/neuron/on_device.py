@@ -1,8 +1,8 @@
-"""Verify compiled buckets on a core of this machine, from their files, by the same rules as on the CPU.
+"""Verify compiled buckets, loaded from their files, on a core of this machine, by the same rules as on the CPU.
 
 A build does so at its end. ``corelane verify`` does so later, for an artifact compiled on a machine without a device.
-The files run in a device process, as those of inf1 do when they serve: a core that was taken is free again only when
-the process that took it ends.
+The files run in a device process, as inf1's do in service: a core is free again only when the process that took it
+ends.
 """
 
 import os
@@ -30,19 +30,19 @@ from corelane.errors import CompileFailed, EngineError, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.settings import Settings
 
-#: torch_neuron says so where it runs a model without a device: its output has the right shape and no content.
+#: torch_neuron prints this if it runs a model without a device: the output has the right shape and no content.
 NOT_CALCULATED = "NOT CALCULATED"
 
 
 class DeviceSession:
-    """Loads one file at a time in a device process, and runs batches through it."""
+    """Loads one file at a time in a device process, and runs batches on it."""
 
     def __init__(self, chip: NeuronChip, modules: RemoteModules, log: Path) -> None:
         self._chip, self._modules, self._log = chip, modules, log
         self._loaded: dict[str, Any] = {}
 
     def load(self, path: Path) -> None:
-        """Load a file in place of the one before; raises CompileFailed or SetupError."""
+        """Load a file in place of the previous one; raises CompileFailed or SetupError."""
         try:
             self._modules.drop(self._loaded)
             self._loaded["file"] = self._modules.load(path, None)
@@ -68,7 +68,7 @@ class DeviceSession:
 
 @contextmanager
 def open_session(children: Children, chip: NeuronChip, log: Path, cores: int = 1) -> Iterator[DeviceSession]:
-    """Start a session for the block, on the first cores of this machine unless the environment names some."""
+    """Start a session for the block. It uses the first cores of this machine, unless the environment names others."""
     environment = {"NEURON_RT_VISIBLE_CORES": show_cores(range(cores)), **children.environment}
     with log.open("wb") as stream:
         modules = RemoteModules(chip.target, children.python, environment, inherits=False, output=stream)
@@ -83,7 +83,7 @@ def verify_on_device(
 ) -> Artifact:
     """Verify an artifact that was compiled without a device, and record that in its manifest; idempotent.
 
-    Raises ArtifactRefused, CompileFailed if it is not the eager network, SetupError if there is no device.
+    Raises ArtifactRefused, CompileFailed if its logits are not the eager network's, SetupError if there is no device.
     """
     if target not in CHIPS:
         raise CompileFailed(

@@ -1,6 +1,6 @@
 """Turn the options of a Neuron target into the compiler's arguments, or refuse them with the reason. Pure.
 
-All arguments that decide an answer are written out, even defaults: the default of ``--auto-cast`` has changed before.
+All arguments that can change an answer are written out, even defaults: the default of ``--auto-cast`` has changed.
 """
 
 import shlex
@@ -18,7 +18,7 @@ AutoCastType = Literal["bf16", "fp16", "tf32", "fp8_e4m3"]
 ModelType = Literal["generic", "transformer"]
 Weights = Literal["fp32", "bf16", "fp16"]
 
-#: AWS' rule for the cores of a pipeline: 4 · round(weights / 2e7).
+#: AWS' rule for the number of cores of a pipeline: 4 · round(weights / 2e7).
 PIPELINE_CORES, PIPELINE_WEIGHTS = 4, 2e7
 
 #: neuronx-cc's own default, and optimum's value for encoders.
@@ -33,7 +33,7 @@ ALIASES = {
     "-lnc": "--logical-nc-config",
 }
 
-#: Arguments of the compilers that are options of `corelane compile`, or are set by it.
+#: Compiler arguments that `corelane compile` has options for, or sets itself.
 TAKEN = {
     "--target": "--target",
     "--auto-cast": "--auto-cast",
@@ -43,7 +43,7 @@ TAKEN = {
     "--neuroncore-pipeline-cores": "--pipeline-cores",
 }
 
-#: The arguments of neuron-cc for a cast; it casts to bf16 by default.
+#: The values of neuron-cc's ``--fast-math`` for each cast; it casts to bf16 by default.
 FAST_MATH = {
     ("none", "bf16"): "none",
     ("matmult", "bf16"): "fp32-cast-matmult-bf16",
@@ -55,10 +55,10 @@ FAST_MATH = {
 
 @dataclass(frozen=True, slots=True)
 class NeuronOptions:
-    """The options of `corelane compile` for a Neuron target; None leaves the choice to it.
+    """The options of `corelane compile` for a Neuron target; None means that Corelane chooses.
 
-    ``pipeline_cores`` is a number or ``auto``; ``cores`` is the number of cores of the serving machine, which bounds
-    ``auto``; ``python`` is the interpreter that has the Neuron packages.
+    ``pipeline_cores`` is a number or ``auto``; ``cores`` is the number of cores of the serving machine, the most that
+    ``auto`` uses; ``python`` is the interpreter that has the Neuron packages.
     """
 
     auto_cast: AutoCast | None = None
@@ -76,7 +76,7 @@ class NeuronOptions:
 
     @property
     def named(self) -> list[str]:
-        """The given options that are for Neuron targets alone, as they are typed."""
+        """The given options that are for Neuron targets only, as a user types them."""
         given = {
             "--auto-cast": self.auto_cast,
             "--auto-cast-type": self.auto_cast_type,
@@ -95,7 +95,7 @@ class NeuronOptions:
 class NeuronRecipe:
     """How to compile for a chip.
 
-    The network is cast to ``weights`` before it is traced and computes products in ``dtype``; one copy of the model
+    The network is cast to ``weights`` before it is traced. It computes products in ``dtype``. One copy of the model
     takes ``cores`` cores.
     """
 
@@ -119,7 +119,7 @@ def make_recipes(chip: NeuronChip, dtype: str, options: NeuronOptions, parameter
 
 
 def names_in(arguments: Sequence[str]) -> set[str]:
-    """Return the names of compiler arguments, without values and in their long form."""
+    """Return the names of compiler arguments, without their values and in long form."""
     names = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     return {ALIASES.get(name, name) for name in names}
 
@@ -157,8 +157,8 @@ def _neuronx_casts(
 ) -> list[tuple[Weights, AutoCast, AutoCastType | None]]:
     """Return the choices of weights, cast and cast type, best first.
 
-    ``auto`` computes products in bf16, as the published BERT figures do. On trn2, whose compiler loses up to a quarter
-    of the speed that way, the network itself is cast. fp32 follows, for models whose answers change in bf16.
+    ``auto`` computes products in bf16, as the published BERT figures do. On trn2 the network itself is cast, because
+    products in bf16 alone are up to a quarter slower there. fp32 comes next, for models whose answers change in bf16.
     """
     cast, cast_type = options.auto_cast, options.auto_cast_type
     asked = cast or ("matmult" if cast_type else None)
@@ -250,5 +250,5 @@ def _pipeline_cores(chip: NeuronChip, options: NeuronOptions, parameters: int) -
 
 
 def auto_pipeline_cores(parameters: int, cores: int) -> int:
-    """Return the cores of a pipeline by AWS' rule, from 1 to ``cores``."""
+    """Return the number of cores of a pipeline by AWS' rule, from 1 to ``cores``."""
     return max(1, min(PIPELINE_CORES * round(parameters / PIPELINE_WEIGHTS), cores))

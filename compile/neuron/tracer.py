@@ -1,12 +1,13 @@
 """Trace for Neuron: a script for a process of its own.
 
-It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's
-last packages are for torch 1.13. ``children`` starts it and reads its results.
+It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's last
+packages are for torch 1.13. ``children`` starts it and reads its results.
 
     tracer.py probe PACKAGE                    print the installed versions as JSON
     tracer.py trace|analyze SPEC               do what the JSON file says and write the result to another file
 
-Standard input is a pipe that closes when the parent is gone. The script then ends, with the compiler it started.
+Standard input is a pipe that closes when the parent is gone. The script then ends itself and the compiler that it
+started.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 #: Distributions whose versions decide the result.
 DISTRIBUTIONS = ("torch", "transformers", "torch-neuronx", "neuronx-cc", "torch-neuron", "neuron-cc", "numpy")
 
-#: The first version of transformers with a choice of attention; before it there was only the eager one.
+#: The first version of transformers with a choice of attention. Earlier versions have only the eager one.
 FIRST_WITH_KINDS = (4, 36)
 
-#: More bytes of weights than this do not fit into an inf1 artifact in one piece.
+#: An inf1 artifact with more bytes of weights than this does not fit into one piece.
 SEPARATE_WEIGHTS_BYTES = 1_900_000_000
 
 #: The warning of torch_neuronx when the traced graph drops an input.
@@ -114,7 +115,7 @@ def analyze(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_package(name: str) -> Any:
-    """Import the Neuron package; raise TracerRefused, with the module that was not found if that was why."""
+    """Import the Neuron package; raise TracerRefused, with the name of the missing module if one is missing."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -123,7 +124,7 @@ def import_package(name: str) -> Any:
 
 
 def load(spec: dict[str, Any]) -> Any:
-    """Load the network, eager and cast, behind three positional inputs."""
+    """Load the network, eager and cast, with three positional inputs."""
     import torch
     import transformers
 
@@ -166,7 +167,7 @@ def weight_bytes(module: Any) -> int:
 def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ...]) -> None:
     """Print the warnings; raise TracerRefused if the graph does not use an input that is not ``allowed`` to be unused.
 
-    The text of the error is the number of the input, -1 if the warning gave none.
+    The text of the error is the number of the input, or -1 if the warning gave none.
     """
     unused = []
     for each in caught:

@@ -1,13 +1,13 @@
-"""Attention in plain products, for dtypes in which they are faster than torch's fused attention.
+"""Attention as plain matrix products, for dtypes in which they are faster than torch's fused attention.
 
-The query is scaled, as it is smaller than the scores. A padding mask is the same for every query, so it becomes one
-more column of the keys, and every query gets a one for it; that costs almost nothing.
+The query is scaled, as it is smaller than the scores. A padding mask is the same for every query. So it becomes one
+more column of the keys, and every query gets a one for it, which costs almost nothing.
 
-In bf16 the weights of the values are plain powers of two, and the products are divided by their sums: a softmax first
-looks for the largest score, and takes two to three times as long, most where a length is no multiple of 32. The factor
-that makes them powers of two is in the query's scale, and the same column of the keys moves a layer's scores to the
-middle of bf16's range, as far as those of the traced text are large. A text whose scores are 50 larger still gets a
-softmax.
+In bf16 the weights of the values are plain powers of two, and the products are divided by their sums. A softmax would
+first look for the largest score, which takes two to three times as long, most where a length is no multiple of 32. The
+query's scale includes the factor that makes the weights powers of two. The extra column of the keys also moves a
+layer's scores to the middle of bf16's range, by the largest score of the traced text. A text whose scores are 50 larger
+still gets a softmax.
 """
 
 import math
@@ -29,13 +29,14 @@ PRODUCTS = "corelane_products"
 #: Turns a power of e into one of two.
 LOG2E = math.log2(math.e)
 
-#: Sums of powers of two within these are neither rounded to zero nor beyond bf16, nor are the products of values.
+#: Sums of powers of two within these bounds are neither rounded to zero nor too large for bf16, nor are the products of
+#: values.
 LEAST_SUM, MOST_SUM = 2.0**-100, 2.0**120
 
-#: Where the largest score of the traced text is moved to, as a power of two, if it is larger.
+#: If the largest score of the traced text is above this, it is moved here. A power of two.
 MIDDLE = 48
 
-#: The attribute of a module whose queries come multiplied by its scale and ``LOG2E``.
+#: The attribute of a module whose queries arrive already multiplied by its scale and ``LOG2E``.
 MULTIPLIED = "corelane_multiplied"
 
 #: How far the scores of each layer are moved.
@@ -53,7 +54,7 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Attend to values by the products of queries and keys.
 
-    All three are rows × heads × length × size; the result is rows × length × heads × size.
+    All three arguments are rows × heads × length × size; the result is rows × length × heads × size.
     """
     factor = LOG2E * (query.size(-1) ** -0.5 if scaling is None else scaling)
     query = query if hasattr(module, MULTIPLIED) else query * factor
@@ -79,10 +80,10 @@ def weigh(
     most_sum: float = MOST_SUM,
     log2e: float = LOG2E,
 ) -> Tensor:
-    """Weigh values by two to the power of a query's products with the keys, or by a softmax where those are too large.
+    """Weigh values by two to the power of query times key, or by a softmax if those powers are too large.
 
-    It is compiled and not traced: which of the two is taken is decided in every pass. The constants are arguments, as
-    TorchScript knows no globals.
+    Compiled and not traced, because every pass decides which of the two to use. The constants are arguments, as
+    TorchScript has no globals.
     """
     weights = torch.matmul(query, keys).exp2_()
     sums = weights.sum(-1, keepdim=True)
@@ -95,9 +96,9 @@ def weigh(
 
 
 def excess(module: Any, query: Tensor, key: Tensor) -> int:
-    """Return how far a layer's largest score is above the middle of the range, by the text that it read first.
+    """Return how far a layer's largest score is above the middle of the range, for the text that it read first.
 
-    The traced network and the eager one that it is compared with then compute the same at every length.
+    The traced network and the eager network that it is compared with then compute the same at every length.
     """
     if module not in EXCESSES:
         largest = float(torch.matmul(query.float(), key.float().transpose(2, 3)).max())
@@ -113,15 +114,15 @@ def compiled_weigh() -> Any:
 
 
 def hides_keys_alone(mask: Tensor) -> bool:
-    """Tell whether a mask, rows × 1 × length × length, is the same for every query; asked once, while tracing."""
+    """Tell whether a mask, rows × 1 × length × length, is the same for every query; called once, while tracing."""
     return bool((mask == mask[:, :, :1, :]).all())
 
 
 def narrow_mask(**arguments: Any) -> Tensor | None:
-    """Return transformers' mask for the first query alone if it is the same for every query; else all of it.
+    """Return transformers' mask for the first query alone if it is the same for every query; else the whole mask. //
 
-    While tracing the whole mask is made too, to find that out; the trace keeps only what is used. A batch without
-    padding that is not traced has none.
+    While tracing, the whole mask is made too, to find that out; the trace keeps only what is used. Outside a trace a
+    batch without padding has no mask.
     """
     mask: Tensor | None = eager_mask(**arguments)
     if mask is None:

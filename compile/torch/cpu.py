@@ -28,7 +28,7 @@ CpuDtype = Literal["fp32", "bf16", "int8"]
 
 COMPILER = "torch.jit.trace"
 
-#: Bytes of a weight in a file; int8 weights stand there in fp32 too.
+#: Bytes of a weight in a file; int8 weights are stored in fp32 too.
 BYTES_PER_WEIGHT: dict[CpuDtype, int] = {"fp32": 4, "bf16": 2, "int8": 4}
 
 #: The faster attention for each dtype: torch's fused one, except for bf16, where plain products were 10–20 % faster.
@@ -36,7 +36,7 @@ ATTENTION: dict[CpuDtype, str] = {"fp32": "sdpa", "bf16": PRODUCTS, "int8": "sdp
 
 
 def choose_attention(network: Any, dtype: CpuDtype) -> str:
-    """Return the attention to compile a network with; some architectures take only their own."""
+    """Return the attention to compile a network with; some architectures accept only their own."""
     attention = ATTENTION[dtype]
     needed = "_supports_attention_backend" if attention == PRODUCTS else "_supports_sdpa"
     return attention if getattr(network, needed, False) else "eager"
@@ -75,7 +75,7 @@ def trace(module: nn.Module, example: WindowBatch, device: str = "cpu") -> Any:
 
 
 def compile_trace(traced: Any, dtype: CpuDtype) -> Any:
-    """Return the trace as it goes into a file; if the dtype is packed, a copy that packs its weights when loaded."""
+    """Return the trace to write to a file; if the dtype is packed, a copy that packs its weights when loaded."""
     if not packs(dtype):
         return traced
     with torchscript_warnings_silenced():
@@ -83,7 +83,7 @@ def compile_trace(traced: Any, dtype: CpuDtype) -> Any:
 
 
 def serialise(scripted: Any) -> bytes:
-    """Return the bytes of a TorchScript file; raises CompileFailed if the network calls what a file cannot hold."""
+    """Return the bytes of a TorchScript file; raises CompileFailed if the network has calls that it cannot hold."""
     stream = io.BytesIO()
     try:
         with torchscript_warnings_silenced():

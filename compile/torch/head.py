@@ -7,14 +7,15 @@ in SQuAD), and the first of them wins. Two outputs cost nothing in fp32.
 import torch
 from torch import Tensor, nn
 
-#: What the architectures of transformers call it.
+#: The names that the architectures of transformers give it.
 HEADS = ("qa_outputs", "classifier")
 
 
 class PlainHead(nn.Linear):
-    """A head that no pass of the compiler takes for a linear layer.
+    """A head that the compiler's passes do not treat as a linear layer.
 
-    oneDNN would keep a kernel of it, and half a megabyte, for each number of tokens. Two outputs need none.
+    oneDNN would keep a kernel of it, half a megabyte, for each number of tokens. A layer with two outputs does not need
+    one.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ class PlainHead(nn.Linear):
 
 
 def find_head(network: nn.Module) -> nn.Linear | None:
-    """Return a network's head; None if it is no single layer."""
+    """Return a network's head; None if it is not a single layer."""
     for name in HEADS:
         head = getattr(network, name, None)
         if isinstance(head, nn.Linear):
@@ -32,7 +33,7 @@ def find_head(network: nn.Module) -> nn.Linear | None:
 
 
 def unpack_head(network: nn.Module) -> None:
-    """Have a network's head computed as it stands, in place."""
+    """Make a network compute its head without packed kernels, in place."""
     head = find_head(network)
     if head is not None and head.bias is not None:
         head.__class__ = PlainHead

@@ -1,8 +1,8 @@
 """Linear layers in int8, quantised row by row as they run.
 
-Each token's activations get a scale of their own, so a token's result depends on no other row of the batch. torch.ao
-quantises with one scale for the whole batch: other rows then move a row's logits, by 1.5 and more on the built-in
-model, which changed one answer in five. It is also deprecated.
+Each token's activations get a scale of their own, so a token's result does not depend on other rows of the batch.
+torch.ao uses one scale for the whole batch. Other rows then move a row's logits, by 1.5 and more on the built-in model,
+which changed one answer in five. torch.ao is also deprecated.
 """
 
 import copy
@@ -39,7 +39,7 @@ class Int8Linear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the layer in int8.
 
-        Work in place on this layer's own tensors: large new ones cost more in page faults than in arithmetic.
+        Works in place on this layer's own tensors: new large ones would cost more in page faults than in arithmetic.
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
         scale = rows.abs().amax(dim=1, keepdim=True).clamp_min(SMALLEST) * (1 / INT8_MAX)

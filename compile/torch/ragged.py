@@ -1,11 +1,10 @@
-"""Leave the padding of a batch out of everything but its attentions.
+"""Skip the padding of a batch everywhere except in its attentions.
 
-Linear layers, norms and residuals treat each token alone. So the tokens of all rows go through them as one row, without
-padding. An attention spreads queries, keys and values out over rows of one length, and takes the tokens out again. In a
-batch of unequal rows that saves most of what padding costs. A batch with little padding keeps it and is not copied.
+Linear layers, norms and residuals treat each token alone. So the tokens of all rows go through them as one row without
+padding. An attention spreads queries, keys and values out over rows of one length, and collects the tokens again. In a
+batch of unequal rows that saves most of the cost of padding. A batch with little padding keeps it and is not copied.
 
-Each of queries, keys and values is spread out, head by head, right after the linear layer that gives it, while it is in
-the cache.
+Queries, keys and values are each spread out, head by head, right after their linear layer, while they are in the cache.
 """
 
 from collections.abc import Callable
@@ -21,24 +20,25 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from compile.torch.attention import PRODUCTS, attend, narrow_mask
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 
-#: The names of the attentions that can be ragged, and of them when they are.
+#: The attentions that can be ragged, and their names when they are.
 RAGGED_ATTENTIONS = {PRODUCTS: "corelane_ragged_products", "sdpa": "corelane_ragged_sdpa"}
 
-#: What the architectures of transformers call the linear layers for queries, keys and values.
+#: The names that the architectures of transformers give the linear layers for queries, keys and values.
 NAMES = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
 
-#: The attribute of an attention: the places of the batch.
+#: The attribute of an attention that holds the ``Places`` of the batch.
 PLACES = "corelane_places"
 
-#: Tokens of a batch are a multiple of this, so that they have few shapes: each needs kernels of its own.
+#: The number of tokens of a batch is rounded up to a multiple of this, so that there are few shapes: each needs its own
+#: kernels.
 STEP = 16
 
-#: One token of this many has to be padding, or else leaving it out costs more than it saves.
+#: One token in this many must be padding. With less, skipping it costs more than it saves.
 LEAST_PADDING = 32
 
 
 class Places:
-    """Where the tokens of the batch under way are; its methods are hooks."""
+    """Where the tokens of the current batch are; its methods are hooks."""
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
@@ -46,16 +46,16 @@ class Places:
         self.parts: list[Tensor] = []
 
     def read(self, _: Any, __: Any, named: dict[str, Any]) -> None:
-        """Find them by a pass's mask, before it."""
+        """Find the places from the mask of a pass, before it."""
         self.mask, self.parts = named["attention_mask"], []
         self.tokens, self.numbers, self.pieces = compiled(find_places)(self.mask, self.heads)
 
     def spread(self, _: Any, __: Any, result: Tensor) -> None:
-        """Spread queries, keys or values out, after their layer; they are taken in that order."""
+        """Spread queries, keys or values out, after their layer. The three are expected in that order."""
         self.parts.append(compiled(spread)(result, self.pieces, self.mask, self.heads))
 
     def take_first(self, _: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Take the tokens out of the first argument, before the first layer."""
+        """Collect the tokens of the first argument into one row, before the first layer."""
         if arguments:
             return (compiled(take)(arguments[0], self.tokens), *arguments[1:]), named
         return arguments, named | {"hidden_states": compiled(take)(named["hidden_states"], self.tokens)}
@@ -70,11 +70,11 @@ class Places:
 def find_places(
     mask: Tensor, heads: int, step: int = STEP, least_padding: int = LEAST_PADDING
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the place of each token of a batch, for each place the number of a token, and the pieces of ``spread``.
+    """Return the place of each token of a batch, the token's number at each place, and the pieces for ``spread``.
 
-    At a place of padding that is the token before it. The tokens are filled up to a multiple of ``step`` with the first
-    place. All three are empty where padding stays. It is compiled and not traced: a trace would keep the numbers of one
-    batch.
+    A place of padding has the number of the token before it. The tokens are filled up to a multiple of ``step`` with
+    the first place. All three are empty if padding is kept. The function is compiled and not traced: a trace would keep
+    the numbers of one batch.
     """
     seen = mask.reshape(-1) > 0
     tokens = seen.nonzero().squeeze(1)
@@ -94,14 +94,14 @@ def take(rows: Tensor, tokens: Tensor) -> Tensor:
 
 
 def put_back(ragged: Tensor, numbers: Tensor, mask: Tensor) -> Tensor:
-    """Return rows × length × size of a row of tokens."""
+    """Return rows × length × size, made from one row of tokens."""
     flat = ragged.squeeze(0)
     flat = flat if numbers.numel() == 0 else flat.index_select(0, numbers)
     return flat.view(mask.size(0), mask.size(1), ragged.size(2))
 
 
 def spread(ragged: Tensor, pieces: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Return rows × heads × length × size of a row of tokens, whose pieces are one a head."""
+    """Return rows × heads × length × size, made from one row of tokens that has one piece for each head."""
     rows, length, size = mask.size(0), mask.size(1), ragged.size(2) // heads
     if pieces.numel() == 0:
         return ragged.view(rows, length, heads, size).transpose(1, 2)
@@ -110,13 +110,13 @@ def spread(ragged: Tensor, pieces: Tensor, mask: Tensor, heads: int) -> Tensor:
 
 @cache
 def compiled(function: Callable[..., Any]) -> Any:
-    """Return a function as TorchScript, which a trace takes in whole."""
+    """Return a function as TorchScript, which a trace includes as it is."""
     with torchscript_warnings_silenced():
         return torch.jit.script(function)
 
 
 def attend_ragged(inner: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an attention of one row of tokens that spreads them out for an attention in rows."""
+    """Wrap an attention that works on rows, so that it takes one row of tokens and spreads them out."""
 
     def attend(module: Any, _: Tensor, __: Tensor, ___: Tensor, mask: Any, **named: Any) -> tuple[Tensor, None]:
         places = getattr(module, PLACES)
@@ -135,9 +135,10 @@ def offer_ragged() -> None:
 
 
 def leave_padding_out(network: Any, layers: list[Any], attentions: list[Any], heads: int) -> None:
-    """Change a network in place whose layers have one of the attentions each; it has to attend by a ragged attention.
+    """Change a network in place so that its layers skip padding. Each layer has one of the attentions, of a ragged
+    kind.
 
-    Raises LookupError if an attention has other linear layers than it should.
+    Raises LookupError if an attention has other linear layers than expected.
     """
     offer_ragged()
     places = Places(heads)

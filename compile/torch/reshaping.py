@@ -1,7 +1,7 @@
 """Change the layers of a transformers network into faster ones that compute the same, where its architecture allows it.
 
-Its attentions are found by a pass in which each is noted, and its layers are the list in which they lie. Whether the
-changed network is the same is tried on rows of unequal length, with the network itself.
+A pass notes each attention. The layers are the list of modules that contain the attentions. The changed network is then
+compared with the original on rows of unequal length.
 """
 
 import copy
@@ -20,23 +20,23 @@ from compile.torch.ragged import RAGGED_ATTENTIONS, find_parts, leave_padding_ou
 #: The two values in a manifest.
 RAGGED, PADDED = "rows=ragged", "rows=padded"
 
-#: The name by which a network chooses to note its attentions.
+#: The name of the attention that notes each call, as a network selects it.
 NOTED = "corelane_noted"
 
-#: The attribute of a network whose layers were changed.
+#: The attribute that marks a network whose layers were changed.
 CHANGED = "corelane_changed"
 
-#: Rows and places of the batch by which a network is tried, and the tokens of all rows but the first: padding enough to
-#: be left out.
+#: Rows and length of the batch on which a network is tried, and the tokens of all rows but the first. That is enough
+#: padding for it to be skipped.
 ROWS, LENGTH, SHORT = 4, 16, 5
 
-#: |Δlogit| of a changed network, in fp32.
+#: Largest |Δlogit| of a changed network, in fp32.
 NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A module that attends, its heads, and what it multiplies its queries by."""
+    """A module that attends, its number of heads, and the factor by which it multiplies its queries."""
 
     module: Any
     heads: int
@@ -44,7 +44,7 @@ class Attention:
 
 
 def change_layers(network: Any, attention: str) -> Any:
-    """Return a copy of a network that attends as named, with faster layers if its architecture allows them."""
+    """Return a copy of a network that uses this attention, with faster layers if its architecture allows them."""
     with suppress(RuntimeError, LookupError, ValueError, TypeError, AttributeError):
         return _change_layers(copy.deepcopy(network), attention, network)
     plain = copy.deepcopy(network)
@@ -70,7 +70,7 @@ def _change_layers(changed: Any, attention: str, network: Any) -> Any:
 
 
 def multiply_queries(attention: Any, factor: float) -> None:
-    """Multiply what an attention's layer for queries gives."""
+    """Multiply the output of an attention's layer for queries."""
     query = find_parts(attention)[0]
     query.weight.data *= factor
     if query.bias is not None:
@@ -79,12 +79,12 @@ def multiply_queries(attention: Any, factor: float) -> None:
 
 
 def rows_of(network: Any) -> str:
-    """Return what a manifest says of a network's rows."""
+    """Return how a network treats its rows, as the manifest records it."""
     return RAGGED if hasattr(network, CHANGED) else PADDED
 
 
 def find_attentions(network: Any) -> list[Attention]:
-    """Return what attends, in order."""
+    """Return the attentions of a network, in the order in which they run."""
     found: list[Attention] = []
 
     def note(module: Any, query: Tensor, _: Tensor, value: Tensor, *__: Any, **named: Any) -> tuple[Tensor, None]:
@@ -100,7 +100,7 @@ def find_attentions(network: Any) -> list[Attention]:
 
 @contextmanager
 def attending_by(network: Any, attention: str) -> Iterator[None]:
-    """Have a network attend in this way, for the block."""
+    """Make a network use this attention, for the block."""
     usual = network.config._attn_implementation
     network.set_attn_implementation(attention)
     try:
@@ -110,7 +110,7 @@ def attending_by(network: Any, attention: str) -> Iterator[None]:
 
 
 def find_layers(network: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return the layers, each with one of the attentions; raises LookupError if there is no such list."""
+    """Return the layers, each of which has one of the attentions; raises LookupError if there is no such list."""
     for module in network.modules():
         if isinstance(module, nn.ModuleList) and len(module) == len(attentions) > 0:
             layers = list(module)

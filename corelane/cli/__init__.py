@@ -1,3 +1,3 @@
-"""The command line. ``app`` puts it together, each command is one module, and libraries that take long to import are
-imported by the command that needs them.
+"""The command line. ``app`` puts it together, and each command is one module. Slow libraries are imported by the
+command that needs them.
 """

@@ -32,7 +32,7 @@ def job_filter(
     created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
     owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
 ) -> dict[str, Any]:
-    """Return the filters of jobs that were given."""
+    """Return the given filters of jobs."""
     given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
     given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
     return {name: value for name, value in given.items() if value}
@@ -42,7 +42,7 @@ FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
 
 
 def run_bulk(client: "Client", action: BulkAction, filters: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Do an action to every job that the options take, and print what was done."""
+    """Apply an action to every job that the filters select, and print what was done."""
     if not filters.keys() - {"owner"}:
         raise InvalidInput("name a JOB, or options that choose jobs, as --label or --status")
     result = client.bulk(action, dry_run=dry_run, **filters)
@@ -54,7 +54,7 @@ def run_bulk(client: "Client", action: BulkAction, filters: dict[str, Any], *, d
 
 
 def bulk_lines(result: BulkResult) -> list[str]:
-    """Return what a bulk action did, in sentences."""
+    """Return the result of a bulk action, in sentences."""
     done = {BulkAction.RETRY: "retried", BulkAction.CANCEL: "canceled"}[result.action]
     verb = f"would be {done}" if result.dry_run else f"{'was' if result.done == 1 else 'were'} {done}"
     lines = [f"{result.done:,} of {result.matched:,} {'job' if result.matched == 1 else 'jobs'} {verb}."]
@@ -90,7 +90,7 @@ cache = CommandGroup(help="Answers that are kept for equal questions.", no_args_
 
 @cache.callback()
 def _group() -> None:
-    """Keep `clear` a command of its own, though it is the only one."""
+    """Keep `clear` a subcommand, though it is the only one."""
 
 
 @cache.command()

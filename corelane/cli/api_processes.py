@@ -1,7 +1,7 @@
-"""Several API processes on one address: each has a listening socket of its own, and the kernel spreads callers.
+"""Several API processes on one address. Each has its own listening socket, and the kernel distributes callers.
 
-This process holds all the sockets. So no caller is refused while a process that died is replaced: the callers that the
-kernel gave to it wait. Everything that processes must know of each other is in Redis.
+This process holds all the sockets. So if a process dies, the callers that the kernel gave to it wait for its
+replacement and are not refused. Processes share state through Redis only.
 """
 
 import os
@@ -17,14 +17,14 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: CPUs for each process, and the most processes that are run unasked. A question costs the API a tenth of what it costs
-#: a core, so the other CPUs are left to the workers.
+#: CPUs per process, and the most processes that run if the user gives no number. A question costs the API a tenth of
+#: what it costs a core, so the other CPUs are left to the workers.
 CPUS_EACH, MOST_UNASKED = 4, 4
 
-#: Deaths after which a process that was never up is given up: the cause is seldom temporary.
+#: After this number of deaths a process that was never up is given up: the cause is seldom temporary.
 FIRST_TRIES = 2
 
-#: Time between the end of the grace for requests and the kill of a process that does not stop, in seconds.
+#: Time from the end of the grace for requests until a process that does not stop is killed, in seconds.
 KILL_AFTER_S = 2.0
 
 #: Where Linux keeps the limit on the CPU time of a container.
@@ -40,12 +40,12 @@ class LogOutput(JsonOutput):
 
 
 def count_processes(wanted: int | None, cpus: int) -> int:
-    """Return how many API processes to run on this number of CPUs."""
+    """Return how many API processes to run on ``cpus`` CPUs."""
     return wanted or min(MOST_UNASKED, max(1, cpus // CPUS_EACH))
 
 
 def usable_cpus(limit: Path = CPU_MAX) -> int:
-    """Return how many CPUs this process may use: those it may run on, and no more than its container is allowed."""
+    """Return how many CPUs this process may use: its affinity, at most what its container allows."""
     allowed = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = limit.read_text().split()

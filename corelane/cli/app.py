@@ -30,7 +30,7 @@ def make_cli() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    # Its help is given: a callback's docstring would replace it.
+    # The help is passed explicitly, because the callback's docstring would replace it.
     cli.callback(help=cli.info.help, no_args_is_help=True)(begin)
     cli.command()(serve)
     cli.command()(ask)

@@ -1,8 +1,8 @@
 """A backup as one file: a tar archive of what a data folder holds, with a manifest behind it.
 
-It has another name until it is whole, and only its user may read it: secrets are in it. The manifest comes last and has
-the size and the SHA-256 of every file, and its own, so an archive that was cut off or changed is noticed before
-anything of it is used.
+The file has another name until it is complete. Only its user may read it, because it holds secrets. The manifest comes
+last. It has the size and the SHA-256 of every file, and a digest of itself, so an archive that was cut off or changed
+is noticed before any of it is used.
 """
 
 import errno
@@ -21,26 +21,26 @@ import orjson
 from corelane.cli.folders import create_private
 from corelane.errors import SetupError
 
-#: The format of archives that are written; a newer one is refused.
+#: The format of new archives; a newer one is refused.
 FORMAT = 1
 
 MANIFEST = "manifest.json"
 
-#: What may be in an archive: the first parts of names.
+#: The first parts of names that an archive may have.
 TOPS = frozenset(("redis", "files", "artifacts", "webhook-secret", "redis-password"))
 
-#: The name of a file in the archive, and where it lies, or what is in it.
+#: The name of a file in the archive, and its path or its content.
 Entry = tuple[str, Path | bytes]
 
 
 class Summed:
-    """A file whose bytes are summed as they are read."""
+    """A file whose bytes are hashed as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.sum = file, hashlib.sha256()
 
     def read(self, most: int = -1, /) -> bytes:
-        """Read, and add to the sum."""
+        """Read, and add the bytes to the hash."""
         piece = self._file.read(most)
         self.sum.update(piece)
         return piece
@@ -49,8 +49,8 @@ class Summed:
 def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
     """Write the files, and return the manifest; ``about`` is added to it.
 
-    Raise SetupError, with nothing left behind, if it cannot be written. A file that is gone by now is left out. Of one
-    that still grows, the bytes are taken that it had at first.
+    Raise SetupError, with nothing left behind, if the archive cannot be written. A file that no longer exists is left
+    out. A file that still grows is written at its first size.
     """
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -95,7 +95,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[int, s
 def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     """Write the files of an archive into a new folder, and return its manifest.
 
-    Raise SetupError, which may leave files in the folder, if it is not whole and unchanged, or there is no room.
+    Raise SetupError, which may leave files in the folder, if the archive is incomplete or changed, or the disk is full.
     """
     found: dict[str, tuple[int, str]] = {}
     try:
@@ -155,7 +155,7 @@ def _damaged(archive: Path, why: str) -> SetupError:
 
 @contextmanager
 def _explaining(place: Path) -> Iterator[None]:
-    """Say in a sentence why a place cannot be written."""
+    """Turn an error of writing to ``place`` into a SetupError with a sentence."""
     try:
         yield
     except OSError as error:

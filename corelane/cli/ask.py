@@ -1,7 +1,7 @@
-"""``corelane ask``: one question about one passage, answered by the running service, shown where it stands.
+"""``corelane ask``: one question about one passage, answered by the running service and shown in its context.
 
-A question that is answered at once takes one request. While it waits for a version that no core holds, the reason is
-shown; while a long passage is read, the progress. Ctrl-C cancels the question.
+A question that is answered at once takes one request. If it waits for a version that no core holds, the reason is
+shown. While a long passage is read, the progress is shown. Ctrl-C cancels the question.
 """
 
 import re
@@ -27,13 +27,13 @@ from corelane.errors import CorelaneError, InvalidInput, ServiceError, ServiceUn
 if TYPE_CHECKING:
     from corelane.client import Client, JobParts
 
-#: The first request waits this long for the answer; later ones, while the question is queued, longer. In seconds.
+#: How long the first request waits for the answer; later ones, while the question is queued, wait longer. In seconds.
 FIRST_S, LATER_S = 2.0, 5.0
 
 #: Characters shown on each side of an answer.
 SURROUNDINGS_CHARS = 160
 
-#: A context of this form names a missing file and is not a passage: one word in ASCII, or a path.
+#: A context of this form is taken for the name of a missing file, not for a passage: one word in ASCII, or a path.
 FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z0-9]{0,5}")
 
 ANSWER_STYLE = "bold black on green"
@@ -84,7 +84,7 @@ def ask(
 
 
 def answer(client: "Client", item: dict[str, str], parts: "JobParts", console: Console) -> Result:
-    """Ask one question and return its result; show on ``console`` what it waits for."""
+    """Ask one question and return its result; show on ``console`` why it waits."""
     from corelane.client import AWAY
     from corelane.client.endpoints import new_key
 
@@ -97,7 +97,7 @@ def answer(client: "Client", item: dict[str, str], parts: "JobParts", console: C
             return result_of(client, job)
     except KeyboardInterrupt:
         with suppress(CorelaneError):
-            # The service may have accepted the interrupted request: its key brings the same job back.
+            # The service may have accepted the interrupted request: the same key brings back the same job.
             give_up(client, job or client.submit(items, idempotency_key=key, **parts), console)
         raise
     except (ServiceUnreachable, ServiceError) as error:
@@ -143,7 +143,7 @@ def check(result: Result) -> None:
 
 
 def give_up(client: "Client", job: Job, console: Console) -> None:
-    """Cancel a job whose caller has left, or say how to."""
+    """Cancel a job whose caller interrupted the command, or say how to cancel it."""
     try:
         client.cancel(job.id)
     except CorelaneError:
@@ -163,7 +163,7 @@ def read_context(given: str) -> str:
     except IsADirectoryError:
         raise InvalidInput(f"{given} is a folder; name a file in it") from None
     except (OSError, ValueError) as error:
-        # A passage is often too long for a file's name, or has characters that none has.
+        # A passage is often too long for a file's name, or has characters that a name cannot have.
         if isinstance(error, PermissionError):
             raise InvalidInput(f"{given} cannot be read: {error.strerror}") from None
     if FILE_NAME.fullmatch(given):
@@ -183,7 +183,7 @@ def render(result: Result, context: str) -> Text:
 
 
 def render_answer(answer: Answer, context: str) -> Text:
-    """Return one answer and its surroundings, highlighted, with its offsets in the units that were asked for."""
+    """Return one answer and its surroundings, highlighted, with its offsets in the requested units."""
     before, after = surroundings(context, answer.start, answer.end)
     units = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
     others = "".join(f" · {unit} {start}–{end}" for unit, (start, end) in units.items())

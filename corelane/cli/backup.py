@@ -1,4 +1,4 @@
-"""``corelane backup`` and ``corelane restore``: all that a service needs to start again, as one file, and back."""
+"""``corelane backup`` and ``corelane restore``: everything that a service needs to start again, in one file."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ from corelane.domain.ids import iso_time
 from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
 
-#: Where a restore unpacks, in the data folder, until all is known to be whole.
+#: The folder, in the data folder, where a restore unpacks until everything has been checked.
 ASIDE = ".restoring"
 
 
@@ -108,7 +108,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _place(settings: Settings, folder: Path, noted: Mapping[str, Any] | None, with_artifacts: bool) -> Place:
-    """Return where the data is: as the running service notes it, else as settings say."""
+    """Return where the data is: where the running service notes it to be, or else where the settings say."""
     if noted is not None and "redis" not in noted:
         raise SetupError(f"the service on {folder} is starting: try again once it is ready")
     from corelane.cli.redis_users import operator_url
@@ -120,7 +120,7 @@ def _place(settings: Settings, folder: Path, noted: Mapping[str, Any] | None, wi
 
 
 def _missing(manifest: Mapping[str, Any], files_url: str | None) -> Iterator[str]:
-    """Yield a sentence for each part of a service that a backup does not have."""
+    """Yield a sentence for each part of the service that the backup does not contain."""
     names = manifest["files"]
     if not any(name.startswith("redis/appendonlydir/") for name in names):
         yield "no Redis is in it, as `corelane serve` did not start one here: back yours up by its own means as well"

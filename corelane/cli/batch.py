@@ -1,10 +1,10 @@
 """``corelane batch``: questions, one JSON object a line or a CSV, answered into results in the same order.
 
-Each result is the wire's, with ``index`` the line's position in the input, counted from 0, and the ``model`` version
-that answered; blank lines have none. An output file always begins with whole, final lines, so an interrupted run
-resumes where its output ends, and jobs that the service still works on are not asked again: each line is answered once,
-whatever stopped the run. A resume that would ask otherwise is refused. Lines that cannot be asked get a failed result;
-exit code 2 if any result failed. ``-`` is standard input or output.
+Each result is the API's, with two more fields: ``index``, the line's position in the input, counted from 0, and the
+``model`` version that answered. Blank lines have no result. An output file always begins with complete, final lines, so
+an interrupted run resumes where its output ends. Jobs that the service still works on are not submitted again. So each
+line is answered once, whatever stopped the run. A resume with other options is refused. Lines that cannot be asked get
+a failed result; exit code 2 if any result failed. ``-`` is standard input or output.
 """
 
 import fcntl
@@ -114,7 +114,7 @@ def batch(
 
 
 def check_files(questions: Path, output: Path) -> None:
-    """Raise InvalidInput if there are no questions, or results cannot go to the output."""
+    """Raise InvalidInput if the questions do not exist, or results cannot be written to the output."""
     if questions == STANDARD and sys.stdin.isatty():
         raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
     if output == STANDARD or not output.exists():
@@ -124,7 +124,7 @@ def check_files(questions: Path, output: Path) -> None:
 
 
 def format_of(path: Path, as_csv: bool) -> LineFormat:
-    """Return how a file is read or written: CSV by its name, or because that is asked for."""
+    """Return the format of a file: CSV if its name or an option says so, or else JSON lines."""
     return CSV if as_csv or path.suffix.lower() == ".csv" else JSON_LINES
 
 
@@ -154,7 +154,7 @@ def _open_output(path: Path | None) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What the command says on standard error."""
+    """What the command prints on standard error."""
 
     console: Console
     quiet: bool
@@ -175,7 +175,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkRun:
-    """One run of the command; ``output`` is None where it cannot be resumed."""
+    """One run of the command; ``output`` is None if the run cannot be resumed."""
 
     client: "Client"
     connect: "Callable[..., Client]"
@@ -186,11 +186,11 @@ class BulkRun:
     output: Path | None
     overwrite: bool
     report: BatchReport
-    #: The options by which another command finds the service.
+    #: The options with which another command finds the same service.
     where: str
 
     def answer(self, source: BinaryIO) -> bool:
-        """Answer the lines that the output lacks, writing whole lines; return whether no line failed."""
+        """Answer the lines that are not in the output yet, writing complete lines; return whether no line failed."""
         from corelane.client.bulk import BulkState
 
         with _open_output(self.output) as sink:
@@ -219,7 +219,7 @@ class BulkRun:
         return not kept.failed
 
     def forecast(self, source: BinaryIO) -> bool:
-        """Print what the lines that the output lacks would take; nothing is asked or written."""
+        """Print what the lines that are not in the output yet would take. Nothing is asked or written."""
         from corelane.client.endpoints import job_head
 
         kept, bad = OutputState(), 0
@@ -245,7 +245,7 @@ class BulkRun:
         return True
 
     def _asks(self) -> dict[str, Any]:
-        """Return what every line is asked with, by the names of options."""
+        """Return the options that all lines are asked with, by the names of options."""
         head: dict[str, Any] = {name: value for name, value in self.parts.items() if name != "options"}
         options: Any = self.parts["options"]
         return head | options
@@ -253,8 +253,8 @@ class BulkRun:
     def _write(
         self, raw_lines: Iterable[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
     ) -> None:
-        """Ask the lines from the run's beginning on, and write those that the output lacks."""
-        # Where results are shown themselves, a bar would be in between.
+        """Ask the lines from the run's beginning on, and write those that are not in the output yet."""
+        # If results go to the terminal, a bar would stand between them.
         has_bar = self.report.console.is_terminal and not self.report.quiet
         has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
         with self.connect(patience_s=0) as looker:
@@ -272,7 +272,7 @@ class BulkRun:
                         sink.flush()
 
     def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
-        """Return how many lines the output has: the last one that was counted may not have been written."""
+        """Return how many lines the output has: the last one counted may not have been written."""
         if self.output is None:
             return kept.lines
         with suppress(OSError):
@@ -280,7 +280,7 @@ class BulkRun:
         return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
     def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[ModelResult, None, None]:
-        """Yield the results of items; report at once if the service is away when a run begins, but be patient later."""
+        """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
         from corelane.client.bulk import NamedRun, answer_all
 
         def reached(items: int) -> None:
@@ -293,7 +293,7 @@ class BulkRun:
         if not run.is_resumed:
             with self.connect(on_wait=WaitNotice(self.report.console, quiet=True)) as hasty:
                 hasty.models()
-        # All jobs of a run can be found, and canceled, by its name.
+        # The run's name, as a label, finds all its jobs, to cancel them for instance.
         parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
         yield from answer_all(
             self.client,
@@ -305,7 +305,7 @@ class BulkRun:
         )
 
     def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
-        """Return what is done, which jobs continue at the service, and how to resume or stop them."""
+        """Return what is done, which jobs the service still works on, and how to resume or stop them."""
         resume, go_on, stop = "", "", ""
         if self.output is not None:
             resume = "\n  to resume: run the same command again, without --overwrite"
@@ -330,7 +330,7 @@ def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) ->
 
 
 def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) -> str:
-    """Return the summary: what became of the lines; below, what they took."""
+    """Return the summary: first the results by outcome, below them time and cost."""
     found = kept.lines - kept.failed - kept.without_answer
     counts = {"answered": found, "without an answer": kept.without_answer, "failed": kept.failed}
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

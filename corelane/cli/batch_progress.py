@@ -1,7 +1,7 @@
 """The progress of ``corelane batch``: lines done in all jobs in flight, the rate of this run, and the time left.
 
 A line is done once the service has finished it, though its result may not be written yet: results are read in the order
-of the lines. Lines of an earlier run count as done, and not for the rate.
+of the lines. Lines of an earlier run count as done, but not in the rate.
 """
 
 import stat
@@ -21,18 +21,18 @@ from corelane.cli.waiting import reporting
 if TYPE_CHECKING:
     from corelane.client.bulk import BulkState
 
-#: Time between two looks at the jobs in flight for the bar, in seconds.
+#: Time between two looks at the jobs in flight, to update the bar, in seconds.
 LOOK_S = 1.0
 
-#: Width of the bar, in columns: all of its line fits 80.
+#: Width of the bar, in columns; the whole line fits into 80.
 BAR_CHARS = 20
 
 
 @dataclass(slots=True)
 class Meter:
-    """The lines of one run: ``before`` are those that the output held when it began, ``at`` those read by now.
+    """Counts the lines of one run. ``before`` were in the output when it began, ``at`` have been read by now.
 
-    ``is_resumed`` if an earlier run may have asked some of the jobs in flight.
+    ``is_resumed`` says that an earlier run may have submitted some of the jobs in flight.
     """
 
     state: "BulkState"
@@ -48,17 +48,17 @@ class Meter:
 
     @property
     def done(self) -> int:
-        """Lines that are answered, written or not, or that cannot be asked."""
+        """Lines that are answered, written or not, and lines that cannot be asked."""
         return max(self.before, self.at + self.state.ahead)
 
     @property
     def rate(self) -> float:
-        """Lines a second that this run has seen to."""
+        """Lines per second that this run has done."""
         found = self.first + self.state.found if self.is_resumed else 0
         return max(0, self.done - max(self.before, found)) / (time.monotonic() - self.started)
 
     def describe(self) -> tuple[str, str]:
-        """Return the lines done, of how many, and the rate, with the time left where it is known."""
+        """Return two texts: the lines done out of the total, and the rate, with the time left if it is known."""
         done, rate = self.done, self.rate
         lines = count_lines(done) if self.total is None else f"{done:,} of {count_lines(self.total)}"
         if self.total is None or not rate:
@@ -70,7 +70,7 @@ class Meter:
 def following(
     meter: Meter, look: Callable[[], None], say: Callable[[str], None], console: Console, *, has_bar: bool
 ) -> Iterator[None]:
-    """Show a bar, or say each minute how far it is; say on either if nothing was done since."""
+    """Show a bar, or else report the progress each minute; either says so if nothing was done since the last time."""
     said = meter.done
     known = (BarColumn(BAR_CHARS), TaskProgressColumn()) if meter.total else ()
     columns = (TextColumn("{task.description}"), *known, TextColumn("{task.fields[pace]}"))
@@ -102,7 +102,7 @@ def following(
 
 
 def count_ahead(source: BinaryIO, number: Callable[[Iterable[bytes]], Iterator[object]]) -> int | None:
-    """Return how many lines a file has that are not blank, and go back to its beginning; None for a pipe."""
+    """Return the number of lines of a file that are not blank, and go back to its beginning; None for a pipe."""
     if not stat.S_ISREG(fstat(source.fileno()).st_mode):
         return None
     begin = source.tell()

@@ -1,4 +1,5 @@
-"""``corelane batch`` of questions at a URL: the service reads them, and writes the results to a URL or has them read.
+"""``corelane batch`` of questions at a URL: the service reads them and writes the results to a URL, or the command
+reads them.
 
 The run is one job of the service, so an interrupted command loses nothing: `corelane jobs watch` follows it.
 """
@@ -24,13 +25,13 @@ STANDARD = Path("-")
 
 
 def as_url(path: Path) -> str | None:
-    """Return the URL that a path was given as; None for a file. A path has one slash of the two."""
+    """Return the URL that was given as a path; None for a file. A path keeps only one of a URL's two slashes."""
     scheme, separator, rest = str(path).partition(":/")
     return f"{scheme}://{rest.lstrip('/')}" if separator and scheme in ("s3", "https", "http") else None
 
 
 def answer_by_reference(client: "Client", parts: "JobParts", output: Path, say: Callable[[str], None]) -> Job:
-    """Submit a job of questions at a URL and see to its results; return it once all is done."""
+    """Submit a job of questions at a URL and see to its results; return the job once all is done."""
     target = as_url(output)
     if target is None and output != STANDARD and output.exists():
         raise InvalidInput(f"{output} exists: results of questions at a URL go into a new file")
@@ -51,13 +52,13 @@ def answer_by_reference(client: "Client", parts: "JobParts", output: Path, say: 
 
 
 def is_whole(job: Job) -> bool:
-    """Return whether every item was answered, and the results are where they were wanted."""
+    """Return whether every item was answered, and the results are in the requested place."""
     is_written = job.output is None or job.output.state == "written"
     return job.status is JobStatus.SUCCEEDED and job.counts.succeeded == job.counts.total and is_written
 
 
 def summary(job: Job) -> str:
-    """Return what became of a job as a line."""
+    """Return the outcome of a job as a line."""
     counts = {name: count for name, count in job.counts.model_dump().items() if count and name != "total"}
     parts = [", ".join(f"{count:,} {name}" for name, count in counts.items())]
     parts += [] if job.error is None else [job.error.detail]

@@ -1,8 +1,8 @@
 """The files of a data folder that a backup takes, each as it was at one moment.
 
-While a service works, its own Redis holds writes back for a moment and begins a snapshot. In that moment every file of
-jobs gets a second name, a hard link, so that it stays although the service deletes it. A job names its file once that
-is whole, so every file that the snapshot names has been there. Nothing is copied in that moment.
+If a service runs, its own Redis pauses writes for a moment and begins a snapshot. In that moment every file of jobs
+gets a second name, a hard link. So the file remains even if the service deletes it. A job refers to its file only once
+the file is complete, so every file in the snapshot has a link. Nothing is copied in that moment.
 """
 
 import os
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-#: Small files of a data folder that a restored service needs: who reads Redis, and what signs webhooks.
+#: Small files of a data folder that a restored service needs: the users of Redis, and the secret that signs webhooks.
 KEPT = ("webhook-secret", "redis-password", "redis/users.acl", "redis/server.json")
 
-#: How Redis keeps an append-only file: its base, which may be a snapshot, and what lists it.
+#: Redis' append-only file, the name of its base, which may be a snapshot, and the content of its list of files.
 AOF = "redis/appendonlydir/appendonly.aof"
 BASE, LISTED = "appendonly.aof.1.base.rdb", b"file appendonly.aof.1.base.rdb seq 1 type b\n"
 
-#: The folder of second names, beside the files; the snapshot, beside Redis' own files.
+#: The folder of second names, beside the files; and the snapshot's name, beside Redis' own files.
 ASIDE, SNAPSHOT = ".backup", "backup.rdb"
 
-#: Redis lets writes pass after this time, even if this process is killed, in milliseconds.
+#: After this time Redis allows writes again, even if this process is killed. In milliseconds.
 PAUSE_MS = 10_000
 
-#: Time between two looks whether Redis is done, in seconds.
+#: Time between two checks whether Redis is done, in seconds.
 POLL_S = 0.05
 
-#: Times that a snapshot is begun: Redis may rewrite its own file just then.
+#: Number of tries to begin a snapshot: Redis may be rewriting its own file just then.
 ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folders of a service's data; ``redis_url`` is that of its own Redis, while that runs."""
+    """The folders of a service's data; ``redis_url`` is its own Redis, if that runs."""
 
     data: Path
     files: Path
@@ -54,7 +54,7 @@ class Place:
 
 @contextmanager
 def captured(place: Place, *, runs: bool) -> Iterator[list[Entry]]:
-    """Yield what is to be kept, until the block ends; ``runs`` if a service may write."""
+    """Yield the files to back up, until the block ends; ``runs`` says that a service may be writing."""
     entries: list[Entry] = [(name, place.data / name) for name in KEPT]
     if place.artifacts is not None:
         entries += [(f"artifacts/{name}", path) for name, path in walk(place.artifacts)]
@@ -78,7 +78,7 @@ def captured(place: Place, *, runs: bool) -> Iterator[list[Entry]]:
 
 
 def walk(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files below a folder with their names from there, except the second names."""
+    """Yield the files below a folder and their relative names, without the second names."""
     for folder, folders, names in os.walk(root):
         folders[:] = [each for each in folders if each != ASIDE]
         for name in names:
@@ -87,7 +87,7 @@ def walk(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def link_new(root: Path, aside: Path) -> None:
-    """Give every file that has no second name one, or copy it where the disk has no links; leave out what is gone."""
+    """Give a second name to every file that has none, or copy it if the disk has no links; skip files that vanished."""
     for name, path in walk(root):
         twin = aside / name
         if twin.exists():
@@ -101,10 +101,10 @@ def link_new(root: Path, aside: Path) -> None:
 
 
 def take_snapshot(url: str, target: Path, hold: "Callable[[], None]") -> None:
-    """Have a Redis of this machine write its snapshot, as a file of the name ``target`` in its folder.
+    """Make a Redis on this machine write its snapshot to its folder, as a file named ``target``.
 
-    ``hold`` is called twice while the data is as the snapshot has it, and no write gets through: a file that is renamed
-    meanwhile is found the second time. Raise SetupError if Redis cannot do it.
+    ``hold`` is called twice while the data is as in the snapshot and writes are paused. A file that is renamed during
+    the first call is found in the second. Raise SetupError if Redis cannot do it.
     """
     from redis import Redis
     from redis.exceptions import RedisError
@@ -126,7 +126,7 @@ def take_snapshot(url: str, target: Path, hold: "Callable[[], None]") -> None:
 
 
 def begin(server: "Redis", hold: "Callable[[], None]") -> None:
-    """Begin a snapshot, with writes held back until ``hold`` returns."""
+    """Begin a snapshot, with writes paused until ``hold`` returns."""
     from redis.exceptions import ResponseError
 
     for attempt in range(ATTEMPTS):

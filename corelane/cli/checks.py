@@ -15,7 +15,7 @@ from corelane.settings.rules import without_password
 if TYPE_CHECKING:
     from corelane.store.redis_info import Replication
 
-#: Longest wait for a service on this machine, which answers in milliseconds, in seconds.
+#: Longest wait for a service on this machine, in seconds; it normally answers in milliseconds.
 PROBE_TIMEOUT_S = 3
 
 
@@ -80,7 +80,7 @@ def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Do
 
 
 def check_replicas(settings: Settings) -> DoctorCheck:
-    """Look at the replicas of Redis, and ask each Sentinel what it thinks of the primary."""
+    """Look at the replicas of Redis, and ask each Sentinel for its view of the primary."""
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.link.connections import read_sentinels
@@ -98,7 +98,7 @@ def check_replicas(settings: Settings) -> DoctorCheck:
 
 
 def judge_sentinels(views: Sequence[tuple[str, Mapping[str, str]]]) -> DoctorCheck | None:
-    """Warn of Sentinels that do not answer, do not agree, or think that the primary is down."""
+    """Warn of Sentinels that do not answer, disagree, or consider the primary down."""
     silent = [f"{place}: {view['error']}" for place, view in views if "error" in view]
     named = sorted({f"{view['ip']}:{view['port']}" for _, view in views if "error" not in view})
     down = [place for place, view in views if "down" in view.get("flags", "")]
@@ -117,7 +117,7 @@ def judge_sentinels(views: Sequence[tuple[str, Mapping[str, str]]]) -> DoctorChe
 
 
 def judge_replicas(found: "Replication", wanted: int, address: RedisAddress) -> DoctorCheck:
-    """Fail where no job can be accepted; warn where a failover may lose more than it must."""
+    """Fail if no job can be accepted; warn if a failover may lose more than is unavoidable."""
     how = ", by TLS" if address.is_tls else ""
     how = f", found by {len(address.sentinels)} Sentinels{how}" if address.sentinels else how
     if found.role != "primary":

@@ -1,6 +1,6 @@
-"""Functions as commands: their arguments are options, and their errors exit codes.
+"""Turn functions into commands: arguments become options, and errors become exit codes.
 
-A parameter marked with ``Made`` is made of options that several commands share, such as the client of a service.
+A parameter marked with ``Made`` is made from options that several commands share, such as the client of a service.
 """
 
 import inspect
@@ -18,16 +18,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Marks a parameter whose value ``make`` returns; those parameters of ``make`` that are annotated are options."""
+    """Marks a parameter whose value ``make`` returns. The annotated parameters of ``make`` become options."""
 
     make: Callable[..., Any]
 
 
 class CommandGroup(typer.Typer):
-    """A Typer whose commands get the options of their ``Made`` parameters, and turn failures into exit codes."""
+    """A Typer whose commands have the options of their ``Made`` parameters, and turn failures into exit codes."""
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[Function], Function]:
-        """Return a decorator that registers a function as a command; the function itself stays as it is."""
+        """Return a decorator that registers a function as a command; the function itself is unchanged."""
         register = super().command(*args, **kwargs)
 
         def add(run: Function) -> Function:

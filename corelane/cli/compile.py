@@ -30,10 +30,10 @@ from corelane.settings import Settings, read_settings
 if TYPE_CHECKING:
     from compile.model.evaluation import EvalSet
 
-#: What `--format` takes.
+#: The values of `--format`.
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
 
-#: The heading, in the help, of the options for Neuron targets alone.
+#: The heading in the help for the options of Neuron targets.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
 
 NeuronPython = Annotated[
@@ -148,7 +148,7 @@ def compile_model(
     with interrupted_by_sigterm(), show_progress() as report:
 
         def make() -> Artifact:
-            # Imported here: what is kept needs no torch.
+            # Imported here: a model that is taken from the cache needs no torch.
             from compile.build import build
 
             return build(
@@ -223,7 +223,7 @@ def show_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> Artifact | None:
-    """Return the undamaged artifact of this name that suits this host, or a kind of CPU exactly; None without one."""
+    """Return the intact artifact of this name for this host, or exactly for a kind of CPU; None without one."""
     kind = host_kind(settings.cpu_kind) if cpu_kind in (None, THIS_CPU) else str(cpu_kind)
     try:
         artifact = find_artifact(settings.artifact_root, name, target, kind=kind)
@@ -234,7 +234,7 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
 
 
 def read_eval_set(path: Path) -> "EvalSet":
-    """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
+    """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if there are none."""
     from compile.model.evaluation import EvalSet
     from corelane.engine.task import Query
 
@@ -256,7 +256,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-#: The fields of a manifest for programs: all but those by which it is checked and fed.
+#: The fields of a manifest that programs get: all but those used only to check and feed the model.
 ESSENTIALS = set(Manifest.model_fields) - {"schema_version", "source_digest", "compiler_args", "tokenizer", "files"}
 
 

@@ -1,7 +1,7 @@
-"""The default model of `corelane serve`: copied from what this user compiled before, or compiled once.
+"""The default model of `corelane serve`: copied from this user's cache of compiled models, or compiled once.
 
-A CPU's workers and API start beside the compiler: they import their libraries where it leaves a core idle, and the
-workers wait for its end before they look for the model.
+On a CPU, workers and API start while the compiler runs. They import their libraries on a core that it leaves idle. The
+workers look for the model when the compiler has ended.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from corelane.store.file_storage import options_for
 
 
 async def with_default_model(settings: Settings, supervisor: Supervisor, start: Callable[[], Awaitable[None]]) -> None:
-    """Call ``start`` once the workers may start: with the default model there, or beside its compiler.
+    """Call ``start`` once the workers may start: when the default model exists, or while it is compiled.
 
-    Returns when the model is there. Raises SetupError if it cannot be compiled.
+    Returns when the model exists. Raises SetupError if it cannot be compiled.
     """
     name = model_name(settings.model)
-    # One for this CPU beside it is an improvement alone: without it the service starts too.
+    # A second artifact, for this kind of CPU, only makes it faster: the service starts without it too.
     serves = settings.target == "null" or compiled(settings, name, settings.target) is not None
     if (serves and not lacks_its_own(settings, name)) or await asyncio.to_thread(_is_at_hand, settings, name, serves):
         await start()
@@ -52,8 +52,8 @@ async def with_default_model(settings: Settings, supervisor: Supervisor, start: 
 
 
 def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
-    """Return whether workers find the model at the remote root, or can say why they do not reach it; or this user
-    compiled it before: then it is copied.
+    """Return whether the model need not be compiled here: workers find it at the remote root, or can report that they
+    cannot reach it; or this user compiled it before, so that it is copied.
     """
     if (url := settings.artifacts_url) is not None:
         try:
@@ -64,14 +64,14 @@ def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
     is_local = (settings.models_dir / settings.model).is_dir() or Path(settings.model).is_dir()
     if serves or settings.target != "cpu" or not is_local:
         return False
-    # The compiler says what is wrong with a model that is not found.
+    # If a model is not found, the compiler reports the error.
     with suppress(CorelaneError, OSError):
         return take_kept(settings.model, name, settings, PLAIN) is not None
     return False
 
 
 async def _compile(settings: Settings, supervisor: Supervisor, name: str, *, serves: bool) -> None:
-    """Compile the default model in a process of its own, which a stop of the service ends."""
+    """Compile the default model in its own process, which is ended when the service stops."""
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
     argv += ["--cpu-kind", THIS_CPU] if serves else []
     # On a terminal it shows a progress bar of its own.
@@ -103,7 +103,7 @@ async def _compile(settings: Settings, supervisor: Supervisor, name: str, *, ser
 
 
 def lacks_its_own(settings: Settings, name: str) -> bool:
-    """Return whether the settings want an artifact for this kind of CPU, and there is none."""
+    """Return whether the settings ask for an artifact for this kind of CPU, and it does not exist."""
     if settings.target != "cpu" or not settings.compile_per_cpu or not host_kind():
         return False
     return compiled(settings, name, settings.target, THIS_CPU) is None

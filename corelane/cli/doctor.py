@@ -1,7 +1,7 @@
 """``corelane doctor``: whether this machine can run Corelane, and what to do if not.
 
 Changes nothing. Each check gives ✓ (fine), ! (works, but read the advice) or ✗ (``corelane serve`` cannot work, or its
-protection is not in force); exit code 1 if there is any ✗.
+protection is not in force); exit code 1 if any check gives ✗.
 """
 
 import json
@@ -48,10 +48,10 @@ from corelane.settings.names import UnknownName
 #: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
 WANTED_DISK_BYTES = 2 * 1024**3
 
-#: Importing torch from a cold disk takes many seconds.
+#: Longest wait for the import of torch, in seconds: from a cold disk it takes long.
 TORCH_TIMEOUT_S = 120
 
-#: Run by another process: torch is slow to import, and a broken one may crash its process.
+#: Run in another process: torch is slow to import, and a broken one may crash its process.
 TORCH_PROBE = """
 import json, time, torch
 torch.set_num_threads(1)
@@ -114,7 +114,7 @@ def check_names(_: Settings) -> DoctorCheck:
 
 
 def judge_names(unknown: list[UnknownName]) -> DoctorCheck:
-    """Warn of mistyped names; fail where one was meant to protect the service."""
+    """Warn of mistyped names; fail if one of them was meant to protect the service."""
     if not unknown:
         return DoctorCheck("settings", "ok", "no variable is mistyped")
     found = f"without effect: {', '.join(each.name for each in unknown)}"
@@ -123,7 +123,7 @@ def judge_names(unknown: list[UnknownName]) -> DoctorCheck:
 
 
 def check_torch(_: Settings, code: str = TORCH_PROBE) -> DoctorCheck:
-    """Find out which number format torch multiplies faster; ``code`` prints its version and a ratio as JSON."""
+    """Find out in which number format torch multiplies faster; ``code`` prints torch's version and a ratio as JSON."""
     command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603
@@ -168,7 +168,7 @@ def _check_neuron(settings: Settings) -> DoctorCheck:
 
 
 def check_service(settings: Settings) -> DoctorCheck:
-    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that is not done."""
+    """Find problems of a running service: lost cores, parts that keep failing, work that is not done."""
     try:
         from corelane.store.health_issues import find_issues
         from corelane.store.link.blocking import Link
@@ -196,9 +196,9 @@ def check_flower_port(settings: Settings) -> DoctorCheck:
 
 
 def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> DoctorCheck:
-    """Warn if another program has the port, since ``serve`` then takes the next one, or ends if it was given.
+    """Warn if another program has the port: ``serve`` then takes the next one, or fails if the port was given.
 
-    ``find`` names the part of Corelane that answers at an address, or nothing, and what to do about it.
+    ``find`` returns the part of Corelane that answers at an address, or an empty string, and advice.
     """
     if port == 0 or port_is_free(host, port):
         return DoctorCheck(name, "ok", f"{port} is free" if port else "any that is free")
@@ -213,7 +213,7 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
 
 
 def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
-    """Return Corelane's answer at this address, empty for another server, and what to do about a refused key."""
+    """Return Corelane's answer at this address, empty for another server, and advice if the key was refused."""
     from corelane.client import FOREIGN, Client
 
     key = None if api_key is None else api_key.get_secret_value()
@@ -233,7 +233,7 @@ def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
 
 
 def find_flower(url: str) -> tuple[str, str]:
-    """Return whether Flower listens at this address, and no advice."""
+    """Return whether Flower listens at this address. The advice is empty."""
     import httpx2
 
     with suppress(httpx2.HTTPError):
@@ -243,7 +243,7 @@ def find_flower(url: str) -> tuple[str, str]:
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
-    """Check the free space for the data folder, and the right to write it."""
+    """Check the free space of the data folder, and that it can be written."""
     folder = settings.data_dir.resolve()
     existing = nearest_existing(folder)
     can_write = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)

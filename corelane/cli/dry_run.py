@@ -1,4 +1,4 @@
-"""``--dry-run`` of the commands that submit: what it would be, take and cost, and when it would end."""
+"""``--dry-run`` of the commands that submit: the size, time and cost of the work, and when it would end."""
 
 from typing import Annotated
 

@@ -22,7 +22,7 @@ INTERRUPTED = 130
 #: The command that shows the same as a request.
 COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
 
-#: What replaces an address, a header or a field of a request in a service's sentence.
+#: The words that replace an address, a header or a field in a sentence of the service.
 PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"send `?Authorization: Bearer(?: clk_…)?`?", "give --api-key, or set CORELANE_API_KEY"),
     (r"\(PUT /v1/aliases/NAME\)", "(`corelane models alias NAME VERSION`)"),
@@ -57,6 +57,6 @@ def sentence_of(error: CorelaneError) -> str:
 
 
 def require(extra: str, *modules: str) -> None:
-    """Raise SetupError naming the extra to install if a module is missing; imports nothing."""
+    """Raise SetupError naming the extra to install if a module is missing. Imports nothing."""
     if missing := [module for module in modules if find_spec(module) is None]:
         raise SetupError(f"this command needs {', '.join(missing)}: run `{install_command(extra)}`")

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 #: Time between two polls of the cores, in seconds: half a heartbeat.
 POLL_S = 0.5
 
-#: A version that no core has begun to load by then is wanted nowhere, in seconds: several heartbeats.
+#: A version that no core has begun to load after this time will not be loaded, in seconds: several heartbeats.
 BEGIN_S = 15
 
-#: More versions than this that are ready on a core are counted, not named: `corelane models list` names them.
+#: If a core holds more ready versions than this, they are counted and not named; `corelane models list` names them.
 MOST_NAMED = 4
 
-#: States of cores that will load nothing.
+#: States of cores that will not load anything.
 GONE = ("lost", "out_of_service", "stopped")
 
 CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]
 VersionArgument = Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")]
 
-#: How cores stand with a version: what each says of it.
+#: What each core reports about a version.
 States = Mapping[str, Mapping[str, Any]]
 
 models = CommandGroup(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
@@ -147,7 +147,7 @@ def alias(
 
 
 def read_weights(versions: Sequence[str]) -> dict[str, float]:
-    """Return the weights in arguments; raise InvalidInput for a malformed one."""
+    """Return the weights given as arguments; raise InvalidInput for a malformed one."""
     weights: dict[str, float] = {}
     for each in versions:
         version, equals, weight = each.partition("=")
@@ -161,11 +161,11 @@ def read_weights(versions: Sequence[str]) -> dict[str, float]:
 def _until_loaded(
     client: "Client", placed: Mapping[str, Any], core: str, wait_s: float, manifest: str | None
 ) -> list[str]:
-    """Return the cores that hold a version once all that are to do; raise LoadFailed or NotReady."""
+    """Return the cores that hold a version once all that should hold it do; raise LoadFailed or NotReady."""
 
     def progress(living: int, states: States, failed: States) -> tuple[list[str], str]:
         count = placed["count"] if core == "all" and placed["count"] else living
-        # With a count, other cores are tried in place of those where it failed.
+        # If a number of cores is wanted, cores where it failed are replaced by others.
         if failed and (count == living or len(failed) > min(MOST_REPLACED, living - count)):
             raise _load_failed(placed["version"], failed)
         ready = [name for name, model in states.items() if model["state"] == "ready"]
@@ -195,16 +195,17 @@ def _until(
     wait_s: float,
     progress: Callable[[int, States, States], tuple[list[str], str]],
 ) -> list[str]:
-    """Poll until ``progress``, of the count of living cores, their states and those that failed, misses nothing.
+    """Poll until ``progress`` reports that no core is missing, and return its cores.
 
-    Return its cores; raise NotReady with what is missing once the time is over.
+    ``progress`` gets the number of living cores, their states, and the states of failed ones. Raises NotReady, with
+    what is missing, when time is over.
     """
     version, began = placed["version"], time.monotonic()
     while True:
         living = _living(client, core)
-        # One that loads a version once work waits for it has not begun.
+        # A core that loads a version only when work waits for it has not begun.
         states = {name: model for name, model in _states(living, version).items() if model["state"] != "lazy"}
-        # A core that keeps the version it had has failed too.
+        # A core that kept its earlier version has failed too.
         failed = {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}
         done, missing = progress(len(living), states, failed)
         if not missing:
@@ -231,14 +232,14 @@ def _living(client: "Client", core: str) -> list[dict[str, Any]]:
 
 
 def _states(cores: Iterable[Mapping[str, Any]], version: str) -> dict[str, Mapping[str, Any]]:
-    """Return what each core says of a version, if it knows it."""
+    """Return what each core reports about a version, for cores that know it."""
     return {each["core"]: model for each in cores for model in each["models"] if model["version"] == version}
 
 
 def core_lines(models: Sequence[Mapping[str, Any]], cpu_kind: str | None = None) -> list[str]:
-    """Return a line for each version on a core; many healthy ready versions are one line with their count.
+    """Return a line for each version on a core. Many healthy ready versions share one line with their count.
 
-    A line says so where the artifact was chosen for another kind of CPU than the core's.
+    A line mentions it if the artifact is for another kind of CPU than the core's.
     """
     healthy = [model for model in models if model["state"] == "ready" and not model["reason"]]
     if len(healthy) <= MOST_NAMED:

@@ -1,4 +1,4 @@
-"""The data folder at the command line: the option that names it, who uses it, and the error if it cannot be used."""
+"""The data folder on the command line: the option that names it, the lock on it, and the error if it is unusable."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ DataOption = Annotated[
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the data folder; raise SetupError if a fleet or a command does, or if it cannot be written."""
+    """Lock the data folder for the block; raise SetupError if another process holds it or it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("w")
@@ -42,7 +42,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def running_service(folder: Path) -> Mapping[str, Any] | None:
-    """Return what the `corelane serve` that runs on this data folder notes of itself; None if none runs."""
+    """Return the notes of the `corelane serve` that runs on this data folder; None if none runs."""
     try:
         with (folder / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -59,7 +59,7 @@ def running_service(folder: Path) -> Mapping[str, Any] | None:
 
 
 def places(settings: Settings) -> dict[str, str | None]:
-    """Return where a service keeps what is not in Redis, as it notes it."""
+    """Return where a service keeps its data outside Redis, in the form in which it notes that."""
     return {
         "files_dir": str(settings.files_root),
         "artifacts_dir": str(settings.artifact_root),
@@ -80,12 +80,12 @@ def writable_folder(folder: Path) -> Path:
 
 
 def create_private(path: Path) -> IO[bytes]:
-    """Open a new file that this user of the machine alone can read; raise FileExistsError if there is one."""
+    """Open a new file that only this user can read; raise FileExistsError if it exists."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def keep_private(path: Path, text: str) -> None:
-    """Write a line into a file that this user alone can read, whole, unless there is one already."""
+    """Write a line into a new file that only this user can read, unless the file exists. The file appears complete."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with create_private(beside) as file:
@@ -103,7 +103,7 @@ def keep_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path, what: str) -> str:
-    """Return the line in such a file; raise SetupError that says ``what`` cannot be read."""
+    """Return the line in a private file; raise SetupError, which calls it ``what``, if it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

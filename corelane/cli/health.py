@@ -13,7 +13,7 @@ from corelane.errors import NotReady
 from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
 from corelane.settings import Settings, read_settings
 
-#: What was found, and what is wrong with it, if anything.
+#: The report, and what is wrong, or None.
 Finding = tuple[dict[str, Any], str | None]
 
 
@@ -25,8 +25,8 @@ def health(
 ) -> None:
     """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.
 
-    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis; where there are
-    none and no core is set, the API.
+    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis. If there are none
+    and no core is set, the API answers.
     """
     asked = [question for question, given in zip(HealthQuestion, (startup, ready, live), strict=True) if given]
     if len(asked) > 1:
@@ -34,7 +34,7 @@ def health(
     settings = read_settings()
     signs = [] if settings.health_dir is None or not asked else read_liveness(settings.health_dir)
     if settings.core is None and not signs:
-        # A container without any sign of life may be an API's, which answers for itself.
+        # A container without signs of life may be an API's. The API is asked directly.
         report, fault = _ask_api(asked[0] if asked else HealthQuestion.READY, settings)
     elif not asked:
         report, fault = _ask_redis(Core(settings.core_host, settings.core or 0), settings)

@@ -163,7 +163,7 @@ def describe(job: Job) -> dict[str, str | None]:
 
 
 def describe_failures(found: FailureCount) -> str:
-    """Return a code of error and how many items failed with it, for readers."""
+    """Return an error code and how many items failed with it, for readers."""
     return f"{found.code} ({found.count:,}{'' if found.retryable else ', would fail again'})"
 
 

@@ -1,7 +1,7 @@
-"""``corelane keys``: make, list and revoke API keys, in Redis itself, as only the operator can.
+"""``corelane keys``: make, list and revoke API keys, directly in Redis, which only the operator can do.
 
-It works on the Redis that is named, else that of the `corelane serve` on the data folder, else the one at the default
-address, where any other Redis may listen. A running service notices changes within two seconds.
+It uses the Redis that is named, or that of the `corelane serve` on the data folder, or else the one at the default
+address. That last one may belong to something else. A running service notices changes within two seconds.
 """
 
 import json
@@ -35,7 +35,7 @@ NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
 
-#: The name under which the audit has this command.
+#: The name of this command in the audit.
 OPERATOR = Caller("operator", frozenset(), "corelane keys")
 
 RedisOption = Annotated[
@@ -56,7 +56,7 @@ class FoundRedis:
     url: str
     is_named: bool
     link: "Link"
-    #: The service whose Redis it is, where that has not noted its own.
+    #: The service to which the Redis belongs, if the Redis does not say so itself.
     cell: str
 
     @property
@@ -68,7 +68,7 @@ class FoundRedis:
 
 
 def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
-    """Return the Redis that a command works on; raise SetupError where its URL is known only without the password."""
+    """Return the Redis that a command works on; raise SetupError if the password for it is not known."""
     require("api", "redis")
     from corelane.store.link.blocking import Link
 
@@ -82,7 +82,7 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
 
 
 def running_redis(folder: Path) -> str | None:
-    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs or it names none."""
+    """Return the Redis of the `corelane serve` on this data folder; None if none runs, or if it notes none."""
     noted = running_service(folder)
     return operator_url(noted) if noted else None
 
@@ -167,7 +167,7 @@ def revoke(
 
 
 def note(found: FoundRedis, action: AuditAction, key: Key) -> None:
-    """Write to the audit what was done to a key, if Redis takes it."""
+    """Record in the audit what was done to a key, if Redis accepts it."""
     from corelane.store.audit import write_line
 
     detail = f"{key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}"
@@ -191,7 +191,7 @@ def describe(key: Key) -> dict[str, Any]:
 
 
 def check_is_corelane(found: FoundRedis) -> None:
-    """Raise SetupError for a Redis that was not named and that no Corelane has used; warn if it was named."""
+    """Raise SetupError if no Corelane has used this Redis and it was not named; warn if it was named."""
     from corelane.store import keys
 
     if found.link("EXISTS", keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS):

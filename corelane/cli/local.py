@@ -1,4 +1,4 @@
-"""A whole service for the length of a block, on free ports: for the demo and the benchmarks."""
+"""Run a whole service for the duration of a block, on free ports: for the demo and the benchmarks."""
 
 import signal
 import subprocess
@@ -15,10 +15,10 @@ from corelane.cli.folders import PARTS_FILE
 from corelane.errors import SetupError
 from corelane.settings import read_settings
 
-#: Compiling on a slow machine takes a minute or two, in seconds.
+#: Longest wait for the start, in seconds: compiling on a slow machine takes a minute or two.
 READY_S = 600
 
-#: A service stops well within this, with its last batches finished and its data flushed, in seconds.
+#: Longest wait for a stop, in seconds: it includes finishing the last batches and flushing data.
 STOP_S = 90
 
 LOG_NAME = "service.log"
@@ -28,7 +28,7 @@ LOG_NAME = "service.log"
 def running_service(data: Path, **changes: object) -> Iterator[str]:
     """Run `corelane serve` on all cores and yield its URL; its log is in ``data``. Raises SetupError if it fails.
 
-    ``changes`` are settings that differ from this process's. The service requires no keys. It is stopped too where
+    ``changes`` are settings that differ from this process's. The service requires no keys. It is also stopped if
     SIGTERM ends this process.
     """
     changes = {"auth": "off"} | changes
@@ -51,7 +51,7 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
 
 @contextmanager
 def unwound_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM leave this block as an exception, unless it has a handler. Works in the main thread alone."""
+    """Make SIGTERM raise an exception in this block, unless it has a handler. Works in the main thread only."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -63,7 +63,7 @@ def unwound_by_sigterm() -> Iterator[None]:
 
 
 def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Return the URL of the service once it is ready, with all its cores up."""
+    """Return the URL of the service once it is ready and all its cores are up."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and service.poll() is None:
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The options of a job as options of commands: one place for ``ask``, ``batch`` and ``eval``."""
+"""The options of a job as command-line options, shared by ``ask``, ``batch`` and ``eval``."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -19,7 +19,7 @@ class OffsetUnits(StrEnum):
 
 
 def choice(values: Sequence[str], description: str) -> Any:
-    """Return an option that takes one of some values, which may depend on the plugins that are installed."""
+    """Return an option with a fixed set of values, which may depend on the installed plugins."""
 
     def parse(value: str) -> str:
         if value not in values:
@@ -51,7 +51,7 @@ def answer_options(
     ] = None,
     always_answer: Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")] = False,
 ) -> dict[str, Any]:
-    """Return the options of a job that were given; raise InvalidInput where they exclude each other."""
+    """Return the given options of a job; raise InvalidInput if they exclude each other."""
     if min_precision is not None and (always_answer or threshold is not None):
         raise InvalidInput("--min-precision decides what has an answer: leave --threshold and --always-answer out")
     if min_precision is not None and not 0 < min_precision < 1:

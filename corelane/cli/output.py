@@ -1,6 +1,6 @@
-"""The output of commands: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
+"""The output of commands: one JSON value a line for programs, tables and lines of fields for people.
 
-A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
+JSON is never coloured. Text from a service is shown as it is: it is not read as markup and cannot control the terminal.
 """
 
 import sys
@@ -17,16 +17,16 @@ from rich.table import Column, Table
 from corelane.domain.ids import iso_time
 from corelane.domain.plain import plain as plain
 
-#: Widest table where output is not a terminal, in columns.
+#: Widest table if output is not a terminal, in columns.
 MOST_CHARS = 100_000
 
-#: Least width of a report where output is not a terminal, in columns.
+#: Least width of a report if output is not a terminal, in columns.
 REPORT_CHARS = 140
 
 #: Least width of a cell whose text may be broken, in columns.
 FOLDED_CHARS = 12
 
-#: Width of the names of fields, in columns.
+#: Width of the column of field names.
 NAME_CHARS = 9
 
 
@@ -36,7 +36,7 @@ def error_console() -> Console:
 
 
 def report_console(*, stderr: bool = False) -> Console:
-    """Return a console for a report of tables and sentences, wide where output is not a terminal."""
+    """Return a console for a report of tables and sentences; it is wide if output is not a terminal."""
     console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, REPORT_CHARS)
@@ -51,7 +51,7 @@ def print_line(value: object) -> None:
 
 
 def print_one(value: Any, as_json: bool, describe: Callable[[Any], Mapping[str, object]]) -> None:
-    """Print a model or plain data as a line of JSON, or for readers as the fields that describe it."""
+    """Print a model or plain data: as a line of JSON, or for people as the fields that ``describe`` returns."""
     if as_json:
         print_line(value)
     else:
@@ -59,7 +59,7 @@ def print_one(value: Any, as_json: bool, describe: Callable[[Any], Mapping[str, 
 
 
 def print_sentence(value: Any, as_json: bool, sentence: str) -> None:
-    """Print a model or plain data as a line of JSON, or for readers a sentence about it."""
+    """Print a model or plain data: as a line of JSON, or for people as ``sentence``."""
     if as_json:
         print_line(value)
     else:
@@ -75,7 +75,7 @@ def print_list(
     as_json: bool,
     ids: bool = False,
 ) -> None:
-    """Print each as a line of JSON, or its id alone; or all as a table with a row for each."""
+    """Print a list: each entry as a line of JSON or as its id, or all as a table with a row for each."""
     table = make_table(*columns, whole=whole)
     for each in found:
         if ids:
@@ -97,7 +97,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def make_table(*columns: str, whole: Sequence[str] = ()) -> Table:
-    """Make a table without lines; columns that are ``whole``, as ids are, are never broken."""
+    """Make a table without lines. Columns in ``whole``, such as ids, are never broken."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
@@ -105,9 +105,9 @@ def make_table(*columns: str, whole: Sequence[str] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, unbroken where that is not a terminal.
+    """Print a table on standard output, unbroken if that is not a terminal.
 
-    On a terminal too narrow for the columns that are whole each row becomes a few lines of fields.
+    On a terminal too narrow for the unbreakable columns, each row becomes a few lines of fields.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
@@ -126,7 +126,7 @@ def print_table(table: Table) -> None:
 
 
 def needed_width(columns: Iterable[Column]) -> int:
-    """Return the width of a table with these columns if only cells that may be broken are broken."""
+    """Return the least width of a table with these columns, if only the breakable cells are broken."""
     widths = []
     for column in columns:
         lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]

@@ -1,7 +1,7 @@
 """The parts that `corelane serve` runs on one host: Redis, then workers and API, then keeper, deliveries and Flower.
 
-A host runs those that its roles ask for. It is ready once its cores are up, its API answers and its other parts run.
-The worker of one core is started by ``start_worker``, and stopped by ``Supervisor.end``.
+A host runs the parts that its roles require. It is ready once its cores are up, its API answers and its other parts
+run. The worker of one core is started by ``start_worker``, and stopped by ``Supervisor.end``.
 """
 
 import asyncio
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 #: The port of a Redis that is started here, or the next free one.
 REDIS_PORT = 6379
 
-#: A started Redis answers well within this, even with a large append-only file, in seconds.
+#: Longest wait for a Redis that was started here, in seconds; a large append-only file makes it slow.
 REDIS_S = 60
 
-#: A Redis that is already running should answer well within this, in seconds.
+#: Longest wait for a Redis that was already running, in seconds.
 GIVEN_REDIS_S = 5
 
 #: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
 NEURON_STAGGER_S = 2
 
-#: Time in which the deliveries stop after an attempt in flight has ended, in seconds.
+#: Time in which the deliveries stop once the current attempt has ended, in seconds.
 DELIVERIES_GRACE_S = 5
 
-#: Failures of Redis or the API at the start before the service gives up: they are seldom temporary.
+#: Failures of Redis or the API during the start before the service gives up: they are seldom temporary.
 NEEDED_TRIES = 2
 
-#: The parts of one machine are ready well within this, with their models loaded, in seconds.
+#: Longest wait for the parts of one machine, with their models loaded, in seconds.
 READY_S = 300
 
-#: A part that is up answers a probe within this, in seconds; and an API whether it is ready, which asks Redis.
+#: Longest wait for a part's answer to a probe, in seconds; and for the API's readiness, for which it asks Redis.
 PROBE_TIMEOUT_S, READY_TIMEOUT_S = 2, 5
 
-#: Time between two looks at Redis or at the cores, in seconds.
+#: Time between two checks of Redis or of the cores, in seconds.
 LOOK_S = 0.2
 
 #: The command that becomes one process of the fleet.
@@ -78,8 +78,8 @@ STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",
 class OwnFleet:
     """The parts of this host: their settings, which change as ports are taken, and the ports.
 
-    The API's port is held from the start, those of Redis and Flower are claimed. A claim must be held until the service
-    ends: while a part is relaunched its port is free, and another service that started then would take it.
+    The API's port is held from the start. The ports of Redis and Flower are claimed. A claim must be held until the
+    service ends: while a part is relaunched its port is free, and a service that starts then could take it.
     """
 
     settings: Settings
@@ -91,7 +91,7 @@ class OwnFleet:
     flower_password: str = field(default="", repr=False)
 
     def take_ports(self) -> None:
-        """Hold the API's port and claim Flower's; raise SetupError if one that was given is busy."""
+        """Hold the API's port and claim Flower's; raise SetupError if a port that the user chose is busy."""
         settings, supervisor = self.settings, self.supervisor
         if "api" in self.roles:
             self.api_socket = hold_port(settings.host, settings.port, is_given="port" in settings.model_fields_set)
@@ -112,12 +112,12 @@ class OwnFleet:
             self._choose_flower_port(self.flower_port)
 
     def close(self) -> None:
-        """Refuse callers from now on."""
+        """Close the API's port: callers are refused from now on."""
         if self.api_socket is not None:
             self.api_socket.close()
 
     async def start_redis(self) -> None:
-        """Start a Redis and have the settings lead to it, once it answers."""
+        """Start a Redis; once it answers, make the settings point to it."""
         settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
         folder, password_file = settings.data_dir / "redis", settings.data_dir / PASSWORD_FILE
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -133,7 +133,7 @@ class OwnFleet:
             return with_user(address(), SERVICE, password)
 
         def argv() -> Sequence[str]:
-            # Another program may have taken the port since it was chosen. Later all parts know the port.
+            # At the first start another program may have taken the port. Later it stays, since all parts know it.
             if not redis.history.was_ever_up:
                 claim.choose()
             supervisor.note(redis=address(), redis_password_file=str(password_file.resolve()))
@@ -158,12 +158,12 @@ class OwnFleet:
         self._change(redis_url=url())
 
     async def find_redis(self) -> None:
-        """Wait for the Redis that was given; raise SetupError if it does not answer."""
+        """Wait for the Redis that the user named; raise SetupError if it does not answer."""
         await self._until_redis(lambda: self.settings.redis_url, GIVEN_REDIS_S)
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
     async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
-        """Wait for Redis; raise SetupError if it is silent, or has data of a newer release or of another service."""
+        """Wait for Redis; raise SetupError if it does not answer, or has data of a newer release or another service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link
@@ -180,7 +180,7 @@ class OwnFleet:
                 reason = error.detail
             except RedisError as error:
                 reason = f"it refuses: {error}"
-                # On our own port another server may listen until ours has chosen the next one.
+                # On our own port another server may listen until our Redis has chosen the next port.
                 if not is_own:
                     raise SetupError(f"Redis at {without_password(url())} refuses: {error}") from None
             if await self.supervisor.wait(LOOK_S):
@@ -188,7 +188,7 @@ class OwnFleet:
         raise SetupError(f"no Redis at {without_password(url())}: {reason}")
 
     async def start_first(self) -> None:
-        """Start what the first answer takes, of the roles: the workers and the API."""
+        """Start the workers and the API, which the first answer needs, if they are among the roles."""
         settings = self.settings
         if "worker" in self.roles and not await self._start_workers():
             return
@@ -207,7 +207,7 @@ class OwnFleet:
         await self.supervisor.start(api)
 
     async def start_others(self) -> None:
-        """Start the keeper, the deliveries and Flower, those of them that are among the roles."""
+        """Start the keeper, the deliveries and Flower, if they are among the roles."""
         settings, start = self.settings, self.supervisor.start
         env = settings.environment(core=None)
         if "keeper" in self.roles:
@@ -227,11 +227,11 @@ class OwnFleet:
             await start(flower)
 
     async def until_ready(self) -> None:
-        """Wait until this host does what its roles ask, or the service ends; end it if that can never be.
+        """Wait until this host is ready, or the service ends. End the service if the host can never be ready.
 
-        With workers every core of this host is up or out of service, of those that come and go by load as many as there
-        must be; and the API beside them would answer a question, or has a core started for it. An API without workers
-        answers; whether a question does depends on other hosts. Other parts run.
+        With workers, every core of this host must be up or out of service; of the cores that are started by load, the
+        least number. An API beside them must be able to answer a question, or have a core started for it. An API
+        without workers only has to respond, since its answers depend on other hosts. Other parts must run.
         """
         from corelane.store.link.link import AsyncLink
 
@@ -250,7 +250,7 @@ class OwnFleet:
         await link.close()
 
     async def _is_ready(self, link: "AsyncLink", names: Sequence[str], least: int, waiting: list[str]) -> bool:
-        """Return whether the parts do their work, the cores of these names too; ``waiting`` is what cores wait for."""
+        """Return whether the parts work and the named cores too; add to ``waiting`` what cores wait for."""
         from corelane.store.fleet import Fleet
 
         settings, supervisor = self.settings, self.supervisor
@@ -271,10 +271,10 @@ class OwnFleet:
         return False
 
     async def _start_workers(self) -> bool:
-        """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
+        """Start a worker for each core that must run here; return False if the service ends first."""
         least, _ = core_range(self.settings)
         for place, slot in enumerate(core_slots(self.settings)[:least]):
-            # Workers of one device that start at the same moment may find each other's cores busy.
+            # Workers on one device that start at the same moment may find each other's cores busy.
             if place and await self.supervisor.wait(stagger_s(self.settings)):
                 return False
             await start_worker(self.settings, self.supervisor, slot)
@@ -306,14 +306,14 @@ async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlo
             return stat.rpartition(")")[2].split()[1] == str(pid)
         return False
 
-    # Not by way of `corelane worker`, which would import the commands first: 0.6 s.
+    # Not through `corelane worker`, which would first import the commands: 0.6 s.
     env = worker_env(settings, slot)
     part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=is_up, cpus=slot.cpus)
     await supervisor.start(part)
 
 
 def worker_part(slot: CoreSlot) -> str:
-    """Return the name of the part that serves a core: for ``Supervisor.end``."""
+    """Return the name of a core's part, as ``Supervisor.end`` takes it."""
     return f"core{slot.index}"
 
 
@@ -325,7 +325,7 @@ def stagger_s(settings: Settings) -> float:
 
 
 async def answers_http(host: str, port: int) -> bool:
-    """Return whether a server there answers requests, with any status."""
+    """Return whether a server there answers an HTTP request, with any status."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -338,7 +338,7 @@ async def answers_http(host: str, port: int) -> bool:
 
 
 async def _ask_redis(url: str, *command: str) -> bytes | None:
-    """Return Redis' answer; None where there is none."""
+    """Return Redis' answer, or None if it does not answer."""
     from redis.exceptions import RedisError
 
     from corelane.store.link.link import AsyncLink
@@ -354,7 +354,7 @@ async def _ask_redis(url: str, *command: str) -> bytes | None:
 
 
 def _api_is_ready(settings: Settings) -> bool:
-    """Return whether the API of this host says that a question would be answered."""
+    """Return whether the API of this host reports that it can answer a question."""
     from corelane.client import Client
 
     with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=READY_TIMEOUT_S) as client:

@@ -1,4 +1,4 @@
-"""Ports of this machine: held for a part that binds later, or claimed by services that start at once."""
+"""Ports of this machine: held for a part that binds later, or claimed, so that no two services take the same."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from corelane.errors import SetupError
 #: Ports tried, beginning with the wanted one.
 PORTS_TRIED = 100
 
-#: Connections that may wait to be accepted, as the API has it.
+#: Connections that may wait to be accepted; the API uses the same number.
 BACKLOG = 1024
 
 Taken = TypeVar("Taken")
@@ -33,9 +33,10 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:
-    """Return a socket that listens on ``wanted``, or, unless it is given, on the next free port; 0 stands for any.
+    """Return a socket that listens on ``wanted`` or, unless ``is_given``, on the next free port; 0 means any port.
 
-    The process that answers inherits it. It stays open while that process is replaced: callers wait, none is refused.
+    The process that answers inherits the socket, which stays open while that process is replaced, so no caller is
+    refused.
     """
     return _first(host, wanted, option, partial(_listen, host, option), is_given=is_given)
 
@@ -49,13 +50,13 @@ class PortClaim:
     """A port for a part that binds it later. Two services that start at once on one machine claim different ones."""
 
     def __init__(self, host: str, wanted: int, option: str, *, is_given: bool = False) -> None:
-        """``is_given`` says that an operator chose the port: no other is taken at the start."""
+        """``is_given`` says that an operator chose the port: no other port is taken at the start."""
         self._host, self._wanted, self._option, self._is_given = host, wanted, option, is_given
         self._lock: IO[str] | None = None
         self.port = 0
 
     def choose(self) -> int:
-        """Return the port as before if it is free, else the next free one."""
+        """Return the same port as before if it is free, or else the next free one."""
         if self._lock is None or not port_is_free(self._host, self.port):
             self.release()
             is_only = self._is_given and not self.port
@@ -63,7 +64,7 @@ class PortClaim:
         return self.port
 
     def release(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -89,7 +90,7 @@ class PortClaim:
 def _first(
     host: str, wanted: int, option: str, take: Callable[[int], Taken | None], *, is_given: bool = False
 ) -> Taken:
-    """Return what ``take`` returns for ``wanted``, or, unless it is given, for the next port that it can take."""
+    """Return ``take(wanted)`` or, unless ``is_given``, ``take`` of the next port for which it returns a value."""
     _check_host(host)
     ports = range(wanted, min(wanted + (1 if is_given else PORTS_TRIED), 65536)) if wanted else range(1)
     for port in ports:

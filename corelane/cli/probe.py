@@ -1,7 +1,7 @@
-"""``python -m corelane.cli.probe startup|ready|live FOLDER``: a health check of a container, by signs of life.
+"""``python -m corelane.cli.probe startup|ready|live FOLDER``: a container's health check, from signs of life.
 
-It says the same as ``corelane health --startup`` in a twentieth of the time, because it reads no settings
-and imports no library: a probe runs every few seconds on the CPU of the core it checks.
+It says the same as ``corelane health --startup`` in a twentieth of the time, because it reads no settings and imports
+no library: a probe runs every few seconds on the CPU of the core it checks.
 """
 
 import sys
@@ -13,7 +13,7 @@ from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one question: print what is wrong, if anything, and return the exit status."""
+    """Answer one health question: print what is wrong, if anything, and return the exit status."""
     try:
         question, folder = HealthQuestion(arguments[0]), Path(arguments[1])
     except (ValueError, IndexError):

@@ -1,10 +1,10 @@
-"""Questions in and results out for ``corelane batch``, as lines of JSON or as CSV, and where an output resumes. Pure.
+"""The input and output of ``corelane batch``, as lines of JSON or as CSV, and the place where an output resumes. Pure.
 
-A question is an item of a job, by the same rules. Blank lines are skipped. A line that cannot be asked becomes a failed
-result in its place, under its id if that can be read. A CSV has a header, and each of its rows becomes a line of JSON.
+A question follows the rules for an item of a job. Blank lines are skipped. A line that cannot be asked gives a failed
+result in its place, with its id if that can be read. A CSV has a header, and each row becomes a line of JSON.
 
-An output is ours if every whole line is a result and their indexes rise; a torn last line is dropped only if it begins
-as ours do.
+An output is accepted as ours if every complete line is a result and the indexes rise. An incomplete last line is
+dropped only if it begins like one of ours.
 """
 
 import csv
@@ -31,16 +31,16 @@ LINE_HEAD = b'{"index":'
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-#: Columns of a result, with its best answer.
+#: The CSV columns of a result, with its best answer.
 COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error", "model")
 
-#: Columns of questions: the fields of an item.
+#: The CSV columns of questions: the fields of an item.
 FIELDS = ("id", "question", "context", "context_id")
 
 #: Longest field of a CSV, in characters.
 LONGEST_FIELD = 2**27
 
-#: The whole results of an output, or None for its header, each with its size in bytes.
+#: The complete results of an output, or None for its header, each with its size in bytes.
 Results = Iterator[tuple[dict[str, Any] | None, int]]
 
 
@@ -85,7 +85,7 @@ class OutputState:
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """One form of questions and results; ``results`` raises ValueError for an output that is not ours."""
+    """One format of questions and results; ``results`` raises ValueError for an output that is not ours."""
 
     number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
     results: Callable[[Iterable[bytes]], Results]
@@ -116,7 +116,7 @@ def read_line(raw: NumberedLine) -> QuestionLine:
 
 
 def command_for(text: bytes) -> str:
-    """Return the command that reads such a line of questions, `batch` or `batches`; empty for neither."""
+    """Return the command for this line of questions, `batch` or `batches`; an empty string for neither."""
     try:
         value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError:
@@ -127,7 +127,7 @@ def command_for(text: bytes) -> str:
 
 
 def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
+    """Yield the lines unchanged; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
     first = next(lines, None)
     if first is None:
         return iter(())
@@ -188,7 +188,7 @@ def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
 def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int | None = None) -> list[NumberedLine]:
     """Skip the lines that are answered; return those from the ``first``-th on, which are asked again.
 
-    Raises InvalidInput if the last of them is not the one that the output ends with.
+    Raises InvalidInput if the last skipped line is not the one that the output ends with.
     """
     again: list[NumberedLine] = []
     count, last = 0, None
@@ -249,10 +249,7 @@ class _CsvReader:
 
 
 def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
-    """Yield the rows below the header that are not blank, as lines of JSON; an empty cell is a field left out.
-
-    Raise InvalidInput if a column is missing, or is not a field of a question.
-    """
+    """Yield the non-blank rows below the header as lines of JSON; an empty cell is left out."""
     rows = iter(_CsvReader(stream))
     header = [name.strip() for name in next(rows, [])]
     needed = ("question", "context_id" if "context_id" in header else "context")

@@ -1,7 +1,7 @@
 """The receiver of ``corelane webhooks listen``: verifies each webhook that arrives, prints it and answers 204.
 
-A webhook that arrives again, with the same ``webhook-id``, gets the same answer and is marked; one with a wrong
-signature is answered 401 and shown with the reason.
+A repeated webhook, with the same ``webhook-id``, gets the same answer and is marked. One with a wrong signature gets
+401 and is shown with the reason.
 """
 
 import threading
@@ -17,13 +17,13 @@ from corelane.domain.webhook_secrets import new_secret
 from corelane.errors import SetupError, SignatureRefused
 from corelane.settings import read_settings
 
-#: Largest body of an event, in bytes: only few results are included.
+#: Largest body of an event, in bytes: events include only a few results.
 MOST_BYTES = 8 * 1024 * 1024
 
-#: Longest silence in the middle of a request, in seconds.
+#: Longest pause within a request, in seconds.
 SILENCE_S = 15
 
-#: Ids remembered, to mark webhooks that arrive again.
+#: Number of ids that are remembered, to mark repeated webhooks.
 REMEMBERED = 10_000
 
 
@@ -88,7 +88,7 @@ class WebhookReceiver:
             return 204
 
     def answered(self) -> None:
-        """End, if the answer that was just sent was the last one wanted."""
+        """Stop if the answer just sent was the last one wanted."""
         if self._left == 0:
             self.is_done.set()
 
@@ -104,7 +104,7 @@ def describe(delivery: str, event: dict[str, Any], again: bool) -> str:
 
 
 def make_handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
-    """Return a handler of requests for a receiver; it accepts POST alone."""
+    """Return a request handler for a receiver; it accepts only POST."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = SILENCE_S

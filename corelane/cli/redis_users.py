@@ -1,10 +1,10 @@
-"""The users of a Redis: those of the one that `corelane serve` starts, and ``corelane redis-acl`` for one of your own.
+"""The users of Redis: for the server that `corelane serve` starts, and, by ``corelane redis-acl``, for your own.
 
 No other user of the machine can read or change the queue of a Redis that `serve` starts.
 
 The operator is Redis' user ``default``, with every right and a password that is kept in the data folder, where only
-this user of the machine can read it. The service is ``corelane``, with the rights it needs and a new password at every
-start, which its parts get through their environment. The ACL file has digests alone, and keeps lines of other users.
+this user of the machine can read it. The service is user ``corelane``, with the rights that it needs. It gets a new
+password at every start, which its parts find in their environment. The ACL file has only digests. Other users are kept.
 """
 
 import secrets
@@ -26,15 +26,15 @@ OPERATOR, SERVICE = "default", "corelane"
 #: In the data folder, and in Redis' folder below it.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
 
-#: Redis' own user, whom each connection without a name is. In a file that does not name it, it may do all.
+#: The line for Redis' own user, used without a user name. If a file does not name that user, it may do everything.
 DEFAULT_OFF = "user default reset off"
 
-#: Random bytes of a password: beyond guessing, although the ACL file has a fast digest of it.
+#: Random bytes of a password. They cannot be guessed, although the ACL file has a fast digest of it.
 PASSWORD_BYTES = 32
 
 
 def keep_password(path: Path) -> str:
-    """Return the password in a file; make one that this user of the machine alone can read if there is none."""
+    """Return the password in a file; if there is none, make one that only this user of the machine can read."""
     if not path.exists():
         keep_private(path, secrets.token_urlsafe(PASSWORD_BYTES))
     return read_password(path)
@@ -63,7 +63,7 @@ def write_users(folder: Path, operator: str, service: str) -> Path:
 
 
 def with_user(url: str, user: str, password: str) -> str:
-    """Return a URL with a user and password in it."""
+    """Return a URL with this user and password."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{place}").geturl()

@@ -1,9 +1,9 @@
 """The run file that ``corelane batch`` keeps beside an output: the options of its lines, and where to resume.
 
-The output holds the lines that are answered. This file holds the name of the run that asked them, so that jobs which
-the service still works on, or has answered since, are found again and not asked twice; and what they cost. It stays
-after the run: lines that are asked in another way never go into one output unnoticed. Without the file, lines that are
-not in the output are asked again.
+The output holds the lines that are answered. The run file holds the run's name and cost. By the name, jobs that the
+service still works on, or has finished since, are found again and not asked twice. The file stays after the run, so
+that lines asked with other options are not added to the same output unnoticed. Without the file, lines that are not in
+the output are asked again.
 """
 
 import secrets
@@ -21,13 +21,13 @@ from corelane.errors import InvalidInput
 #: Added to the name of an output.
 SUFFIX = ".run"
 
-#: Options of a job whose option of the command has another name.
+#: Job options whose command-line option has another name.
 OPTIONS = {"no_answer_threshold": "--threshold", "no_answer": "--always-answer", "labels": "--label"}
 
 
 @dataclass(slots=True)
 class RunFile:
-    """A run: what it asks with, its name, and the lines, items and cost before its oldest unfinished job."""
+    """A run: its options, its name, and the lines, items and cost before its oldest unfinished job."""
 
     path: Path | None
     asks: dict[str, Any]
@@ -38,11 +38,11 @@ class RunFile:
     amount: float = 0.0
     #: Whether an earlier command began it.
     is_resumed: bool = False
-    #: Of the amount; None if nothing was spent, empty if a part has no price, or another currency.
+    #: Currency of the amount. None if nothing was spent; empty if a part has no price or another currency.
     currency: str | None = None
 
     def spend(self, usage: Usage | None) -> None:
-        """Add what a job took."""
+        """Add the cost of a job."""
         cost = None if usage is None else usage.cost
         self.core_s += 0.0 if usage is None else usage.core_s
         currency = "" if cost is None else cost.currency
@@ -57,7 +57,7 @@ class RunFile:
         return Cost(amount=self.amount, currency=self.currency, per_core_hour=3600 * self.amount / self.core_s)
 
     def write(self) -> None:
-        """Write it to disk, whole or not at all."""
+        """Write the file to disk, completely or not at all."""
         if self.path is None:
             return
         kept = {name: value for name, value in asdict(self).items() if name not in ("path", "is_resumed")}
@@ -69,12 +69,12 @@ class RunFile:
 def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, overwrite: bool = False) -> RunFile:
     """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
-    ``asks`` is what every line is asked with; raises InvalidInput if the output was begun with something else.
+    ``asks`` holds the options of all lines. Raises InvalidInput if the output was begun with others.
     """
     asked = orjson.loads(orjson.dumps(dict(asks)))
     path = None if output is None else output.with_name(output.name + SUFFIX)
     if path is not None and not overwrite:
-        # One of an earlier version is read as none.
+        # A file of an earlier version is ignored.
         with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
             run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)
             if kept_lines and differences(run.asks, asked):
@@ -90,7 +90,7 @@ def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, o
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the options that differ, as they are given to the command."""
+    """Return the options that differ, as they are typed on the command line."""
 
     def shown(value: Any) -> str:
         if value is None or value == []:

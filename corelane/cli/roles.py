@@ -1,7 +1,7 @@
 """The commands that become one process of the fleet: api, worker, keeper, deliveries, flower.
 
-Each replaces this process. The environment that a role needs before its libraries load (CPU affinity, thread counts,
-the settings) is set here, at exec.
+Each replaces this process. Before that, it sets the environment that the role needs before its libraries load: CPU
+affinity, thread counts, the settings.
 """
 
 import os
@@ -25,7 +25,7 @@ from corelane.settings import Settings, read_settings
 if TYPE_CHECKING:
     from hypercorn.config import Config
 
-#: The extra that brings what a role needs, and the modules that must be there.
+#: The extra that installs what a role needs, and the modules that must exist.
 NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "redis": ("api", ("redis",)),
     "keeper": ("api", ("celery", "redis")),
@@ -35,22 +35,22 @@ NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "flower": ("worker", ("celery", "flower")),
 }
 
-#: Longest time that a stop waits for requests in flight, in seconds; clients send longer ones again.
+#: Longest time that a stop waits for requests in flight, in seconds; clients repeat requests that take longer.
 API_GRACE_S = 10
 
-#: A Redis that is silent for longer does not hold up the start, in seconds.
+#: Longest wait for Redis during the start, in seconds.
 SCHEMA_TIMEOUT_S = 2
 
 #: Tasks that Flower keeps, a drain each; how often it writes them to disk, which takes half a second, in milliseconds;
-#: and when it forgets a worker that is gone, in seconds (as the service forgets its core).
+#: and when it forgets a worker that no longer exists, in seconds (the service forgets the core then, too).
 FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 900
 
-#: Begin of Celery's warning for root: 8 lines from each part about pickled messages; ours are JSON.
+#: The beginning of Celery's warning for root: 8 lines from each part about pickled messages. Ours are JSON.
 ROOT_WARNING = "You're running the worker with superuser privileges"
 
 
 def require_role(role: str) -> None:
-    """Raise SetupError naming the extra to install if a role misses a module."""
+    """Raise SetupError naming the extra to install if a module of this role is missing."""
     extra, modules = NEEDS[role]
     require(extra, *modules)
 
@@ -61,7 +61,7 @@ def celery_argv(*arguments: str) -> list[str]:
 
 
 def node_argv(node: str, queue: str, pool: str = "threads", *more: str) -> list[str]:
-    """Return the command of a Celery node that reads one queue, with no gossip."""
+    """Return the command of a Celery node that reads one queue, without gossip."""
     return celery_argv(
         *("worker", "-n", node, "-Q", queue, "-P", pool, "-c", "1", *more),
         *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),
@@ -69,25 +69,25 @@ def node_argv(node: str, queue: str, pool: str = "threads", *more: str) -> list[
 
 
 def worker_argv(core: Core) -> list[str]:
-    """Return the command of one core's worker: one child, a queue of its own, heartbeat for Flower."""
+    """Return the command of one core's worker: one child, its own queue, and heartbeats for Flower."""
     return node_argv(core.node, core.queue, "prefork", "-E")
 
 
 def keeper_argv(host: str) -> list[str]:
-    """Return the command of the keeper: sweeps, feeding and batches, from loops of its own."""
+    """Return the command of the keeper, which sweeps, feeds jobs and runs batches in its own loops."""
     return node_argv(f"keeper@{host}", KEEPER_QUEUE)
 
 
 def deliveries_argv(host: str) -> list[str]:
-    """Return the command of the webhook sender, a process of its own so that slow receivers hold up nothing else."""
+    """Return the command of the webhook sender: its own process, so that slow receivers delay nothing else."""
     return node_argv(f"deliveries@{host}", DELIVERY_QUEUE)
 
 
 def flower_argv(settings: Settings) -> list[str]:
     """Return the command of Flower, read-only; its password is in the environment.
 
-    What it knows of tasks is kept in the data folder, where that can be written. A file that Flower cannot
-    read is moved aside by it.
+    Flower stores its record of tasks in the data folder, if that can be written. It moves a file that it cannot read
+    aside.
     """
     folder, kept = settings.data_dir / "flower", []
     with suppress(OSError):
@@ -101,21 +101,21 @@ def flower_argv(settings: Settings) -> list[str]:
 
 
 def flower_password(settings: Settings) -> str:
-    """Return Flower's password: the one that is set, or a new one."""
+    """Return Flower's password: the one in the settings, or a new one."""
     secret = settings.flower_password
     return secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
 
 
 def flower_env(settings: Settings, password: str) -> dict[str, str]:
-    """Return the environment of Flower: the settings, and its own user and password."""
+    """Return the environment of Flower: the settings, with its own user and password."""
     return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{settings.flower_user}:{password}"}
 
 
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     """Return the environment of one core's worker.
 
-    It has the number of cores that share the host's price, as a worker sees its own alone. Raise SettingsError for
-    wrong prices.
+    It includes the number of cores that share the host's price, since a worker sees only its own. Raise SettingsError
+    for wrong prices.
     """
     return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
 
@@ -145,7 +145,7 @@ def api(
 
 
 def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
-    """Run several processes that serve until a signal comes; return False if one was given up."""
+    """Run several API processes that serve until a signal comes; return False if one was given up."""
     import asyncio
 
     from api.serve import BACKLOG
@@ -161,7 +161,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
 
 
 def _require_schema(settings: Settings) -> None:
-    """Raise SetupError if Redis has data that this release does not know, or another service's."""
+    """Raise SetupError if Redis has data of an unknown release, or of another service."""
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
@@ -170,7 +170,7 @@ def _require_schema(settings: Settings) -> None:
 
 
 def _api_config(settings: Settings, fd: int | None) -> "Config":
-    """Return Hypercorn's configuration: the address of the settings, or a socket that was inherited."""
+    """Return Hypercorn's configuration: it listens on the settings' address, or on an inherited socket."""
     import logging
 
     from api.serve import make_config
@@ -184,7 +184,7 @@ def _api_config(settings: Settings, fd: int | None) -> "Config":
 def run_api(settings: Settings, fd: int | None = None) -> None:
     """Serve until a signal comes.
 
-    Callers who wait for a job are answered at once then, before the server waits for open connections.
+    At the signal, callers who wait for a job are answered at once. Then the server waits for open connections.
     """
     import asyncio
 

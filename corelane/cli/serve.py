@@ -1,4 +1,4 @@
-"""``corelane serve``: a whole fleet on one machine, or the roles that this host has in a larger one.
+"""``corelane serve``: a whole fleet on one machine, or this host's roles in a larger fleet.
 
 Finds or starts Redis, compiles the default model if needed (``default_model.py``), starts the parts (``own_fleet.py``),
 waits until they are ready, and shows where everything is. Stops in order too: first the API, so that nothing new is
@@ -37,7 +37,7 @@ from corelane.settings.rules import without_password
 #: The roles, in the order in which they start. ``worker`` stands for the workers of all cores of the host.
 ROLES = ("redis", "keeper", "worker", "deliveries", "api", "flower")
 
-#: The role that each option is about.
+#: The role that each option belongs to.
 ROLE_OF_OPTION = {
     "host": "api",
     "port": "api",
@@ -48,10 +48,10 @@ ROLE_OF_OPTION = {
     "flower_port": "flower",
 }
 
-#: Longest time that workers and API come up alone, before the other parts start, in seconds.
+#: Longest time for which workers and API start alone, before the other parts, in seconds.
 FIRST_S = 10
 
-#: Time between two reports of health issues, in seconds; readers believe one for
+#: Time between two reports of health issues, in seconds. Readers accept a report for
 #: ``corelane.store.health_issues.BELIEVED_MS``.
 REPORT_S = 3.0
 
@@ -114,7 +114,7 @@ def serve(
 
 
 async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str]) -> str | None:
-    """Run the parts of this host; return why they failed, or None."""
+    """Run the parts of this host; return the reason if they failed, or None."""
     supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
     supervisor.note(roles=in_order(roles), **places(settings))
     supervisor.stop_on_signals()
@@ -154,7 +154,7 @@ async def _run(fleet: OwnFleet) -> None:
     beside = [asyncio.create_task(task) for task in tasks]
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
     try:
-        # What the first answer does not take starts after it could be given, or after a while.
+        # The parts that the first answer does not need start once it is possible, or after a while.
         if has_workers:
             await asyncio.wait((ready,), timeout=FIRST_S)
         if not supervisor.is_over:
@@ -170,7 +170,7 @@ async def _run(fleet: OwnFleet) -> None:
 
 
 async def _announce(fleet: OwnFleet) -> None:
-    """Say what this host offers, now that it is ready."""
+    """Print what this host offers, now that it is ready."""
     settings, supervisor, roles = fleet.settings, fleet.supervisor, fleet.roles
     supervisor.note(is_ready=True)
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
@@ -180,7 +180,7 @@ async def _announce(fleet: OwnFleet) -> None:
 
 
 async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
-    """Report what is wrong with the parts through Redis, for API, console and ``doctor``, until the service stops."""
+    """Report issues of the parts through Redis, for API, console and ``doctor``, until the service stops."""
     from redis.exceptions import RedisError
 
     from corelane.store.health_issues import PartReport
@@ -192,7 +192,7 @@ async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
     try:
         while not is_last:
             is_last = supervisor.is_over
-            # `serve` shows what happens to Redis, and reports the rest again.
+            # `serve` itself shows failures of Redis, and reports other issues again.
             with suppress(CorelaneError, RedisError, TimeoutError):
                 async with asyncio.timeout(REPORT_S):
                     await report.tell({} if is_last else supervisor.health_issues())
@@ -203,9 +203,9 @@ async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
 
 
 def choose_roles(wanted: str | None, *, has_redis: bool, has_flower: bool = True) -> frozenset[str]:
-    """Return the roles of this host: those wanted, or all of them. ``has_redis`` says that a Redis URL is given.
+    """Return the roles of this host: those wanted, or all. ``has_redis`` says that a Redis URL is given.
 
-    Raise SetupError for an unknown role, and where it is unclear which Redis is meant.
+    Raise SetupError for an unknown role, or if it is unclear which Redis is meant.
     """
     words = ROLES if wanted is None else [word.strip() for word in wanted.split(",") if word.strip()]
     if not words:
@@ -233,7 +233,7 @@ def check_options(given: Mapping[str, object], roles: frozenset[str]) -> None:
 
 
 def require_packages(roles: frozenset[str]) -> None:
-    """Raise SetupError naming the extra to install if a role misses a module. With all roles, all are looked for."""
+    """Raise SetupError naming the extra to install if a module of a role is missing."""
     if roles >= frozenset(ROLES) - {"redis"}:
         require("all", *sorted({module for _, modules in NEEDS.values() for module in modules}))
     for role in in_order(roles):
@@ -246,9 +246,9 @@ def in_order(roles: Iterable[str]) -> list[str]:
 
 
 def _count_cores(settings: Settings) -> Settings:
-    """Return settings with the number of cores, and of those that share the host's price.
+    """Return settings with the number of cores, and the number that share the host's price.
 
-    Raise SetupError if this machine has fewer or the least are more than the most, and SettingsError for wrong prices.
+    Raise SetupError if this machine has too few cores, or the least exceeds the most; SettingsError for wrong prices.
     """
     slots = len(core_slots(settings))
     cores = settings.cores or slots
@@ -262,9 +262,9 @@ def _count_cores(settings: Settings) -> Settings:
 
 
 def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
-    """Return settings with a secret for webhooks: the one set, the one kept, or a new one.
+    """Return settings with a secret for webhooks: the one in the settings, the stored one, or a new one.
 
-    None is made for a Redis that was given: other services may share it, and all must sign with the same secret.
+    No secret is made if the operator named the Redis: services that share it must sign with the same secret.
     """
     if settings.webhook_secret is not None:
         return settings
@@ -284,7 +284,7 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
 
 
 def _has_key(settings: Settings) -> bool:
-    """Return whether there is a key with which a caller could ask."""
+    """Return whether there is a key that a caller could use."""
     from corelane.store.api_keys import ApiKeyFinder
     from corelane.store.link.blocking import Link
 

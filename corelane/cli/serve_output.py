@@ -1,7 +1,7 @@
-"""The output of `serve`: lines behind coloured names for people, or one JSON object a line; the page once it is ready.
+"""The output of `serve`: lines after coloured names for people, or one JSON object a line; and a page when it is ready.
 
-The parts write text of their own to one pipe each. Where JSON is wanted, every line becomes an object with the part's
-name: our own lines are JSON already, those of Redis, Flower and a crashing interpreter are not.
+Each part writes text to its own pipe. For JSON output every line becomes an object with the part's name. Corelane's own
+lines are JSON already; those of Redis, Flower and a crashing interpreter are not.
 """
 
 import json
@@ -33,7 +33,7 @@ STYLES: Mapping[str, str] = {"debug": "dim", "info": "bold", "warning": "yellow"
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
-#: Lines of Redis (process id and role, time, a mark for the severity, text) and of Tornado, in Flower (severity, date,
+#: Lines of Redis (process id and role, time, a mark for the severity, text), and of Tornado in Flower (severity, date,
 #: time and place, text).
 FOREIGN_LINE = re.compile(r"(?:\d+:[A-Za-z] \d+ \w+ \d+ [\d:.]+ ([.*#-])|\[([DIWEC]) \d+ [\d:]+ [^\]]*\]) (.*)")
 LEVELS: Mapping[str, Level] = {
@@ -50,7 +50,7 @@ LEVELS: Mapping[str, Level] = {
 
 
 class ReadyPage(NamedTuple):
-    """The addresses of a ready service: a panel, and lines that are never cut, for people; facts for programs."""
+    """The addresses of a ready service: for people a panel, and lines that are never cut; for programs facts."""
 
     panel: str
     below: str
@@ -58,7 +58,7 @@ class ReadyPage(NamedTuple):
 
 
 class PrettyOutput:
-    """For people."""
+    """Output for people."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -69,7 +69,7 @@ class PrettyOutput:
         self._print("corelane", STYLES[level], Text(text, style=STYLES[level]))
 
     def show(self, part: str, line: str) -> None:
-        """Print a line of a part, behind the part's name."""
+        """Print a line of a part, after the part's name."""
         colour = self._colours.setdefault(part, COLOURS[len(self._colours) % len(COLOURS)])
         self._print(part, colour, Text.from_ansi(line))
 
@@ -84,7 +84,7 @@ class PrettyOutput:
 
 
 class JsonOutput:
-    """For programs; on standard output."""
+    """Output for programs, on standard output."""
 
     def say(self, text: str, level: Level = "info") -> None:
         """Write a sentence of `serve` itself as an event."""
@@ -99,7 +99,7 @@ class JsonOutput:
         self._write({**entry("ready"), **page.facts})
 
     def _write(self, line: Mapping[str, object]) -> None:
-        # As the logs of a single part write it.
+        # In the form in which a single part writes its log.
         sys.stdout.write(f"{json.dumps(line, default=str)}\n")
         sys.stdout.flush()
 
@@ -121,13 +121,13 @@ def as_object(part: str, line: str) -> dict[str, Any]:
 
 
 def entry(text: str, level: Level = "info", part: str = "serve") -> dict[str, Any]:
-    """Return a line as an object, with the fields of our logs."""
+    """Return a line as an object, with the fields of Corelane's logs."""
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return {"event": text, "level": level, "part": part, "timestamp": timestamp}
 
 
 def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> ReadyPage:
-    """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
+    """Return the addresses and commands, with rich's markup for people; a password from the settings is not shown."""
     redis = without_password(settings.redis_url)
     facts: dict[str, object] = {"roles": sorted(roles), "redis": redis}
     here, lines, below = sorted(roles - {"worker"}), list[str](), list[str]()
@@ -158,7 +158,7 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
 
 
 def _describe_webhooks(settings: Settings, below: list[str], facts: dict[str, object]) -> str:
-    """Return by which secret webhooks are signed; add how to see one that was made here."""
+    """Return which secret signs webhooks; add to ``below`` how to see a secret that was made here."""
     if settings.webhook_secret is None:
         return "signed with secrets of their owners alone, as CORELANE_WEBHOOK_SECRET is not set"
     if settings.webhook_secret != kept_secret(settings.data_dir):
@@ -170,7 +170,7 @@ def _describe_webhooks(settings: Settings, below: list[str], facts: dict[str, ob
 
 
 def own_command() -> str:
-    """Return this command as any shell here can call it: by its name only where that finds it."""
+    """Return this command as a shell here can call it: by its bare name only if that is found."""
     own = Path(sys.argv[0]).absolute()
     found = shutil.which("corelane")
     if found and (Path(found).resolve() == own.resolve() or Path(found).parent == Path(sys.executable).parent):

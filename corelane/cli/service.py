@@ -1,4 +1,4 @@
-"""The service that commands ask: that of ``--url``, of CORELANE_URL, else where settings would start one."""
+"""The service that commands call: the one of ``--url``, of CORELANE_URL, or else where the settings would start one."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +20,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 
-#: Time for which a call is tried again while the service does not answer, in seconds: a user waits for most commands;
-#: those that run for long outlive a restart.
+#: How long a call is repeated while the service does not answer, in seconds. It is short for commands that a user waits
+#: for. Long-running commands must survive a restart.
 PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 
@@ -32,9 +32,9 @@ def connect(
     patience_s: float = PATIENCE_S,
     on_wait: WaitNotice | None = None,
 ) -> "Client":
-    """Return a client of that service, with the key given or set; nothing is sent yet.
+    """Return a client of that service, with the key of the option or the settings. Nothing is sent yet.
 
-    ``on_wait`` says why a call is sent again later; by default it does so on standard error.
+    ``on_wait`` reports why a call will be repeated; the default writes to standard error.
     """
     from corelane.client import Client, local_url
     from corelane.settings import read_settings

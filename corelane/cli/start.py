@@ -1,6 +1,6 @@
-"""The begin of every command: ``--version``, and a warning for each variable that only resembles a setting.
+"""The start of every command: ``--version``, and a warning for each variable that only resembles a setting.
 
-A setting that was removed ends every command but the doctor.
+A setting that was removed ends every command except the doctor.
 
 A part that `corelane serve` started prints no warnings: its parent did. The warnings are log lines where logs are JSON.
 """
@@ -22,7 +22,7 @@ ROLES = ("api", "worker", "keeper", "deliveries", "flower")
 
 
 def say_version(wanted: bool) -> None:
-    """Print the version and end, if that was asked for."""
+    """Print the version and exit, if that was requested."""
     if wanted:
         typer.echo(f"corelane {__version__}")
         raise typer.Exit
@@ -46,7 +46,7 @@ def begin(
 
 
 def warn(unknown: list[UnknownName], *, as_log: bool) -> None:
-    """Write a warning for each name to standard error; an error where the name was meant to protect the service."""
+    """Write a warning for each name to standard error, or an error if the name was meant to protect the service."""
     if as_log:
         from corelane.log import configure_logging, get_logger
 

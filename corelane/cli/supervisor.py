@@ -1,11 +1,11 @@
-"""Running the parts of one machine: started in order, watched, relaunched when they die, stopped in order.
+"""Run the parts of one machine: start them in order, watch them, relaunch them when they die, stop them in order.
 
-A part is *up* once it does its work, not merely once its process runs. One that was up and is then killed is relaunched
-at once, however often. One that does not come up, or fails right after, is relaunched after growing pauses; if the
-service needs it, it is given up after a few tries.
+A part is *up* once it does its work, not merely once its process runs. A part that was up and is then killed is
+relaunched at once, however often. A part that does not come up, or fails right after, is relaunched after growing
+pauses. If the service needs it, it is given up after a few tries.
 
-Each part is a process group of its own, so Ctrl-C reaches only the supervisor. Each dies with the supervisor; child
-processes of a killed part are killed too. ``parts.json`` holds the process ids and the addresses of the service.
+Each part is its own process group, so Ctrl-C reaches only the supervisor. A part dies with the supervisor, and its
+child processes die with the part. ``parts.json`` holds the process ids and the addresses of the service.
 """
 
 import asyncio
@@ -42,30 +42,30 @@ PRESUMED_UP_S, PROBE_S = 5, 0.25
 #: lack of memory, and may be temporary.
 MOST_KILLS = 30
 
-#: A part that takes longer to come up has an issue, in seconds. A core that loads its model reports itself before.
+#: A part that takes longer to come up has an issue, in seconds. A core that is loading its model reports that itself.
 SLOW_S = 60
 
-#: Launches, and the seconds they fall into, beyond which a part does not stay up, however long each life was.
+#: More launches than this within this time, in seconds, mean that a part does not stay up, whatever each life lasted.
 MOST_LAUNCHES, LAUNCHES_S = 5, 600
 
 #: Exit statuses whose cause is outside the part: it was asked to end, or killed.
 OUTSIDE_ENDS = (0, -signal.SIGTERM, -signal.SIGKILL)
 
-#: Longest time that a part's last lines are read after its end, in seconds; longest line that is shown whole, in bytes.
+#: How long a part's last lines are read after its end, in seconds; longest line that is shown in full, in bytes.
 LAST_WORDS_S, LINE_LIMIT = 1, 1 << 20
 
 
 @dataclass(slots=True)
 class PartHistory:
-    """The lives and deaths of a part."""
+    """The launches and deaths of a part."""
 
     launches: int = 0
     launched_at: datetime = datetime.min
-    #: Since when nothing that it needs has been missing.
+    #: Since when everything that it needs has been there.
     began_at: datetime = datetime.min
     was_ever_up: bool = False
     is_up: bool = False
-    #: Exit statuses of the lives in a row that ended badly.
+    #: Exit statuses of the most recent lives, as long as they ended badly.
     deaths: list[int] = field(default_factory=list)
     #: The last launches, and the exit status of the last life that ended.
     recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
@@ -90,7 +90,7 @@ class PartHistory:
         self.is_up = False
 
     def issue(self, now: datetime) -> str | None:
-        """Return what is wrong with the part, or None: it does not stay up, or does not come up."""
+        """Return what is wrong with the part, or None. The issues are: it does not stay up, or does not come up."""
         lives_s = (now - self.launched_at).total_seconds()
         recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
         ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
@@ -120,8 +120,8 @@ class FleetPart:
     The service ends when a ``needed`` part is given up; any other is always relaunched. ``is_up`` is called with the
     process id until it returns True. ``first_tries`` is how often a part that was never up may end by itself before it
     is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``, and is pinned
-    to ``cpus`` if any are given. ``comment`` returns what to add to a line that the part writes, if anything. One that
-    is not ``shown`` writes where the supervisor does.
+    to ``cpus`` if any are given. ``comment`` returns an addition to a line that the part writes, or None. A part that
+    is not ``shown`` writes to the supervisor's own output.
     """
 
     name: str
@@ -155,12 +155,12 @@ class Supervisor:
         self.failure: str | None = None
 
     def stop_on_signals(self) -> None:
-        """Have SIGINT and SIGTERM ask for a stop."""
+        """Make SIGINT and SIGTERM request a stop."""
         for sign in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(sign, self.request_stop)
 
     def say(self, text: str, level: "Level" = "info") -> None:
-        """Say a sentence of the supervisor itself."""
+        """Print a sentence of the supervisor itself."""
         self.output.say(text, level)
 
     def note(self, **about: object) -> None:
@@ -169,7 +169,7 @@ class Supervisor:
         self._note_parts()
 
     def request_stop(self) -> None:
-        """Have ``wait`` return; safe from a signal handler."""
+        """Make ``wait`` return; safe in a signal handler."""
         self._over.set()
 
     def fail(self, reason: str) -> None:
@@ -179,12 +179,12 @@ class Supervisor:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is anything to stop."""
+        """Whether there is a part to stop."""
         return bool(self._parts)
 
     @property
     def is_over(self) -> bool:
-        """Whether a stop was asked for or a needed part was given up."""
+        """Whether a stop was requested or a needed part was given up."""
         return self._over.is_set()
 
     def health_issues(self) -> dict[str, str]:
@@ -205,13 +205,13 @@ class Supervisor:
         return all(part.history.is_up for part in self._parts if not names or part.name in names)
 
     def allow_time(self, prefix: str) -> None:
-        """Count the time that parts take to come up from now on, by the prefix of their names: they had to wait."""
+        """Restart the time that parts have to come up, because they had to wait. ``prefix`` begins their names."""
         for part in self._parts:
             if part.name.startswith(prefix):
                 part.history.began_at = datetime.now(UTC)
 
     def names(self) -> set[str]:
-        """Return the parts that there are, those that are being stopped included."""
+        """Return the names of the parts, including those that are being stopped."""
         return {part.name for part in self._parts}
 
     async def end(self, name: str) -> None:
@@ -223,7 +223,7 @@ class Supervisor:
         self._note_parts()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until a stop is asked for or a part is given up; return False after ``timeout_s`` without either."""
+        """Wait until a stop is requested or a part is given up; return False if neither happens in ``timeout_s``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), timeout_s)
         return self._over.is_set()
@@ -257,7 +257,7 @@ class Supervisor:
     async def _launch(self, part: FleetPart) -> BinaryIO:
         """Start a part's process; return the end of a pipe from which its lines are read.
 
-        The pipe is made here: with one of asyncio's, a process counts as running while any child holds the other end.
+        The pipe is made here: with one of asyncio's a process counts as running while a child holds the other end.
         """
         argv = part.argv() if callable(part.argv) else part.argv
         reading, writing = os.pipe()
@@ -302,18 +302,18 @@ class Supervisor:
                 output = await self._launch(part)
                 self.say(f"{part.name} is launched again")
             except (OSError, SetupError) as error:
-                # The machine lacks a process or memory for it now.
+                # The machine cannot start a process now, or has no memory for one.
                 output = None
                 self.say(f"{part.name} cannot be launched: {error}", "error")
             if self._is_ending(part):
                 await self._stop_part(part)
 
     def _is_ending(self, part: FleetPart) -> bool:
-        """Return whether the part is not to come back."""
+        """Return whether the part must not be relaunched."""
         return self._stopping or part.is_leaving
 
     async def _live(self, part: FleetPart, output: BinaryIO) -> tuple[int, float]:
-        """Wait for the end of a part's process; return its exit status and its life in seconds."""
+        """Wait for the end of a part's process; return its exit status and how long it lived, in seconds."""
         process = part.process
         if process is None:
             return -1, 0

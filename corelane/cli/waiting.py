@@ -20,12 +20,12 @@ SAY_S, SAY_AGAIN_S = 1.0, 30.0
 #: Time between two reports of a command's progress, in seconds.
 REPORT_S = 60.0
 
-#: Time that a report under way may take once the command is over, in seconds.
+#: How long a report in progress may still take when the command is done, in seconds.
 LAST_REPORT_S = 1.0
 
 
 class WaitNotice:
-    """Says why a call is sent again later. Made for one command; called by its client before each pause."""
+    """Reports why a call will be repeated. Made for one command; its client calls it before each pause."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self._console = console or error_console()
@@ -33,7 +33,7 @@ class WaitNotice:
         self._said: tuple[str, float] | None = None
 
     def __call__(self, wait: "Wait") -> None:
-        """Print a line, unless the same was said a moment ago."""
+        """Print a line, unless the same line was printed a moment ago."""
         reason, now = sentence_of(wait.reason), time.monotonic()
         same = self._said is not None and self._said[0] == reason and now - self._said[1] < SAY_AGAIN_S
         if self._quiet or same or wait.seconds + wait.waited_s < SAY_S:
@@ -46,7 +46,7 @@ class WaitNotice:
 
 @contextmanager
 def reporting(report: Callable[[], None], every_s: float | None = None) -> Iterator[None]:
-    """Call a function every ``REPORT_S``, or as often as given, in a thread of its own, while the block runs."""
+    """Call a function in its own thread while the block runs, every ``REPORT_S`` or every ``every_s``."""
     is_over = threading.Event()
 
     def repeat() -> None:
@@ -59,5 +59,5 @@ def reporting(report: Callable[[], None], every_s: float | None = None) -> Itera
         yield
     finally:
         is_over.set()
-        # A report that waits for the service does not keep the command from ending.
+        # A report that is waiting for the service must not delay the end of the command.
         thread.join(LAST_REPORT_S)

@@ -1,4 +1,4 @@
-"""Where a job's time went, drawn for a terminal: a bar for each part, one after the other."""
+"""Draw where a job's time went, for a terminal: a bar for each part, one after the other."""
 
 from corelane.domain.timing import JobTiming
 
@@ -25,7 +25,7 @@ def draw_waterfall(timing: JobTiming) -> dict[str, str]:
 
 
 def show_time(seconds: float) -> str:
-    """Return a time in the unit that reads best."""
+    """Return a time in a suitable unit."""
     if seconds < 0.0995:
         return f"{1000 * seconds:.1f} ms"
     if seconds < 120:

@@ -1,7 +1,7 @@
 """The secrets that sign webhooks: an owner's, by ``corelane webhook-secret``, and the one that `corelane serve` keeps.
 
-The value of an owner's is printed once, as it is made. Where no secret of the service is set, `serve` makes one and
-keeps it in the data folder.
+The value of an owner's secret is printed once, when it is made. If the settings have no secret for the service, `serve`
+makes one and keeps it in the data folder.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S, new_secret
 from corelane.errors import SetupError
 
-#: In the data folder: the service's secret.
+#: The file of the service's secret, in the data folder.
 FILE = "webhook-secret"
 
 webhook_secret = CommandGroup(
@@ -91,7 +91,7 @@ def kept_secret(data_dir: Path) -> SecretStr | None:
 
 
 def make_secret(data_dir: Path) -> SecretStr:
-    """Keep a new secret, readable by this user alone, and return it; or the one of a process that was first."""
+    """Store a new secret that only this user can read, and return it; or the secret of a process that was first."""
     secret = new_secret()
     keep_private(data_dir / FILE, secret)
     return kept_secret(data_dir) or SecretStr(secret)

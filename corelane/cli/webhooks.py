@@ -1,4 +1,4 @@
-"""``corelane webhooks``: the webhooks of a job, one of them posted again, and a receiver for trying them out."""
+"""``corelane webhooks``: list a job's webhooks, post one again, and receive webhooks to try them out."""
 
 from typing import Annotated, Any
 
@@ -75,7 +75,7 @@ def secret(data: DataOption = None) -> None:
 
 
 def to_the_second(at: str | None) -> str:
-    """Return a time to the second: a host that fails is tried again after 30."""
+    """Return a time to the second. That is precise enough: a failing host is tried again after 30."""
     return "-" if at is None else at[:19].replace("T", " ")
 
 

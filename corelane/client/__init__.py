@@ -1,9 +1,9 @@
-"""The Python client: one question or a million, answers as typed models. Needs neither torch nor a server's libraries.
+"""The Python client: for one question or a million; answers are typed. Needs neither torch nor server libraries.
 
 ``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. A request that changes nothing is repeated,
-with back-off, while the service is away or overloaded; so is a job, which carries an idempotency key. Every failure is
-ServiceError (the service gave a reason), ServiceUnreachable (no answer came) or InvalidInput. ``verify_webhook`` is for
-callers who prefer webhooks to polling.
+with back-off, while the service cannot be reached or is overloaded. A job is repeated too, because it carries an
+idempotency key. Every failure is ServiceError (the service gave a reason), ServiceUnreachable (no answer came) or
+InvalidInput. ``verify_webhook`` is for callers who prefer webhooks to polling.
 """
 
 from corelane.client.aio import AsyncClient

@@ -30,9 +30,9 @@ from corelane.domain.usage import Group, UsageReport
 def bulk(
     service: ServiceProtocol, action: BulkAction | str, *, dry_run: bool = False, **filters: Unpack[JobFilters]
 ) -> Exchange[BulkResult]:
-    """Retry or cancel every job that all filters take, step by step; return what was done in all.
+    """Retry or cancel every job that all filters select, step by step; return the total of what was done.
 
-    With ``dry_run`` nothing is changed. Repeating it is safe: no job is retried twice.
+    With ``dry_run`` nothing is changed. Repeating is safe: no job is retried twice.
     """
     action, after = BulkAction(action), None
     done = BulkResult(action=action, dry_run=dry_run, matched=0, done=0, skipped=[], jobs=[], has_more=False, next=None)
@@ -60,9 +60,9 @@ def usage(
     group_by: Sequence[Group] | Group = (),
     owner: str | None = None,
 ) -> Call[UsageReport]:
-    """Return what work took and cost from one day to another, by default this month's, by ``group_by``.
+    """Return the time and cost of work between two days, by default of this month, grouped by ``group_by``.
 
-    It is your own, or that of another ``owner``, or of all with `*`, for keys of scope admin.
+    It covers your own work. Keys of scope admin may name another ``owner``, or all with `*`.
     """
     groups = [group_by] if isinstance(group_by, str) else list(group_by)
     given = {"from": first and str(first), "to": last and str(last), "group_by": groups, "owner": owner}
@@ -71,32 +71,32 @@ def usage(
 
 
 def clear_cache(owner: str | None = None) -> Call[None]:
-    """Forget the answers that are kept for equal questions: your own, or another ``owner``'s, or all with `*`."""
+    """Drop the cached answers to equal questions: your own, or another ``owner``'s, or all with `*`."""
     return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
 
 
 def webhook_secrets(owner: str | None = None) -> Call[list[dict[str, Any]]]:
-    """List what signs your webhooks now, the newest first, without values; or another ``owner``'s (scope admin)."""
+    """List the secrets that sign your webhooks, newest first, without values; or another ``owner``'s (scope admin)."""
     return Call("GET", "/v1/webhook-secrets", read_list, params=_of_owner(owner))
 
 
 def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
-    """Make the first secret that signs your webhooks, tried once; ``secret`` has its value, which is shown this once.
+    """Make the first secret that signs your webhooks; tried once. ``secret`` has its value, which is shown only now.
 
-    The service's secret signs beside it for ``overlap_s``, a day if not given.
+    The service's secret also signs for ``overlap_s``, a day by default.
     """
     route, body = "/v1/webhook-secrets", _overlap(overlap_s)
     return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
 
 def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
-    """Make the next secret, tried once; what signed until now signs beside it for ``overlap_s``, and then ends."""
+    """Make the next secret; tried once. The current secrets also sign for ``overlap_s``, and then end."""
     route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
     return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
 
 def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[None]:
-    """End a secret at once, tried once. Without any of your own the service's secret signs."""
+    """End a secret at once; tried once. If you have none left, the service's secret signs."""
     path = {"secret_id": secret_id}
     return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), tried_once=True)
 
@@ -110,15 +110,15 @@ def _of_owner(owner: str | None) -> dict[str, str]:
 
 
 def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
-    """Have a core, a model's version, or an owner take no new work (keys with scope `admin`); returns the pause.
+    """Stop a core, a model's version, or an owner from taking new work (keys with scope `admin`); returns the pause.
 
-    Work in flight ends, and jobs are taken in and wait.
+    Work in flight is finished. New jobs are accepted and wait.
     """
     return Call("PUT", "/v1/pauses/{kind}/{name}", of(Pause), {"kind": str(kind), "name": name})
 
 
 def resume(kind: PauseKind | str, name: str) -> Call[None]:
-    """Have a core, a model's version, or an owner take work again."""
+    """Let a core, a model's version, or an owner take work again."""
     return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
 
 
@@ -130,15 +130,15 @@ def pauses() -> Call[list[Pause]]:
 def failed_items(
     service: ServiceProtocol, *, code: str | None = None, limit: int | None = None, **filters: Unpack[JobFilters]
 ) -> Iteration[FailedItem]:
-    """Iterate over the items that failed, newest job first, of the jobs that all filters take, ``limit`` at most.
+    """Iterate over the failed items of the jobs that all filters select, newest job first, ``limit`` at most.
 
-    With a ``code`` only those that failed with this error.
+    With a ``code``, only items that failed with this error.
     """
     return service.pages(partial(failed_items_page, filters, code), limit)
 
 
 def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> Exchange[list[FailureGroup]]:
-    """Count the items that failed by code of error, the most first, of the jobs that all filters take."""
+    """Count the failed items of the jobs that all filters select, by error code, the most frequent first."""
     return (yield from service.call(failure_counts(filters))).data
 
 
@@ -148,7 +148,7 @@ def audit(service: ServiceProtocol, *, limit: int | None = None) -> Iteration[Au
 
 
 def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
-    """Retry or cancel the next jobs that all filters take."""
+    """Retry or cancel the next jobs that all filters select."""
     given: Mapping[str, Any] = filters
     wanted = {name: _plain(name, value) for name, value in given.items()}
     body = {"action": action.value, "filter": wanted, "dry_run": dry_run} | ({"after": after} if after else {})
@@ -162,7 +162,7 @@ def failed_items_page(filters: JobFilters, code: str | None, after: str | None, 
 
 
 def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
-    """Count the items that failed by code of error."""
+    """Count the items that failed, by error code."""
     return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
 
 
@@ -172,7 +172,7 @@ def audit_page(after: str | None, limit: int) -> Call[AuditList]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return the value of a filter as it is written in JSON; one id, status or label is a list of one."""
+    """Return a filter's value in the form of the JSON body; one id, status or label is a list of one."""
     if isinstance(value, datetime):
         return value.isoformat()
     if name in ("id", "status", "label"):

@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 class AsyncClient(ClientMethods[httpx2.AsyncClient]):
     """Talks to one service from one event loop. Close it, or use it in an ``async with``.
 
-    A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
+    A method's arguments and details are at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
     """
 
     _make_http = httpx2.AsyncClient
@@ -64,7 +64,7 @@ class AsyncClient(ClientMethods[httpx2.AsyncClient]):
 
 
 class _AsyncSteps:
-    """Performs the steps of one exchange, and holds the stream that it has open."""
+    """Performs the steps of one exchange, and holds its open stream."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._http, self._protocol, self._on_wait = client._http, client._protocol, client._on_wait

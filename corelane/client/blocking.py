@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 class Client(ClientMethods[httpx2.Client]):
     """Talks to one service; safe to share between threads. Close it, or use it in a ``with``.
 
-    A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
+    A method's arguments and details are at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
     """
 
     _make_http = httpx2.Client
@@ -63,7 +63,7 @@ class Client(ClientMethods[httpx2.Client]):
 
 
 class _Steps:
-    """Performs the steps of one exchange, and holds the stream that it has open."""
+    """Performs the steps of one exchange, and holds its open stream."""
 
     def __init__(self, client: Client) -> None:
         self._http, self._protocol, self._on_wait = client._http, client._protocol, client._on_wait

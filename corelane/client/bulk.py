@@ -1,8 +1,9 @@
-"""Any number of items through the client: cut into jobs of bounded size, a few in flight at a time, results in order.
+"""Send any number of items: they are cut into jobs of bounded size, a few in flight at a time, with results in order.
 
-Memory stays flat: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
-after an interruption: the same items, cut at the same places, are the same jobs to the service, which has their results
-or still works on them, and answers none of them twice. Only a job that was canceled meanwhile is asked again.
+Memory use is constant: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
+after an interruption. The service recognises the same items, cut at the same places, as the same jobs. It has their
+results or still works on them, and answers none of them twice. Only a job that was canceled in the meantime is asked
+again.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
 def cut_jobs(
     items: Iterable[JobItem], max_items: int = JOB_ITEMS, max_bytes: int = JOB_BYTES
 ) -> Iterator[list[JobItem]]:
-    """Yield items in order, cut into jobs within both limits; an item over ``max_bytes`` goes alone."""
+    """Yield items in order, cut into jobs within both limits; an item over ``max_bytes`` is a job by itself."""
     job: list[JobItem] = []
     job_bytes = 0
     for item in items:
@@ -43,7 +44,7 @@ def cut_jobs(
 class NamedRun:
     """A run that can be resumed: its name, and the position of its first item in the whole.
 
-    ``reached(n)`` is called once the results of all items before the n-th have been read: it could resume there.
+    ``reached(n)`` is called once the results of all items before the n-th have been read: the run could resume there.
     """
 
     name: str
@@ -55,39 +56,39 @@ class NamedRun:
 class BulkState:
     """The jobs in flight, for a progress bar in another thread, and for a message after an interruption.
 
-    It is behind by a moment at most, and never ahead.
+    It may be slightly behind, and is never ahead.
     """
 
     #: The jobs in flight, oldest first, as they were submitted, or the result of an item that was refused.
     in_flight: deque[Job | ModelResult] = field(default_factory=deque)
-    #: Some of them as they were last seen.
+    #: The last seen state of some of them.
     seen: dict[str, Job] = field(default_factory=dict)
-    #: Results that were read of the oldest job.
+    #: Number of results of the oldest job that have been read.
     read: int = 0
-    #: Items that were done already when their job was submitted: an earlier run had asked them.
+    #: Items that were done already when their job was submitted, because an earlier run had submitted it.
     found: int = 0
-    #: Called, if given, with the usage of each job whose results have all been read; None if it is not known.
+    #: If given, called with the usage of each job whose results have all been read; with None if that is unknown.
     spend: Callable[[Usage | None], None] | None = None
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs in flight as they were last seen."""
+        """The jobs in flight, in their last seen state."""
         return [self.seen.get(each.id, each) for each in list(self.in_flight) if isinstance(each, Job)]
 
     @property
     def ahead(self) -> int:
-        """Items that the service has finished, and whose results have not been read."""
+        """Number of items that the service has finished and whose results have not been read."""
         done = [job.counts.done for job in self.jobs]
         return max(0, done[0] - self.read) + sum(done[1:]) if done else 0
 
     @property
     def open(self) -> int:
-        """Items in flight that the service has not finished, by its last reports."""
+        """Number of items in flight that the service has not finished, by its last reports."""
         return sum(job.counts.total - job.counts.done for job in self.jobs)
 
     def look(self, client: Client, label: str) -> None:
         """Update the progress of the jobs in flight, by their label; does nothing if the service is unreachable."""
-        # RuntimeError: the client was closed meanwhile, as its command has ended.
+        # RuntimeError: the client was closed in the meantime, because its command has ended.
         with suppress(CorelaneError, RuntimeError):
             for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):
                 self.seen[job.id] = job
@@ -102,15 +103,15 @@ def answer_all(
     state: BulkState | None = None,
     **parts: Unpack[JobParts],
 ) -> Generator[ModelResult, None, None]:
-    """Yield the results of any number of items in order, ``index`` counting them all; memory stays flat.
+    """Yield the results of any number of items in order, with ``index`` over all items; memory use is constant.
 
-    Jobs that the service refuses for their size, or for a stored context that it does not have, are halved; an item too
-    large alone is sent as lines, and one that is refused alone gets a failed result. Closed or interrupted, it cancels
-    the jobs in flight, unless it is a ``run`` that can be resumed.
+    Jobs that the service refuses for their size, or for a missing stored context, are halved. A single item that is too
+    large is sent as lines. A single item that is refused gets a failed result. If closed or interrupted, the jobs in
+    flight are canceled, unless a ``run`` is given, which can be resumed.
     """
 
     def submit(first: int, job: list[JobItem]) -> Job:
-        # A job that is too large is halved rather than sent as lines: both halves can be in flight.
+        # A job that is too large is halved rather than sent as lines, so that both halves can be in flight.
         if run is None:
             return client.submit(job, or_lines=len(job) == 1, **parts)
         key = f"{run.name}.{run.first + first}.{len(job)}"
@@ -145,7 +146,7 @@ def answer_all(
 
 
 def _results(client: Client, state: BulkState) -> Iterator[ModelResult]:
-    """Yield the results of the oldest job in flight, to its end."""
+    """Yield all results of the oldest job in flight."""
     oldest = state.in_flight[0]
     if isinstance(oldest, ModelResult):
         yield oldest
@@ -156,7 +157,7 @@ def _results(client: Client, state: BulkState) -> Iterator[ModelResult]:
 
 
 class _Submitter:
-    """Submits jobs one after the other, in halves where the service refuses them whole."""
+    """Submits jobs one after the other; halves those that the service refuses."""
 
     def __init__(
         self, jobs: Iterator[list[JobItem]], submit: Callable[[int, list[JobItem]], Job], state: BulkState
@@ -166,7 +167,7 @@ class _Submitter:
         self._held: deque[list[JobItem]] = deque()
 
     def fill(self, most: int) -> bool:
-        """Submit until ``most`` are in flight; return whether any is."""
+        """Submit until ``most`` jobs are in flight; return whether any job is."""
         in_flight = self._state.in_flight
         while len(in_flight) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
             try:

@@ -1,4 +1,4 @@
-"""Stored contexts: put, listed, read and deleted. A job names one by ``context_id`` in place of its text."""
+"""Stored contexts: put, list, read and delete. A job names one by ``context_id`` instead of sending its text."""
 
 from corelane.client.endpoints import JSON, Call, of, page_params, read_nothing
 from corelane.client.protocol import LARGE_PAGE_ENTRIES, ServiceProtocol
@@ -8,9 +8,9 @@ from corelane.domain.contexts import ContextInfo, ContextList, context_id
 
 
 def put_context(text: str, *, name: str | None = None, expires_in_s: int | None = None) -> Call[ContextInfo]:
-    """Store a passage, once however often it is put; its ``id`` is the ``context_id`` of questions about it.
+    """Store a passage; its ``id`` is the ``context_id`` of questions about it. Storing it again makes no copy.
 
-    It is kept for as long after its last use as ``expires_in_s`` says, else as the service does.
+    It is kept for ``expires_in_s`` after its last use, or else for the service's default time.
     """
     given = {"text": text, "name": name, "expires_in_s": expires_in_s}
     body = dump_body({part: value for part, value in given.items() if value is not None})
@@ -29,7 +29,7 @@ def read_context(context_id: str) -> Call[str]:
 
 
 def delete_context(context_id: str) -> Call[None]:
-    """Delete a stored context, tried once. Jobs that name it already are answered."""
+    """Delete a stored context; tried once. Jobs that already name it are still answered."""
     return Call("DELETE", "/v1/contexts/{context_id}", read_nothing, {"context_id": context_id}, tried_once=True)
 
 

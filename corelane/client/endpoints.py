@@ -1,7 +1,7 @@
 """Every call the client makes, as plain data: its route, its content and how its answer is read. Pure.
 
-Many of these functions are methods of both clients as they stand: their arguments and docstrings are public. The routes
-are written as in the OpenAPI document, and a test compares the two.
+Many of these functions become methods of both clients, so their arguments and docstrings are public. The routes are
+written as in the OpenAPI document, and a test compares the two.
 """
 
 import uuid
@@ -39,10 +39,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One request; ``read`` makes its answer of a success' body, or raises ValueError, KeyError or TypeError.
+    """One request; ``read`` turns the body of a success into the answer, or raises ValueError, KeyError or TypeError.
 
-    ``path`` fills the route. A call that is not ``repeatable`` is only sent again if the service surely did not accept
-    it. A ``content`` that can be called is called each time the request is sent.
+    ``path`` fills the route's parameters. A call that is not ``repeatable`` is sent again only if the service certainly
+    did not accept it. If ``content`` is a function, it is called each time the request is sent.
     """
 
     method: str
@@ -58,7 +58,7 @@ class Call(Generic[Answer]):
 
     @property
     def url(self) -> str:
-        """The route with its parts filled in and quoted."""
+        """The route with its parameters filled in and quoted."""
         parts = {name: quote(part, safe="/" if name == "core" else "@") for name, part in self.path.items()}
         return self.route.format(**parts)
 
@@ -99,12 +99,12 @@ class JobFilters(TypedDict, total=False):
 
 
 def job_head(parts: JobParts) -> dict[str, Any]:
-    """Return a job without its items, with only those parts that were given."""
+    """Return a job without its items, with only the given parts."""
     return {"model": "default"} | {name: part for name, part in parts.items() if part is not None}
 
 
 def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
-    """Return the body of a job, with only those parts that were given."""
+    """Return the body of a job, with only the given parts."""
     listed = {} if parts.get("input_url") else {"items": list(items)}
     return dump_body(listed | job_head(parts))
 
@@ -122,7 +122,7 @@ def submit(body: bytes, key: str, wait_s: float) -> Call[Job]:
 
 
 def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
-    """Submit a job under the caller's own name for it, which makes sending it twice harmless."""
+    """Submit a job under the caller's own name for it. The name makes sending it twice harmless."""
     call = submit(body, "", wait_s)
     headers = {header: value for header, value in call.headers.items() if header != "Idempotency-Key"}
     return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
@@ -139,10 +139,10 @@ def submit_lines(
     *,
     idempotency_key: str | None = None,
 ) -> Call[Job]:
-    """Submit a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
+    """Submit a job of any number of items, sent as they come. If the service refuses the job, it keeps nothing of it.
 
-    Memory stays flat. Items are checked by the service alone, which names a bad one by its line: the head is line 1,
-    the first item line 2. Tried once, as an iterator cannot be read twice: with an idempotency key you may send the
+    Memory use is constant. Only the service checks the items, and it names a bad one by its line: the head is line 1,
+    the first item line 2. Tried once, as an iterator cannot be read twice. With an idempotency key you may send the
     same lines again. ``AsyncClient`` takes asynchronous iterables too.
     """
     dump: Any = dump_lines_async if isinstance(items, AsyncIterable) else dump_lines
@@ -195,7 +195,7 @@ def delete_job(job_id: str) -> Call[None]:
 
 
 def cancel(job_id: str) -> Call[Job]:
-    """Cancel the unanswered items of a job, tried once; a final job stays as it is."""
+    """Cancel the unanswered items of a job; tried once. A final job stays as it is."""
     return Call("POST", "/v1/jobs/{job_id}/cancel", of(Job), {"job_id": job_id}, tried_once=True)
 
 
@@ -206,13 +206,13 @@ def results(job_id: str, after: str | None) -> Call[ResultList]:
 
 
 def events(job_id: str, after: str | None) -> Call[None]:
-    """Stream a job's events that follow the last one read."""
+    """Stream a job's events after the last one that was read."""
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
     return Call("GET", "/v1/jobs/{job_id}/events", read_nothing, {"job_id": job_id}, headers=headers)
 
 
 def drop_results(job_id: str, before: int) -> Call[Job]:
-    """Drop stored results of items before this one; the job's ``results_from`` says how far."""
+    """Drop the stored results of items before this one. The job's ``results_from`` is the first that remains."""
     return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})
 
 
@@ -240,7 +240,7 @@ def read_file(file_id: str) -> Call[bytes]:
 
 
 def delete_file(file_id: str) -> Call[None]:
-    """Delete a file, tried once."""
+    """Delete a file; tried once."""
     return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, tried_once=True)
 
 
@@ -251,7 +251,7 @@ def create_batch(
     metadata: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Batch]:
-    """Have every line of an uploaded file answered, in the background; its key makes sending this twice harmless."""
+    """Answer every line of an uploaded file in the background. The key makes sending this twice harmless."""
     headers = JSON | {"Idempotency-Key": idempotency_key or new_key()}
     given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
     body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
@@ -264,12 +264,12 @@ def list_batches(after: str | None, limit: int) -> Call[BatchList]:
 
 
 def get_batch(batch_id: str) -> Call[Batch]:
-    """Return a batch as it stands; its counts are live."""
+    """Return a batch in its current state, with current counts."""
     return Call("GET", "/v1/batches/{batch_id}", of(Batch), {"batch_id": batch_id})
 
 
 def cancel_batch(batch_id: str) -> Call[Batch]:
-    """End a batch with the answers it has by now, tried once."""
+    """End a batch with the answers it has by now; tried once."""
     return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, tried_once=True)
 
 
@@ -279,7 +279,7 @@ def list_deliveries(job_id: str) -> Call[list[dict[str, Any]]]:
 
 
 def dead_deliveries(limit: int = 20) -> Call[list[dict[str, Any]]]:
-    """List webhooks that were given up, the latest first (keys with scope `admin`)."""
+    """List webhooks that were given up, newest first (keys with scope `admin`)."""
     return Call("GET", "/v1/deliveries", read_list, params={"limit": str(limit)})
 
 
@@ -289,7 +289,7 @@ def get_delivery(delivery_id: str) -> Call[dict[str, Any]]:
 
 
 def redeliver(delivery_id: str) -> Call[dict[str, Any]]:
-    """Have a webhook posted again, with the same id and the same bytes."""
+    """Post a webhook again, with the same id and the same bytes."""
     return Call("POST", "/v1/deliveries/{delivery_id}/redeliver", read_object, {"delivery_id": delivery_id})
 
 
@@ -299,22 +299,22 @@ def cores() -> Call[list[dict[str, Any]]]:
 
 
 def overview() -> Call[Overview]:
-    """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
+    """Return the state of the service: whether the backlog drains, lanes, cores, rates, and open issues."""
     return Call("GET", "/v1/overview", of(Overview))
 
 
 def scaling() -> Call[ScalingInfo]:
-    """Return how many cores there are, and how many the open work asks for."""
+    """Return how many cores there are, and how many the open work needs."""
     return Call("GET", "/v1/scaling", of(ScalingInfo))
 
 
 def history(minutes: int = 60) -> Call[HistoryInfo]:
-    """Return how the service did over the last minutes, 400 points at most, and what was changed meanwhile."""
+    """Return the history of the last minutes, 400 points at most, and the changes made in that time."""
     return Call("GET", "/v1/history", of(HistoryInfo), params={"minutes": str(minutes)})
 
 
 def models() -> Call[list[dict[str, Any]]]:
-    """List the model versions that can be asked."""
+    """List the model versions that can answer."""
     return Call("GET", "/v1/models", read_list)
 
 
@@ -326,21 +326,21 @@ def load_model(
     lazy: bool = False,
     manifest_sha256: str | None = None,
 ) -> Call[dict[str, Any]]:
-    """Have one core, all, or ``count`` of them load a version; returns where it is wanted now; see ``cores``."""
+    """Load a version on one core, on all, or on ``count`` of them; returns where it should be loaded; see ``cores``."""
     given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
     body = dump_body({name: part for name, part in given.items() if part is not None})
     return Call("POST", "/v1/cores/{core}/models", read_object, {"core": core}, headers=JSON, content=body)
 
 
 def reload_model(version: str, core: str = "all", *, manifest_sha256: str | None = None) -> Call[dict[str, Any]]:
-    """Have one core, or all that hold it, load a version again from its artifact; returns where it is wanted now."""
+    """Load a version again from its artifact, on one core or on all that hold it; returns where it should be loaded."""
     route, path = "/v1/cores/{core}/models/{version}/reload", {"core": core, "version": version}
     body = dump_body({"manifest_sha256": manifest_sha256})
     return Call("POST", route, read_object, path, headers=JSON, content=body)
 
 
 def unload_model(version: str, core: str = "all", *, force: bool = False) -> Call[dict[str, Any]]:
-    """Have one core, or all, drain and unload a version; returns where it is wanted now."""
+    """Drain and unload a version on one core, or on all; returns where it should still be loaded."""
     params = {"force": "true"} if force else {}
     return Call("DELETE", "/v1/cores/{core}/models/{version}", read_object, {"core": core, "version": version}, params)
 
@@ -351,24 +351,24 @@ def aliases() -> Call[list[dict[str, Any]]]:
 
 
 def set_alias(alias: str, weights: Mapping[str, float] | str, *, force: bool = False) -> Call[dict[str, Any]]:
-    """Make an alias mean a version, or several by weight."""
+    """Make an alias refer to a version, or to several by weight."""
     means = {"version": weights} if isinstance(weights, str) else {"weights": dict(weights)}
     body = dump_body(means | {"force": force})
     return Call("PUT", "/v1/aliases/{alias}", read_object, {"alias": alias}, headers=JSON, content=body)
 
 
 def unset_alias(alias: str) -> Call[dict[str, Any]]:
-    """Remove an alias that was set: it means again what the workers' settings mean by it."""
+    """Remove an alias that was set. It then means again what the workers' settings say."""
     return Call("DELETE", "/v1/aliases/{alias}", read_object, {"alias": alias})
 
 
 def ready() -> Call[dict[str, Any]]:
-    """Ask whether a question asked now would be answered."""
+    """Return whether a question asked now would be answered."""
     return Call("GET", "/readyz", read_object, tried_once=True)
 
 
 def of(kind: type[Model]) -> Callable[[bytes], Model]:
-    """Return a reader of a model; fields that are newer than this client are ignored."""
+    """Return a function that reads a model; fields that this client does not know are ignored."""
     return partial(kind.model_validate_json, extra="ignore")
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of the time and cost of a job or a batch: dry runs, of which the service keeps nothing."""
+"""Forecasts of the time and cost of a job or a batch. They are dry runs: the service keeps nothing."""
 
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
@@ -11,15 +11,15 @@ from corelane.client.wire import JobItem, dump_body
 from corelane.domain.job_forecast import BatchForecast, JobForecast
 from corelane.domain.job_requests import LinesHead
 
-#: What makes a request a dry run.
+#: The field that makes a request a dry run.
 DRY = {"dry_run": True}
 
 
 def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack[JobParts]) -> Exchange[JobForecast]:
-    """Return what a job would be, take and cost, and when it would end, if the service took it now.
+    """Return the size, time and cost of a job, and when it would end, if it were submitted now.
 
-    It is checked as a real one, and raises the same errors. A job that is too large for one request is forecast as
-    lines, which is how ``submit`` would send it.
+    The job is checked like a real one, and raises the same errors. A job that is too large for one request is forecast
+    as lines, which is how ``submit`` would send it.
     """
     given = list(items)
     head = job_head(parts) | DRY
@@ -31,12 +31,12 @@ def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack
 def forecast_lines(
     items: Iterable[JobItem] | AsyncIterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None
 ) -> Call[JobForecast]:
-    """Forecast a job of any number of items, sent as they come. Memory stays flat; tried once."""
+    """Forecast a job of any number of items, sent as they come. Memory use is constant; tried once."""
     given = head.model_dump(mode="json", exclude_unset=True) if isinstance(head, LinesHead) else dict(head or {})
     return cast(Call[JobForecast], replace(submit_lines(items, given | DRY), read=cast(Any, of(JobForecast))))
 
 
 def forecast_batch(input_file_id: str, *, completion_window: str = "24h") -> Call[BatchForecast]:
-    """Return what a batch of an uploaded file would be, take and cost: its lines are checked and measured."""
+    """Return the size, time and cost of a batch of an uploaded file: its lines are checked and measured."""
     given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
     return Call("POST", "/v1/batches", of(BatchForecast), headers=dict(JSON), content=dump_body(given | DRY))

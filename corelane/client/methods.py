@@ -1,7 +1,7 @@
 """The methods of both clients, as one table: each line names the call or the exchange that a client performs.
 
 ``Client`` performs it with blocking calls and returns the answer; ``AsyncClient`` returns a coroutine, or an
-asynchronous iterator. A method has the name, docstring and arguments of what it performs.
+asynchronous iterator. A method has the name, docstring and arguments of its call or exchange.
 """
 
 import inspect
@@ -34,7 +34,7 @@ class AnsweringMethod(Protocol[P, Answer_co]):
 
 
 class IteratingMethod(Protocol[P, Answer_co]):
-    """The type of a method that returns many things, one at a time."""
+    """The type of a method that returns several things, one at a time."""
 
     @overload
     def __get__(self, client: "Client", of: Any) -> Callable[P, Generator[Answer_co, None, None]]: ...
@@ -53,14 +53,14 @@ def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Answer]]) 
 
 
 def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Answer]]) -> IteratingMethod[P, Answer]:
-    """Return a method that iterates over what an exchange returns."""
+    """Return a method that iterates over the results of an exchange."""
     return cast(IteratingMethod[P, Answer], _like(make, 1, lambda self, exchange: self._iterate(exchange)))
 
 
 def _like(make: Callable[..., Any], skipped: int, perform: Callable[["ClientMethods[Any]", Any], Any]) -> object:
-    """Return a method with the name, docstring and arguments of what makes its call or exchange.
+    """Return a method with the name, docstring and arguments of the function that makes its call or exchange.
 
-    If an argument is ``skipped``, that is the protocol.
+    The first ``skipped`` arguments are left out: the protocol, if the function takes one.
     """
 
     def method(self: "ClientMethods[Any]", /, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def _like(make: Callable[..., Any], skipped: int, perform: Callable[["ClientMeth
 
 
 class ClientMethods(BaseClient[Http]):
-    """The table. Arguments and details stand at the call or the exchange that is named."""
+    """The table of methods. Arguments and details are at the call or the exchange that a line names."""
 
     @abstractmethod
     def _perform(self, exchange: Exchange[Any]) -> Any: ...

@@ -1,8 +1,8 @@
 """Wait for a service that is unreachable or overloaded: for how long, and when to ask again. Reads the clock.
 
-Patience is a time: it begins with the first failure and ends with an answer. So a service may be stopped and started
-again within it, whatever the pauses were. The last pause begins before it is over, and ends as late as the service
-asked for.
+Patience is a length of time. Its clock starts at the first failure and stops at an answer. So a service may be stopped
+and started again within that time, whatever the pauses are. The last pause begins before the time is over, and ends
+when the service asked for the next try.
 """
 
 import random
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from corelane.errors import CorelaneError
 
-#: How long a call is tried again by default, in seconds: a stop and start of a service takes some ten.
+#: How long a call is repeated by default, in seconds: a service takes about ten to stop and start.
 PATIENCE_S = 60.0
 
-#: First pause before a call is repeated, doubled each time; and the longest by itself, so that a service that is back
-#: is found soon. Seconds.
+#: First pause before a call is repeated, doubled each time; and the longest pause that the client chooses, so that a
+#: service that is back is found soon. In seconds.
 FIRST_PAUSE_S, LONGEST_OWN_PAUSE_S = 0.25, 8.0
 
 #: Longest pause, whatever the service asks for, in seconds.
@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 60.0
 class Wait:
     """Why a call is not answered yet: it failed with ``reason`` and is sent again in ``seconds``.
 
-    ``waited_s`` is how long this call has paused before, over ``attempt`` earlier failures.
+    ``waited_s`` is the total of this call's earlier pauses, after ``attempt`` failures.
     """
 
     reason: CorelaneError
@@ -36,7 +36,7 @@ class Wait:
 
 
 class Patience:
-    """The failures of one call or stream in a row, and the time that they took."""
+    """The successive failures of one call or stream, and the time since the first."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -58,7 +58,7 @@ class Patience:
         return wait
 
     def rests(self) -> None:
-        """Stop the clock: a stream is open, though it has brought nothing yet."""
+        """Stop the clock: a stream is open, even if no data has come yet."""
         if self._since is not None:
             self._away_s, self._since = self._away_s + time.monotonic() - self._since, None
 
@@ -66,7 +66,7 @@ class Patience:
 def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
     """Return seconds until the next try: doubling, at least what the service asked for; spread by ``chance`` in [0, 1).
 
-    The service's time is only ever made longer.
+    The time that the service asked for may become longer, never shorter.
     """
     own = min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), LONGEST_OWN_PAUSE_S) * (1 + chance) / 2
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():

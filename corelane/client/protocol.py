@@ -3,7 +3,7 @@
 ``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio: every retry, wait and page is written once.
 
 An exchange is a generator of steps; the driver sends the outcome of each step back into it. A call is repeated with
-back-off while the service is away or overloaded, if it changes nothing or carries a key that makes repeating it safe.
+back-off while the service cannot be reached or is overloaded, if it changes nothing or its key makes that safe.
 """
 
 import time
@@ -34,7 +34,7 @@ from corelane.domain.events import DATA, EventType, Partial, Progress
 from corelane.domain.jobs import Job, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 
-#: Time between two requests for the results of a running job, in seconds; its end is noticed at once.
+#: Time between two requests for the results of a running job, in seconds. The job's end is noticed at once.
 FOLLOW_S = 2.0
 
 #: Least time between two polls of a job if the service does not honour `wait`, in seconds.
@@ -43,19 +43,19 @@ LEAST_POLL_S = 0.2
 #: Longest time between two polls of a batch, in seconds.
 POLL_BATCH_S = 5.0
 
-#: Entries of a list asked for in one page; and where there may be many small ones, as files and contexts.
+#: Entries of a list requested in one page; and for lists of many small entries, such as files and contexts.
 PAGE_ENTRIES, LARGE_PAGE_ENTRIES = 100, 1000
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.
 OVERLOADED = frozenset({429, 503})
 
-#: Statuses by which a proxy says that the service is away: worth another try where repeating is safe.
+#: Statuses by which a proxy reports that it cannot reach the service: worth another try if repeating is safe.
 AWAY = OVERLOADED | {502, 504}
 
-#: The refusal of a job that may fit if it is sent as lines, and codes that say that another body came before.
+#: The refusal of a job that may fit if it is sent as lines; and codes that say that another body was sent earlier.
 TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 
-#: The answer to a reader who has seen a job's last event: do not come back.
+#: The answer to a reader who has seen a job's last event: there is no more to read.
 NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
@@ -63,7 +63,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event of a job: its id, from which a stream can be resumed; its type; and the data of that type."""
+    """One event of a job: its id, from which a stream can be resumed; its type; and the data for that type."""
 
     id: str
     type: EventType
@@ -72,14 +72,14 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class ServiceProtocol:
-    """The exchanges with one service, and how patient they are."""
+    """The exchanges with one service, and how long they are repeated."""
 
     base_url: str
     timeout_s: float
     patience_s: float
 
     def call(self, call: Call[Answer]) -> Exchange[Answer]:
-        """Make one call, repeated where that is safe and may help."""
+        """Make one call. Repeat it if that is safe and may help."""
         patience = Patience(0 if call.tried_once else self.patience_s)
         while True:
             reply: HttpReply | httpx2.HTTPError = yield Send(call)
@@ -107,13 +107,14 @@ class ServiceProtocol:
         or_lines: bool = True,
         **parts: Unpack[JobParts],
     ) -> Exchange[Job]:
-        """Submit a job; the service keeps it once this returns, and it is final if it ended within ``wait_s``.
+        """Submit a job. Once this returns, the service has stored it; it is final if it ended within ``wait_s``.
 
-        Sent again while the service is away: by its idempotency key, a new one if none is given, the job is accepted
-        once. With a ``name`` of your own the job is found by that name too, and submitting it again is harmless for as
-        long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError
-        (409) if the job is not expected to be done within ``expires_in_s``. A job that is too large for one request is
-        sent as lines instead, unless ``or_lines`` is false. ``input_url`` names the items in place of sending them.
+        The request is repeated while the service cannot be reached. The idempotency key, a new one if none is given,
+        makes sure that the job is accepted only once. A ``name`` of your own also finds the job, and makes submitting
+        it again harmless for as long as the job is kept. Items name entries of ``contexts`` by ``context_id``.
+        ``refuse_if_late`` raises ServiceError (409) if the job is not expected to be done within ``expires_in_s``. A
+        job that is too large for one request is sent as lines instead, unless ``or_lines`` is false. ``input_url``
+        names the place of the items instead of sending them.
         """
         given = list(items)
         body = job_body(given, parts)
@@ -123,7 +124,7 @@ class ServiceProtocol:
             call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
         if not or_lines:
             return (yield from self.call(call))
-        # A key or name that stands for another body may stand for the lines that were sent an earlier time.
+        # If the key or name belongs to another body, that may be the lines that were sent at an earlier try.
         job, has_lines = yield from self.call_or_lines(call, given, job_head(parts), OTHER_BODY)
         if has_lines and call.wait_s >= 1 and not job.status.is_final:
             job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
@@ -132,7 +133,7 @@ class ServiceProtocol:
     def call_or_lines(
         self, call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
     ) -> Exchange[tuple[Answer, bool]]:
-        """Make a call; if its body is too large, or refused with one of the codes, send the job again as lines.
+        """Make a call; if its body is too large, or refused with one of the codes, send the job as lines instead.
 
         Return the answer, and whether lines were sent. If the lines are refused too, raise the first refusal.
         """
@@ -157,7 +158,7 @@ class ServiceProtocol:
         model: str = "default",
         **options: Any,
     ) -> Exchange[Result]:
-        """Ask one question about a passage, or a stored one, and wait for its answer without limit.
+        """Ask one question about a passage or a stored context, and wait for its answer without limit.
 
         ``options`` are those of a job.
         """
@@ -172,7 +173,7 @@ class ServiceProtocol:
         return found[0]
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Exchange[Job]:
-        """Return a job once it is final, or as it stands after ``timeout_s``: check its status."""
+        """Return a job once it is final, or in its state after ``timeout_s``: check its status."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = LONGEST_POLL_S if deadline is None else max(0.0, deadline - time.monotonic())
@@ -183,13 +184,13 @@ class ServiceProtocol:
     def results(self, job_id: str, *, after: int | None = None, drop: bool = False) -> Iteration[Result]:
         """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
 
-        Each comes once, whatever breaks meanwhile. A caller that is interrupted resumes ``after`` the index of the last
-        result that it has.
+        Each result comes once, even if connections break. A caller that is interrupted resumes ``after`` the index of
+        its last result.
 
-        With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
-        caller that has stored a result before it asks for the next loses none, whenever it stops; next time it reads
-        the page it stopped in again, and perhaps a few results before that. A job with a ``results_window`` is read to
-        its end only so.
+        With ``drop`` the service deletes each page of results once the caller asks for the next page. So a caller that
+        stores each result before it asks for the next loses none, whenever it stops. Next time it reads the page where
+        it stopped again, and perhaps a few results before that. A job with a ``results_window`` can be read to its end
+        only with ``drop``.
         """
         cursor = None if after is None else str(after + 1)
         is_final = False
@@ -210,7 +211,7 @@ class ServiceProtocol:
     def events(self, job_id: str, *, after: str | None = None) -> Iteration[JobEvent]:
         """Iterate over a job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
 
-        Each comes once and in order: a stream that breaks is resumed after the last event that was read.
+        Each event comes once and in order: a stream that breaks is resumed after the last event that was read.
         """
         patience = Patience(self.patience_s)
         while True:
@@ -259,7 +260,7 @@ class ServiceProtocol:
         limit: int | None = None,
         page_entries: int = PAGE_ENTRIES,
     ) -> Iteration[Any]:
-        """Iterate over the entries of a list, ``limit`` at most; ``page`` makes the call for some after a cursor."""
+        """Iterate over the entries of a list, ``limit`` at most; ``page`` makes the call for a page after a cursor."""
         after, left = None, limit
         while left is None or left > 0:
             found = yield from self.call(page(after, min(page_entries, left or page_entries)))
@@ -280,7 +281,7 @@ class ServiceProtocol:
     ) -> Exchange[Batch]:
         """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
 
-        ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory stays flat on both sides.
+        ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory use is constant on both sides.
         """
         file = yield from self.call(endpoints.upload_file(path))
         create = endpoints.create_batch(
@@ -295,7 +296,7 @@ class ServiceProtocol:
         return batch
 
     def download(self, file_id: str, path: str | Path) -> Exchange[None]:
-        """Write a file's content to ``path``, which appears once it is whole."""
+        """Write a file's content to ``path``. The file appears once it is complete."""
         patience = Patience(self.patience_s)
         with whole_file(Path(path)) as file:
             while True:
@@ -312,7 +313,7 @@ class ServiceProtocol:
                 file.truncate()
 
     def _pause_after(self, failed: HttpReply | httpx2.HTTPError, patience: Patience) -> Sleep:
-        """Return the pause before a stream is opened again; raise its failure if that cannot help."""
+        """Return the pause before a stream is opened again; raise its failure if another try cannot help."""
         if not isinstance(failed, HttpReply):
             return _pause(patience.wait(self._unreachable(failed, True)))
         failure = read_problem(failed.status, failed.content)
@@ -329,7 +330,7 @@ class ServiceProtocol:
         return True
 
     def _poll(self, job_id: str, wait_s: float) -> Exchange[Job]:
-        """Return a job; pause if the service answered early, so that repeated polls are never a busy loop."""
+        """Return a job. If the service answers too early, pause, so that repeated polls are not a busy loop."""
         started = time.monotonic()
         job = yield from self.call(endpoints.get_job(job_id, wait_s))
         if not job.status.is_final:
@@ -343,7 +344,7 @@ class ServiceProtocol:
             raise self.not_corelane(f"{call.method} {call.route} brought something else") from None
 
     def not_corelane(self, what: str) -> ServiceError:
-        """Return the error for an answer that no Corelane would give."""
+        """Return the error for an answer that cannot be Corelane's."""
         detail = f"{self.base_url} does not answer as Corelane does: {what}"
         return ServiceError(detail, status=200, problem_code=FOREIGN)
 

@@ -1,4 +1,4 @@
-"""The steps of a dialogue with a service: what a driver performs, and what it brings back. Plain data.
+"""The steps of a dialogue with a service: what a driver performs, and what it returns. Plain data.
 
 ``protocol.py`` makes them; ``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio.
 """
@@ -15,14 +15,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a call once; brings an HttpReply, or the httpx2.HTTPError that came in its place."""
+    """Send a call once; returns an HttpReply, or the httpx2.HTTPError if no reply came."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """A whole answer of the service."""
+    """A complete reply of the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,7 +31,7 @@ class HttpReply:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Do nothing for a while; ``wait`` has the reason for the caller."""
+    """Wait for a while; ``wait`` has the reason, for the caller."""
 
     seconds: float
     wait: Wait | None = None
@@ -39,14 +39,14 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Return(Generic[Answer]):
-    """Return one thing of many to the caller, and continue when asked for the next."""
+    """Give the caller one of several things, and continue when the caller asks for the next."""
 
     value: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Open a stream of events or bytes, in place of an open one; brings None, or the same as Send in its place."""
+    """Open a stream of events or bytes, closing an open one; returns None, or what Send returns if opening failed."""
 
     call: Call[Any]
     is_events: bool = True
@@ -54,16 +54,16 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Wait for the stream's next part; brings it, None at the end, or the httpx2.HTTPError that broke the stream."""
+    """Wait for the stream's next part; returns it, None at the end, or the httpx2.HTTPError that broke the stream."""
 
 
 IoStep = Send | Sleep | OpenStream | ReadStream
 
-#: A dialogue that ends with one answer, and one that returns many things on its way.
+#: A dialogue that ends with one answer; and one that gives several things on its way.
 Exchange = Generator[IoStep, Any, Answer]
 Iteration = Generator[IoStep | Return[Answer], Any, None]
 
 
 def as_iteration(exchange: Exchange[Answer]) -> Iteration[Answer]:
-    """Return an exchange whose answer is returned as the one thing of an iteration."""
+    """Turn an exchange into an iteration over its one answer."""
     yield Return((yield from exchange))

@@ -12,8 +12,8 @@ from corelane.client.protocol import ServiceProtocol
 from corelane.client.wire import checked_key, host_of
 from corelane.errors import InvalidInput
 
-#: Time after which an idle connection is closed, in seconds: long before the service (75 s) or a proxy closes it, so
-#: that no job is sent into a closed connection.
+#: Time after which an idle connection is closed, in seconds: long before the service (75 s) or a proxy closes it. So no
+#: job is sent into a closed connection.
 KEEPALIVE_S = 2.0
 
 #: Connections one client holds at most.
@@ -36,7 +36,7 @@ def log_wait(wait: Wait) -> None:
 def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:
     """Return arguments for the library's client; raise InvalidInput for a malformed address or key.
 
-    A service on this machine is asked directly, even if the environment names a proxy.
+    A service on this machine is reached directly, even if the environment names a proxy.
     """
     try:
         is_local = host_of(base_url) in ("localhost", "127.0.0.1", "::1")
@@ -65,11 +65,11 @@ class BaseClient(Generic[Http]):
         patience_s: float = PATIENCE_S,
         on_wait: Callable[[Wait], None] = log_wait,
     ) -> None:
-        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait. ``patience_s`` is how
-        long a call is tried again where the service is away or overloaded, from its first failure on; 0 is never.
+        """``timeout_s`` limits connecting and each silence, in addition to any requested wait. ``patience_s`` is how
+        long a call is repeated after its first failure, if the service cannot be reached or is overloaded; 0 is never.
 
-        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
-        warning of the logger ``corelane.client``.
+        ``on_wait`` is called before each pause between two tries. By default a pause is logged as a warning of the
+        logger ``corelane.client``.
         """
         self.base_url = base_url.rstrip("/")
         self._protocol = ServiceProtocol(self.base_url, timeout_s, patience_s)

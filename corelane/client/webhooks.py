@@ -11,9 +11,9 @@ from corelane.errors import SignatureRefused
 def verify_webhook(body: bytes | str, headers: Mapping[str, str], *secrets: str) -> dict[str, Any]:
     """Return the event of a webhook, ``{"type", "timestamp", "data"}``, if one of the secrets signed it (``whsec_…``).
 
-    ``body`` is the request's body, byte for byte: JSON that was parsed and written again has another signature. Raises
-    SignatureRefused if no secret matches, or if the webhook was signed more than five minutes ago. The ``webhook-id``
-    header is the same each time an event is posted.
+    ``body`` is the request's body, byte for byte: JSON that was parsed and written again does not match the signature.
+    Raises SignatureRefused if no secret matches, or if the webhook was signed more than five minutes ago. The
+    ``webhook-id`` header is the same each time an event is posted.
     """
     if not secrets:
         raise SignatureRefused("a webhook is verified with the secret that signs it, `whsec_…`: give at least one")

@@ -1,4 +1,4 @@
-"""The bytes that are sent: bodies, lines and forms; addresses and keys; refusals as errors; files written whole."""
+"""The bytes that are sent: bodies, lines, forms, addresses, keys. Also refusals as errors, and whole files."""
 
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from corelane.errors import InvalidInput, ServiceError
 #: Size of the pieces in which lines and files are sent, in bytes.
 PIECE_BYTES = 64 * 1024
 
-#: Our own code for HTTP failures without a problem document: the answer is a proxy's, or not Corelane's at all.
+#: Our own code for HTTP failures without a problem document: the answer is from a proxy, or not from Corelane at all.
 FOREIGN = "http_error"
 
 #: Escapes for characters that a file's name in a form must not hold (WHATWG, multipart/form-data).
@@ -26,7 +26,7 @@ JobItem = Item | Mapping[str, Any]
 
 
 def dump_lines(head: object, items: Iterable[JobItem]) -> Iterator[bytes]:
-    """Yield a job as lines, in pieces of about ``PIECE_BYTES``, as its items come; the head is the first line."""
+    """Yield a job as lines, in pieces of about ``PIECE_BYTES``, as the items come; the head is the first line."""
     piece = bytearray(dump_body(head) + b"\n")
     for item in items:
         piece += dump_body(item) + b"\n"
@@ -51,7 +51,7 @@ async def dump_lines_async(head: object, items: AsyncIterable[JobItem]) -> Async
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes its place once it is written to its end; otherwise nothing of it is left."""
+    """Open a file for writing. It gets its name only when it is complete; after an error nothing is left."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with aside.open("wb") as file:
@@ -95,7 +95,7 @@ def _plain(value: object) -> dict[str, Any]:
 
 
 def checked_key(api_key: str) -> str:
-    """Return the key; raise InvalidInput, which does not show it, if no header can carry it."""
+    """Return the key; raise InvalidInput if no header can carry it. The error does not show the key."""
     if not all("!" <= char <= "~" for char in api_key):
         raise InvalidInput("an API key is printable ASCII without spaces")
     return api_key
@@ -110,7 +110,7 @@ def host_of(url: str) -> str:
 
 
 def read_problem(status: int, body: bytes) -> ServiceError:
-    """Return a refusal as an error, with the words of the problem document if there is one."""
+    """Return a refusal as an error, with the text of the problem document if there is one."""
     with suppress(orjson.JSONDecodeError):
         problem = orjson.loads(body)
         if isinstance(problem, dict) and isinstance(problem.get("detail"), str):

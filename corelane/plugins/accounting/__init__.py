@@ -1,4 +1,4 @@
-"""The accounting plugin: what work took and cost, where its time went, and its traces."""
+"""The accounting plugin: the time and cost of work, where a job's time went, and traces."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -42,11 +42,11 @@ class AccountingPlugin(Plugin):
         return (router,)
 
     def lua(self) -> Sequence[Path]:
-        """Return what keeps the times and the usage of jobs and days."""
+        """Return the Lua file that records the times and the usage of jobs and days."""
         return (Path(__file__).parent / "accounting.lua",)
 
     def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
-        """Return the layer that gives requests their spans, where traces are on."""
+        """Return the layer that gives requests their spans, if traces are on."""
         if state.tracer is None:
             return ()
         from starlette.middleware import Middleware
@@ -56,30 +56,30 @@ class AccountingPlugin(Plugin):
         return (Middleware(TraceLayer, tracer=state.tracer),)
 
     def dry_runs(self, state: "AppState") -> "DryRuns":
-        """Return what forecasts jobs."""
+        """Return the object that forecasts jobs."""
         from corelane.plugins.accounting.dry_run import JobDryRuns
         from corelane.store.rates import RateStore
 
         return JobDryRuns(state.jobs.submitter, RateStore(state.link), state.settings)
 
     def tracer(self, role: str, instance: str) -> "Tracer | None":
-        """Return the tracer on OpenTelemetry, where the environment asks for one."""
+        """Return the OpenTelemetry tracer, if the environment asks for one."""
         from corelane.plugins.accounting.traces import open_tracer
 
         return open_tracer(role, instance)
 
     def prune(self, settings: "Settings") -> Mapping[str, object]:
-        """Return for how many days usage is kept."""
+        """Return the number of days for which usage is kept."""
         from corelane.plugins.accounting.settings import AccountingFields
 
         return {"usage_days": settings.of(AccountingFields).usage_days}
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return what measures how a core spends its time and, where traces are on, what writes its spans."""
+        """Return the observer that measures a core's time and, if traces are on, the one that writes its spans."""
         from corelane.plugins.accounting.time_book import TimeBook
 
         yield TimeBook(core.price)
-        # The exporter's thread does not outlive a fork: each child of a worker opens its own.
+        # The exporter's thread does not survive a fork, so each child of a worker opens its own.
         if (tracer := self.tracer("core", core.core)) is not None:
             from corelane.plugins.accounting.traces.core import CoreTraces
 

@@ -135,7 +135,7 @@ on('finish', function(job, changes)
 end, { 'owner', 'version', 'usage', 'times' })
 
 -- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
--- it; and what nobody pays for. Then write the rows of the day.
+-- it; and work that is not charged. Then write the rows of the day.
 on('spend', function(commit, answered, late)
   with_sums(commit)
   for job, wanted in pairs(answered) do

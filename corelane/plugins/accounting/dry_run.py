@@ -1,7 +1,8 @@
-"""Dry runs: what a job would be, take and cost, and when it would end, found out without making it.
+"""Dry runs: forecast the size, time and cost of a job, and when it would end, without making it.
 
-A dry run is checked as a submission is, and raises the same errors. Only two are facts of the moment and become part of
-its answer: too much work waits, or the job would be late. Nothing is written, and no key or name is used.
+A dry run is checked like a submission, and raises the same errors. Two of them depend on the current load, so they
+become part of the answer: too much work waits, or the job would be late. Nothing is written, and no key or name is
+used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,7 @@ class JobSizing:
         costs: VersionCosts,
         known: Mapping[str, Known],
     ) -> None:
-        """``known`` are the stored contexts that items name, by their ids; more may come."""
+        """``known`` holds the stored contexts that items name, by id; more may be added."""
         self._most = settings.slice_items, settings.slice_tokens
         self._head, self._owner, self._admission = head, owner, admission
         self._contexts = head.contexts or {}
@@ -57,7 +58,7 @@ class JobSizing:
         self.lots: dict[CostClass, Lot] = {}
 
     def add(self, item: Item | BadItem) -> None:
-        """Measure the next item; one that would fail alone is only counted, and named if there is room."""
+        """Measure the next item. An item that would fail by itself is only counted, and named if there is room."""
         if isinstance(item, BadItem):
             self.bad += 1
             self.errors += [ItemError(code=item.code, detail=item.detail)] if len(self.errors) < MAX_ERRORS else []
@@ -73,7 +74,7 @@ class JobSizing:
         self.tokens += tokens
 
     def close(self) -> "JobSizing":
-        """End the slice that is being filled; return this."""
+        """End the slice that is being filled; return this object."""
         if not self._slice:
             return self
         ended, tokens, self._slice, self._slice_tokens = self._slice, self._slice_tokens, [], 0
@@ -89,7 +90,7 @@ class JobSizing:
         return self
 
     def describe(self, size: Size, refusal: Refusal | None = None) -> JobForecast:
-        """Return the forecast of the job; ``size`` is what would be done until it ends."""
+        """Return the forecast of the job; ``size`` is the work that would be done until it ends."""
         head, admission, costs = self._head, self._admission, self.costs
         estimate = self._rates.estimate(self.lots)
         core_s = None if estimate.core_s is None else round(estimate.core_s, 6)
@@ -124,7 +125,7 @@ class JobSizing:
         )
 
     def _context(self, item: Item) -> str:
-        """Return an item's passage, of a stored one its beginning, which tells as much."""
+        """Return an item's passage; for a stored one its beginning, which is enough."""
         if item.context is not None:
             return item.context
         name = item.context_id or ""
@@ -140,10 +141,7 @@ class JobDryRuns:
         self._settings = settings
 
     async def job(self, submission: Submission, bad: Iterable[BadItem] = ()) -> JobForecast:
-        """Forecast a job whose items are given, but for the ``bad`` ones that would fail alone.
-
-        Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
-        """
+        """Forecast a job whose items are given, without the ``bad`` ones, which would fail by themselves."""
         self._submitter.check_sizes(submission)
         head, owner = submission.head, submission.owner
         admission = await self._submitter.admit(head, owner, submission.id)
@@ -162,7 +160,7 @@ class JobDryRuns:
         return sizing.describe(Size(sizing.tokens, sizing.slices), refusal)
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
-        """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
+        """Forecast a job that is sent as lines, after its head was read. Nothing of it is kept, here or on disk."""
         admission = await self._submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
         body.find = partial(self._find, owner)
         sizing = await self.begin(body.head, owner, admission, body.known)
@@ -172,7 +170,7 @@ class JobDryRuns:
         return sizing.close().describe(size)
 
     async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> JobSizing:
-        """Begin to measure a job that was admitted; ``known`` are the stored contexts that its items name."""
+        """Begin to measure an admitted job; ``known`` holds the stored contexts that its items name."""
         costs = await self._rates.read(admission.version or "")
         return JobSizing(self._settings, head, owner, admission, costs, known)
 
@@ -181,7 +179,7 @@ class JobDryRuns:
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:
-    """Return what core seconds would cost, if the cores share the work alike; None if that is not known."""
+    """Return the cost of core seconds if the cores share the work evenly; None if that is not known."""
     in_all = sum(prices.values())
     if core_s is None or not in_all:
         return None
@@ -189,7 +187,7 @@ def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | 
 
 
 def note_of(estimate: Estimate, costs: VersionCosts) -> str:
-    """Say how sure an estimate is, and what of it cannot be known."""
+    """Return a sentence on how sure an estimate is, and which part of it is not known."""
     seen = costs.whole.items
     if estimate.core_s is None:
         note = (

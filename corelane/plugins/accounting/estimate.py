@@ -1,15 +1,15 @@
-"""An estimate of what a job will cost the cores, from the recent costs of its model's items. Pure.
+"""Estimate the core time of a job, from the recent costs of its model's items. Pure.
 
 A core knows the items of a slice by their estimated tokens; so does the API. So slices are put into *classes*, by the
 same rule on both sides (``dispatch.cost_class``): how many items are read together, the script of the first one, the
-estimated tokens of an item.
-Cores add up, by version and class, what items turned out to be and what they took (``CostSums``). From these sums
-``CostRates`` estimates the tokens and the core seconds of other items. A class that has seen little is drawn towards
-what is known of its likes, and they towards the whole version. Before any item was read, passes tell what one will
-cost: those that warmed the model up, or else those of its compile (``RowCost``). How these differ by length, and by
-what is read together, tells for the classes without work as long as there are any.
+estimated tokens of an item. Cores add up the real size and time of items, by version and class (``CostSums``). From
+these sums ``CostRates`` estimates the tokens and the core seconds of other items. The estimate for a class with few
+items is drawn towards that of similar classes, and theirs towards the whole version. Before any item was read, the cost
+comes from passes: those that warmed the model up, or else those of its compile (``RowCost``). Their differences by
+length, and by the number of items read together, also serve for the classes without work.
 
-More items, or longer ones, never cost less; the estimate of two lots of one class is the sum of both, up to their mean.
+More items, or longer ones, never cost less. The estimate for two lots of one class is the sum of theirs, if their items
+have the same mean length.
 """
 
 from bisect import bisect_left
@@ -20,22 +20,22 @@ from functools import cached_property
 from corelane.domain.dispatch import LENGTHS, ONE
 from corelane.domain.item_costs import CostClass, CostSums, RowCost
 
-#: From this class of length on the tokens of a text tell those of its script: shorter items are charged a least number.
+#: From this class of length on, a text's tokens show the ratio of its script. Shorter items are charged a minimum.
 TELLING = 2
 
 #: An item takes a core as long as this many tokens, in addition to its own.
 ITEM_TOKENS = 32.0
 
-#: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
+#: Similar classes count as much as this many windows of the class itself; and for tokens, as this many tokens.
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
 
-#: The same where passes tell how likes differ: a process takes up to four times as long for its first item.
+#: The same if passes show how similar classes differ: a process takes up to four times as long for its first item.
 PRIOR_WINDOWS_BY_PASSES = 16.0
 
-#: Core seconds of recent work that count as much as what was before.
+#: Core seconds of recent work that count as much as all earlier work.
 PRIOR_PACE_S = 0.2
 
-#: An estimate is called sure once each of its classes has seen so many windows.
+#: An estimate is called sure once each of its classes has seen this number of windows.
 SURE_WINDOWS = 50
 
 NOTHING = CostSums()
@@ -43,7 +43,7 @@ NOTHING = CostSums()
 
 @dataclass(slots=True)
 class Lot:
-    """Items of one class whose cost is asked for: how many, their estimated tokens and their windows."""
+    """Items of one class whose cost is estimated: their number, their estimated tokens and their windows."""
 
     items: int = 0
     estimated: int = 0
@@ -54,7 +54,7 @@ class Lot:
 class Estimate:
     """The estimate of a job before it is submitted.
 
-    ``core_s`` is None while neither items nor passes of its version were measured.
+    ``core_s`` is None while no item and no pass of its version was measured.
 
     ``known`` is the share of its estimated tokens that are in classes which have seen enough.
     """
@@ -75,7 +75,7 @@ class CostRates:
         recent: Mapping[CostClass, CostSums] | None = None,
         rows: Sequence[RowCost] = (),
     ) -> None:
-        """``recent`` are the items, tokens and core seconds of the last moments, ``rows`` are what passes tell."""
+        """``recent`` holds the items, tokens and core seconds of the last moments, ``rows`` the times of passes."""
         self._sums = dict(sums or {})
         self._recent = dict(recent or {})
         self._rows = rows
@@ -89,22 +89,22 @@ class CostRates:
 
     @cached_property
     def pace(self) -> float:
-        """The core seconds of recent work for each that the same work took before; 1 if there was little.
+        """The ratio of core seconds: recent work against the same work before; 1 if there was little.
 
-        Machines are shared, so all that they do is slower at times. Work of any class tells.
+        Machines are shared, so all their work is slower at times. So work of all classes counts.
         """
         work = [(each, sums) for each, sums in self._recent.items() if sums.items > 0]
         before = sum(sums.items * self._curve(each.together).at(sums.tokens / sums.items) for each, sums in work)
         return (sum(sums.core_s for _, sums in work) + PRIOR_PACE_S) / (before + PRIOR_PACE_S)
 
     def token_ratio(self, script: str, length: int) -> float:
-        """Return the tokens for each estimated one, of items of a script and class of length."""
+        """Return the ratio of tokens to estimated tokens, for items of a script and class of length."""
         whole = _ratio(self.whole, 1.0)
         of_script = _ratio(self._over(script=script), whole)
         return _ratio(self._over(script=script, length=length), of_script)
 
     def text_ratio(self, script: str) -> float:
-        """Return the same for the texts alone: of items long enough to tell."""
+        """Return that ratio for texts alone, from items that are long enough."""
         telling = [sums for each, sums in self._sums.items() if each.script == script and each.length >= TELLING]
         return _ratio(sum(telling, NOTHING), 1.0)
 
@@ -127,7 +127,7 @@ class CostRates:
         )
 
     def _over(self, together: str | None = None, script: str | None = None, length: int | None = None) -> CostSums:
-        """Return the sums over the classes that these parts name."""
+        """Return the sums over the classes that match the given parts."""
         wanted = (together, script, length)
         if wanted not in self._over_parts:
             found = [sums for each, sums in self._sums.items() if each.fits(*wanted)]
@@ -135,7 +135,7 @@ class CostRates:
         return self._over_parts[wanted]
 
     def _curve(self, together: str) -> "CostCurve":
-        """Return the core seconds of an item by its tokens, of items that are read so together."""
+        """Return the core seconds of an item by its tokens, for items that are read together in this way."""
         if together not in self._curves:
             self._curves[together] = self._make_curve(together)
         return self._curves[together]
@@ -154,7 +154,7 @@ class CostRates:
         return CostCurve.through(points, level * before.rate)
 
     def _before(self, together: str) -> "CostCurve":
-        """Return what items would cost by the passes; without any, as much as all of the version for their effort."""
+        """Return the cost of items according to the passes; without passes, the average of the version by effort."""
         if not self._rows:
             whole = self.whole
             return CostCurve((), whole.core_s / _effort(whole) if _effort(whole) else 0.0)
@@ -168,11 +168,11 @@ class CostRates:
 
     @cached_property
     def _whole_level(self) -> float:
-        """The core seconds of all work for each that the passes tell; 1 before any."""
+        """The ratio of all core seconds to those that the passes predict; 1 before any work."""
         return self._level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
 
     def _level(self, parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
-        """Return the core seconds that items took for each that was expected, drawn to what is known of their likes."""
+        """Return the ratio of measured to expected core seconds. With little work it is close to ``prior``."""
         found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
         expected_s = sum(seconds for _, seconds in found)
         if not expected_s:
@@ -185,9 +185,9 @@ class CostRates:
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Core seconds of an item by its effort: points joined by lines, that never go down.
+    """Core seconds of an item by its effort: points joined by lines that never go down.
 
-    Before the first point and beyond the last the seconds of a unit of effort stay as they are there.
+    Before the first point and after the last, the seconds per unit of effort stay constant.
     """
 
     points: Sequence[tuple[float, float]]
@@ -195,7 +195,7 @@ class CostCurve:
 
     @classmethod
     def through(cls, rates: Iterable[tuple[float, float]], rate: float) -> "CostCurve":
-        """Return the curve through points given as efforts, with the seconds of a unit there."""
+        """Return the curve through points: pairs of an effort and the seconds per unit of effort there."""
         points: list[tuple[float, float]] = []
         for effort, its_rate in sorted(rates):
             seconds = effort * its_rate
@@ -203,7 +203,7 @@ class CostCurve:
         return cls(points, rate)
 
     def at(self, tokens: float) -> float:
-        """Return the core seconds of an item of so many tokens."""
+        """Return the core seconds of an item with this number of tokens."""
         effort, points = tokens + ITEM_TOKENS, self.points
         if not points:
             return effort * self.rate
@@ -216,7 +216,7 @@ class CostCurve:
 
 
 def _effort(sums: CostSums) -> float:
-    """Return the tokens, and what each item takes in addition."""
+    """Return the effort of items: their tokens, and a fixed amount for each item."""
     return sums.tokens + ITEM_TOKENS * sums.items
 
 

@@ -1,4 +1,4 @@
-"""The usage of days: how it is read, which ``accounting.lua`` writes, and its sums by day, month, key and model."""
+"""The usage of days, which ``accounting.lua`` writes: read it, and sum it by day, month, key and model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ from corelane.domain.usage import US, Group, HostUsage, UsageReport, UsageRow, U
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
 
-#: The version of a job that was deleted before the last of its usage came.
+#: Stands for the version of a job that was deleted before the last of its usage arrived.
 NO_VERSION = "-"
 
 #: Milliseconds in a second.
 MS = 1000
 
-#: Days read in one trip.
+#: Days read in one round trip.
 DAYS_AT_ONCE = 31
 
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """A stored row: what the work of an owner for a version took on a day, at one price. ``model`` None: not known."""
+    """A stored row: the work of an owner for a version on a day, at one price. ``model`` is None if it is not known."""
 
     day: int
     owner: str
@@ -33,7 +33,7 @@ class DayUsage:
 
 @dataclass(slots=True)
 class Ledger:
-    """All that is stored of some days. ``up_s`` and ``busy_s`` are the cores' own seconds, by price."""
+    """The stored usage of some days. ``up_s`` and ``busy_s`` are the cores' own seconds, by price."""
 
     rows: list[DayUsage] = field(default_factory=list)
     lost: list[Used] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Ledger:
 
 
 def parse_day(day: int, raw: Sequence[Any], ledger: Ledger, owner: str | None) -> None:
-    """Add what is stored of a day to a ledger; of an owner, those rows alone."""
+    """Add the stored usage of a day to a ledger; with an owner, only that owner's rows."""
     for name, text in texts(raw).items():
         kind, *rest = name.split("|")
         price = Price.decode(rest[-1])
@@ -64,7 +64,7 @@ def _parse_row(text: str, price: Price | None) -> Used:
 
 
 async def read_ledger(link: CommonLink, first: int, last: int, owner: str | None = None) -> Ledger:
-    """Read the usage of the days from one to another, both included; of an owner, or of all."""
+    """Read the usage from day ``first`` to day ``last``, both included, of an owner or of all."""
     ledger = Ledger()
     for begin in range(first, last + 1, DAYS_AT_ONCE):
         days = range(begin, min(begin + DAYS_AT_ONCE, last + 1))
@@ -75,17 +75,17 @@ async def read_ledger(link: CommonLink, first: int, last: int, owner: str | None
 
 
 def day_number(day: date) -> int:
-    """Return the days since 1970, which a day is stored by."""
+    """Return the number of days since 1970, by which a day is stored."""
     return (day - date(1970, 1, 1)).days
 
 
 def day_text(number: int) -> str:
-    """Return the day of a number, as 2026-11-22."""
+    """Return a day's number in the form 2026-11-22."""
     return datetime.fromtimestamp(number * DAY_S, UTC).date().isoformat()
 
 
 def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
-    """Return the usage of the rows by group; ``whole`` if all owners are in them, so that the cores' own time fits."""
+    """Return the usage of the rows by group; ``whole`` if all owners are included, to add the cores' own time."""
     groups: dict[tuple[str | None, ...], Used] = {}
     for row in ledger.rows:
         names = tuple(_name(row, group) for group in group_by)
@@ -120,11 +120,11 @@ def _summed(parts: Iterable[Used]) -> list[UsageRow]:
 
 
 def _by_currency(parts: Iterable[Used]) -> list[tuple[str, Used]]:
-    """Return sums by currency. Those of cores without a price are apart, as they have no cost."""
+    """Return sums by currency. Sums of cores without a price are separate, as they have no cost."""
     sums: dict[str, Used] = {}
     for part in parts:
         for place, (price, core_us) in enumerate(part.core_us.items()):
-            # Items, windows and tokens are not kept by price: they count with the first.
+            # Items, windows and tokens are not stored by price: they are counted in the first row.
             counts = (part.items, part.windows, part.tokens) if place == 0 else (0, 0, 0)
             sums.setdefault("" if price is None else price.currency, Used()).add(Used(*counts, {price: core_us}))
     return sorted(sums.items())

@@ -1,10 +1,10 @@
-"""The time that a core spends on each job it holds: measured in the drain, sent with the job's results.
+"""The time that a core spends on each job that it holds: measured in the drain, sent with the job's results.
 
-Times pass by the clock; core seconds, which are charged, by CPU time where the CPU does the work.
+Times are measured by the clock. Core seconds, which are charged, are CPU time if the CPU does the work.
 
-Whatever the core does counts for the jobs it is done for; the others wait meanwhile. While a batch runs on a device,
-all else that is done counts for jobs outside that batch only. What is not observed, as the drain's own steps between
-two batches, is the difference between the time a job was held and its parts.
+Each piece of work counts for the jobs that it is done for; the other jobs wait. While a batch runs on a device, other
+work counts only for jobs outside that batch. Time that is not observed, such as the drain's own steps between two
+batches, is the difference between the time a job was held and its parts.
 """
 
 import time
@@ -27,17 +27,17 @@ from workers.core.observer import (
 #: Microseconds in a second.
 US = 1_000_000
 
-#: What a core does for a job, its share of the core seconds, and what the model read of it: places among the sums of
-#: ``HeldJob``.
+#: Places among the sums of ``HeldJob``: what a core does for a job, the job's share of the core seconds, and the
+#: windows and tokens that the model read.
 TOKENIZE, COMPUTE, MERGE, COMMIT, CORE, WINDOWS, TOKENS = range(7)
 
 
 @dataclass(slots=True)
 class HeldJob:
-    """A job that the core holds: since when, the seconds that the core had worked by then, and what was spent on it.
+    """A job that the core holds: since when, the core's working seconds until then, and the time spent on it.
 
-    ``sums`` are seconds by stage, then core seconds by the job's share, then windows and tokens. ``reported`` is what
-    the last report covered.
+    ``sums`` are seconds by stage, then core seconds by the job's share, then windows and tokens. ``reported`` holds the
+    sums at the last report.
     """
 
     since: float
@@ -47,26 +47,26 @@ class HeldJob:
 
 
 class TimeBook(CoreObserver):
-    """The times of the jobs that a core holds, and what it spent since its process began."""
+    """The times of the jobs that a core holds, and the totals since its process began."""
 
     def __init__(self, price: str = NOTHING, clock: Callable[[], float] = time.perf_counter) -> None:
-        """``price`` is what an hour of the core costs, as it is stored."""
+        """``price`` is the price of an hour of the core, as it is stored."""
         self._price = price
         self._clock = clock
         self._process = uuid4().hex
-        #: Core seconds in all.
+        #: Total core seconds.
         self.core_s = 0.0
-        #: Windows, tokens and core seconds of work that was thrown away: it was handed back, or its lease was lost.
+        #: Windows, tokens and core seconds of discarded work: it was handed back, or its lease was lost.
         self._lost = [0.0] * 3
         self._held: dict[str, HeldJob] = {}
-        #: Seconds in which the core did something, batches that run left out; and the batch that runs.
+        #: Seconds in which the core worked, without the batches in progress; and the batch that is running.
         self._worked = 0.0
         self._batch: CoreBatch | None = None
         #: Redis' time in seconds and this clock's, at the same moment: the last reply to a claim.
         self._redis: tuple[float, float] | None = None
 
     def contributes(self, request: ExchangeRequest) -> None:
-        """Report what was spent on the jobs with outcomes, and work that was thrown away."""
+        """Report the time spent on the jobs with outcomes, and the discarded work."""
         jobs = dict.fromkeys(outcome.ref.job for outcomes in request.commits.values() for outcome in outcomes)
         jobs |= dict.fromkeys(each.part.ref.job for each in request.parts.found)
         request.sent_us = self.redis_us()
@@ -74,7 +74,7 @@ class TimeBook(CoreObserver):
         request.lost = self.report_lost() if jobs else ()
 
     def committed(self, trip: Trip) -> None:
-        """Note that the report was kept; jobs of which nothing is in progress are held no more."""
+        """Note that the report was stored. Jobs without work in progress are no longer held."""
         request, reply = trip.request, trip.reply
         self._settle_lost(request.lost)
         if reply.redis_us is not None:
@@ -96,7 +96,7 @@ class TimeBook(CoreObserver):
         self._share(tokenized.tokens, tokenized.core_s)
 
     def batch_started(self, batch: CoreBatch) -> None:
-        """Count work beside this batch for other jobs only."""
+        """While this batch runs, count other work only for other jobs."""
         self._batch = batch
 
     def batch_finished(self, batch: CoreBatch) -> None:
@@ -117,7 +117,7 @@ class TimeBook(CoreObserver):
                 self._lost[1] += batch.tokens[job]
 
     def dropped(self, jobs: Collection[str]) -> None:
-        """Forget jobs: they were canceled, handed back, or lost with their lease. What was spent on them is lost."""
+        """Forget jobs that were canceled, handed back, or lost with their lease. The time spent on them is lost."""
         for job in jobs:
             if (held := self._held.pop(job, None)) is not None:
                 self._lose(held.sums)
@@ -127,18 +127,19 @@ class TimeBook(CoreObserver):
         self._count(COMMIT, (), seconds)
 
     def hands_back(self, request: HandBack) -> None:
-        """Report work that was thrown away."""
+        """Report the discarded work."""
         request.lost = self.report_lost()
         self._settle_lost(request.lost)
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Report what the process spent."""
+        """Report the totals of the process."""
         heartbeat.fields["core_s"] = round(self.core_s, 6)
         heartbeat.worked = (self._process, self._price, int(US * self.core_s))
 
     def report(self, jobs: Iterable[str]) -> dict[str, list[int]]:
-        """Return what was spent on jobs since the last report that was kept: microseconds, in the order of
-        ``domain.timing.Spent``, then windows and tokens.
+        """Return the time spent on jobs since the last report that was stored.
+
+        The values are microseconds, in the order of ``domain.timing.Spent``, then windows and tokens.
         """
         now = self._clock()
         worked = self._worked_at(now)
@@ -153,19 +154,19 @@ class TimeBook(CoreObserver):
         return report
 
     def report_lost(self) -> list[int]:
-        """Return the work that was thrown away: windows, tokens and core microseconds; empty if there is none."""
+        """Return the discarded work: windows, tokens and core microseconds; empty if there is none."""
         windows, tokens, core_s = self._lost
         return [int(windows), int(tokens), int(US * core_s)] if core_s * US >= 1 or windows else []
 
     def redis_us(self) -> int | None:
-        """Return the present time of Redis, or None before the first claim."""
+        """Return the current time of Redis, or None before the first claim."""
         if self._redis is None:
             return None
         redis_s, at = self._redis
         return int(US * (redis_s + self._clock() - at))
 
     def _settle(self, jobs: Iterable[str], still_held: Collection[str]) -> None:
-        """Note that the last report of these jobs was kept; forget those that are not held any more."""
+        """Note that the last report of these jobs was stored; forget the jobs that are no longer held."""
         for job in jobs:
             held = self._held[job]
             since, worked, reported = held.reported
@@ -177,7 +178,7 @@ class TimeBook(CoreObserver):
                 del self._held[job]
 
     def _settle_lost(self, lost: Iterable[int]) -> None:
-        """Note that a report of work that was thrown away was kept."""
+        """Note that a report of discarded work was stored."""
         for place, reported in enumerate(lost):
             self._lost[place] -= reported / US if place == 2 else reported
 
@@ -186,7 +187,7 @@ class TimeBook(CoreObserver):
             self._lost[place] += max(0.0, sums[stage])
 
     def _count(self, stage: int, jobs: Iterable[str], seconds: float) -> None:
-        """Count a time for jobs; while a batch runs, for others than its jobs: the batch's time covers it."""
+        """Add time to jobs. While a batch runs, skip its jobs: the time of the batch covers them."""
         if self._batch is None:
             self._worked += seconds
             self._add(stage, jobs, seconds)
@@ -200,7 +201,7 @@ class TimeBook(CoreObserver):
                 held[job].sums[stage] += seconds
 
     def _share(self, tokens: Mapping[str, int], seconds: float) -> None:
-        """Share core seconds among jobs by their tokens."""
+        """Divide core seconds among jobs by their tokens."""
         if not tokens:
             return
         self.core_s += seconds

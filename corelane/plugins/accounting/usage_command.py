@@ -13,7 +13,7 @@ from corelane.domain.usage import HostUsage, Usage, UsageReport, UsageRow
 
 
 class By(StrEnum):
-    """What usage can be grouped by: ``corelane.domain.usage.Group`` as options are given."""
+    """The groups for usage: ``corelane.domain.usage.Group`` as values of an option."""
 
     DAY = "day"
     MONTH = "month"
@@ -67,7 +67,7 @@ def figures(usage: Usage) -> list[str]:
 
 
 def closing_lines(found: UsageReport) -> list[str]:
-    """Return what is told beside the rows: the prices, the cores themselves, and the work that nobody pays for."""
+    """Return the lines below the table: the prices, the cores themselves, and the work that is not charged."""
     lines = list(dict.fromkeys(line for row in found.total if (line := price_line(row))))
     lines += [] if found.host is None else [host_line(found.host, found.total)]
     lost: list[UsageRow] = found.lost or []
@@ -77,7 +77,7 @@ def closing_lines(found: UsageReport) -> list[str]:
 
 
 def price_line(row: UsageRow) -> str:
-    """Return how a sum's price comes about; empty without one."""
+    """Return the calculation of a sum's price; empty without one."""
     if (cost := row.cost) is None:
         return ""
     where = "several types of host" if cost.instance is None else cost.instance
@@ -86,7 +86,7 @@ def price_line(row: UsageRow) -> str:
 
 
 def host_line(host: HostUsage, total: Sequence[UsageRow]) -> str:
-    """Return what the cores cost in all, and how much of their time was work that somebody pays for."""
+    """Return a line with the total cost of the cores, and the share of their time that was charged."""
     charged_s = sum(row.core_s for row in total)
     share = f", {charged_s / host.up_s:.1%} of it charged" if host.up_s else ""
     costs = "".join(f": {cost.shown()}" for cost in host.cost)
@@ -94,5 +94,5 @@ def host_line(host: HostUsage, total: Sequence[UsageRow]) -> str:
 
 
 def show_core_time(seconds: float) -> str:
-    """Return core seconds in the unit that reads best."""
+    """Return core seconds in a suitable unit."""
     return f"{seconds:,.2f} s" if seconds < 3600 else f"{seconds / 3600:,.2f} h"

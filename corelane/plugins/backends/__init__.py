@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class BackendsPlugin(Plugin):
-    """One target and one format, each with what runs it and what compiles for it."""
+    """One target and one format, each with a backend that runs it and a compiler."""
 
     name = "backends"
 

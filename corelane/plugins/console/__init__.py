@@ -25,7 +25,7 @@ class ConsolePlugin(Plugin):
     name = "console"
 
     def settings(self) -> "type[BaseSettings]":
-        """Return whether there are pages."""
+        """Return the setting that turns the pages on."""
         from corelane.plugins.console.settings import ConsoleFields
 
         return ConsoleFields
@@ -41,7 +41,7 @@ class ConsolePlugin(Plugin):
         jobs.command("failed-items")(list_failed_items)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return the readers of the overview and of the history, and what does bulk actions."""
+        """Return the readers of the overview and of the history, and the object that does bulk actions."""
         from corelane.plugins.console.bulk import Bulk
         from corelane.plugins.console.history import History
         from corelane.plugins.console.overviews import Overviews
@@ -49,7 +49,7 @@ class ConsolePlugin(Plugin):
         return Overviews(state.link), History(state.link), Bulk(state.jobs.submitter, state.store, state.settings)
 
     def lua(self) -> "Sequence[Path]":
-        """Return what the overview asks."""
+        """Return the Lua functions of the overview."""
         return (Path(__file__).parent / "overview.lua",)
 
     def routers(self) -> "Iterable[APIRouter]":
@@ -59,14 +59,14 @@ class ConsolePlugin(Plugin):
         return (router,)
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
-        """Return the keeper's loop that takes the points of the history."""
+        """Return the keeper's loop that takes the history's points."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.console.history import sampling
 
         return (sampling(context),) if queue == KEEPER_QUEUE else ()
 
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
-        """Return that no points are taken, if so."""
+        """Return an issue if no points are taken."""
         from corelane.plugins.console.history import health_issues
 
         return await health_issues(link)
@@ -78,14 +78,14 @@ class ConsolePlugin(Plugin):
         return (ConsoleSection(state),) if self._is_on(state.settings) else ()
 
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
-        """Add the pages and their files."""
+        """Add the pages and their static files."""
         from corelane.plugins.console.pages.mount import add_console
 
         if self._is_on(state.settings):
             add_console(app, state)
 
     def addresses(self, settings: "Settings") -> Mapping[str, str]:
-        """Return where the pages are."""
+        """Return the address of the pages."""
         return {"console": "/console"} if self._is_on(settings) else {}
 
     def _is_on(self, settings: "Settings") -> bool:

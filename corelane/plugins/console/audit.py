@@ -7,7 +7,7 @@ from corelane.domain.ids import iso_time
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
 
-#: Lines read in one trip.
+#: Lines read in one round trip.
 TRIP_LINES = 500
 
 #: The form of a line's id.
@@ -17,7 +17,7 @@ LINE_ID = re.compile(r"\d{1,15}-\d{1,10}")
 async def read_audit(
     link: CommonLink, after: str | None = None, limit: int = 50, owner: str | None = None
 ) -> AuditList:
-    """Read lines, newest first, older than the one whose id is the cursor; with an owner, that owner's alone."""
+    """Read lines, newest first, older than the one whose id is the cursor; with an owner, only that owner's."""
     end, found = "+" if after is None else f"({after}", list[AuditEntry]()
     while True:
         count = TRIP_LINES if owner is not None else limit - len(found) + 1

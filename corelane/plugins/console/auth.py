@@ -1,7 +1,7 @@
-"""Sessions of the console, and whose pages may change something.
+"""Sessions of the console, and the check that changes come from its own pages.
 
-A random id in a cookie stands for an API key until it ends. The store has digests only, so nobody who reads it can take
-over a session. The key is read with every request, so a session ends with its key.
+A random id in a cookie stands for an API key for as long as the session lasts. The store has only digests, so reading
+it does not allow anyone to take over a session. The key is read with every request, so a session ends with its key.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from corelane.store import keys
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.link.link import CommonLink
 
-#: Where the console is, and what of it needs no session.
+#: The path of the console, and the paths below it that need no session.
 CONSOLE, SIGN_IN, STATIC = "/console", "/console/sign-in", "/console/static/"
 
 COOKIE = "corelane_session"
@@ -23,7 +23,7 @@ COOKIE = "corelane_session"
 #: A session lasts this long, in seconds: a working day.
 SESSION_S = 12 * 3600
 
-#: Sessions of one key; a new one beyond that ends the oldest.
+#: Most sessions of one key; beginning another ends the oldest.
 MOST_SESSIONS = 20
 
 #: Random bytes of a session's id: 256 bits, like a key.
@@ -37,7 +37,7 @@ class SessionStore:
         self._link = link
 
     async def begin(self, digest: str) -> str:
-        """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
+        """Begin a session of the API key with this digest; return its id, which is not stored."""
         session = secrets.token_urlsafe(SESSION_BYTES)
         named, own, now_us = key_digest(session), keys.sessions(digest), time.time_ns() // 1000
         *_, oldest = await self._link.many(
@@ -62,7 +62,7 @@ class SessionStore:
         return key if key is not None and key.state(time.time() * 1000) == "active" else None
 
     async def end(self, session: str) -> None:
-        """End a session, if there is one of this id."""
+        """End the session with this id, if there is one."""
         named = key_digest(session)
         digest = await self._link("GET", keys.session(named))
         if digest is not None:
@@ -70,13 +70,13 @@ class SessionStore:
 
 
 def session_of(headers: Mapping[str, str]) -> str:
-    """Return the id of the session that a request carries; empty without one."""
+    """Return the session id of a request; empty without one."""
     found = (pair.partition("=") for pair in headers.get("cookie", "").split("; "))
     return next((value for name, _, value in found if name == COOKIE), "")
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise Forbidden for a change that another site's page asks for.
+    """Raise Forbidden if a change was requested by another site's page.
 
     Browsers say where a request comes from: in `Sec-Fetch-Site`, and over plain http in `Origin`.
     """

@@ -1,9 +1,9 @@
-"""The forecast of the backlog: whether the work that waits will be done (the sign), and when. Pure.
+"""The forecast of the backlog: whether the waiting work will be done (the sign), and when. Pure.
 
-Work is measured in tokens, because a core's speed is; sentences count items. What arrives is the change of the backlog
-plus what was answered. The largest and the smallest change of the window do not count: a single large job is no rate,
-and neither is one that was canceled. No time is given where nearly as much arrives as is answered: it would be
-nonsense, and another one each second.
+Work is measured in tokens, like a core's speed; sentences count items. The arrivals are the change of the backlog plus
+the answers. The largest and the smallest change of the window do not count: one large job, or one that was canceled,
+does not make a rate. No time is given if nearly as much arrives as is answered: it would be meaningless, and change
+every second.
 """
 
 import itertools
@@ -17,28 +17,29 @@ from corelane.domain.overview import Sign
 #: Rates are measured over at most this time, in seconds: longer than a large batch takes.
 WINDOW_S = 60.0
 
-#: Fewer changes of the backlog than this say nothing of what arrives.
+#: With fewer changes of the backlog than this, the rate of arrivals is unknown.
 LEAST_CHANGES = 3
 
-#: Work that waits, while nothing was answered for so long and no core is at work, is stalled, in seconds.
+#: Waiting work is stalled if nothing was answered for this time, in seconds, and no core is at work.
 STALL_S = 30.0
 
-#: A backlog that is done sooner is no backlog, whatever arrives, in seconds.
+#: A backlog that will be done within this time, in seconds, does not count, whatever arrives.
 KEEPS_UP_S = 5.0
 
-#: The part of the speed that must be left over for a time to be given, or be exceeded for a backlog to be growing.
+#: The part of the speed by which it must exceed the arrivals for a time to be given, or fall short of them for a
+#: growing backlog.
 MARGIN = 0.05
 
-#: A backlog that lasted for longer than this shows how fast the cores really are, in seconds.
+#: A backlog that lasted longer than this, in seconds, shows the real speed of the cores.
 AMPLE_S = 10.0
 
-#: A slower speed is none, in tokens a second: no core is so slow, and a time from it would be without end.
+#: A slower speed counts as none, in tokens a second: no core is that slow, and the forecast would never end.
 LEAST_SPEED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogSample:
-    """The outstanding tokens at a time, and how many tokens were answered since the sample before."""
+    """The outstanding tokens at a time, and the tokens answered since the previous sample."""
 
     at_s: float
     tokens: int
@@ -49,9 +50,9 @@ class BacklogSample:
 class Backlog:
     """The open work now. ``speed`` is what the cores with work can answer, in tokens a second.
 
-    ``stuck_tokens`` wait for versions that no living core holds; a pause holds ``paused_tokens`` up; ``is_working``
-    says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons`` say why work
-    cannot go on, ``pauses`` what is paused and by whom.
+    ``stuck_tokens`` wait for versions that no living core holds; ``paused_tokens`` wait because of a pause;
+    ``is_working`` says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons``
+    say why work cannot continue, ``pauses`` what is paused and by whom.
     """
 
     items: int
@@ -67,7 +68,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogForecast:
-    """The sign, when the backlog is done if that can be told, and what it was told from."""
+    """The sign, the time when the backlog is done if it is known, and the rates behind both."""
 
     sign: Sign
     text: str
@@ -78,7 +79,7 @@ class BacklogForecast:
 
 
 def forecast_backlog(now: Backlog, samples: Sequence[BacklogSample]) -> BacklogForecast:
-    """Forecast how the backlog goes on; ``samples`` are those of the last minutes, oldest first."""
+    """Forecast the backlog; ``samples`` are those of the last minutes, oldest first."""
     window = [sample for sample in samples if sample.at_s >= samples[-1].at_s - WINDOW_S]
     answering, arriving = rates(window)
     since = since_outage(window)
@@ -131,7 +132,7 @@ def rates(samples: Sequence[BacklogSample]) -> tuple[float, float]:
 
 
 def since_outage(samples: Sequence[BacklogSample]) -> Sequence[BacklogSample]:
-    """Return the samples since work went on after it last stood still: an outage says nothing of the cores' speed."""
+    """Return the samples since the last standstill: an outage says nothing about the cores' speed."""
     began, last_s = 0, samples[0].at_s
     for index, sample in enumerate(samples):
         if sample.answered:
@@ -141,7 +142,7 @@ def since_outage(samples: Sequence[BacklogSample]) -> Sequence[BacklogSample]:
 
 
 def real_speed(speed: float, answering: float, samples: Sequence[BacklogSample]) -> float:
-    """Return how fast the cores are: as measured, if there was more than enough to do in all the samples."""
+    """Return the speed of the cores: the measured one, if there was enough work in all the samples."""
     if len(samples) <= LEAST_CHANGES or samples[-1].at_s - samples[0].at_s < AMPLE_S or answering <= 0:
         return speed
     is_ample = all(sample.tokens > AMPLE_S * max(speed, answering) for sample in samples)
@@ -172,7 +173,7 @@ def _rate(items_s: float) -> str:
 
 
 class BacklogWatch:
-    """The samples of the last minutes, as one process that looks now and then sees them."""
+    """The samples of the last minutes, as one process saw them."""
 
     def __init__(self) -> None:
         self._samples: list[BacklogSample] = []

@@ -1,8 +1,8 @@
-"""Bulk actions: retry or cancel every job that a filter takes, one bounded step at a time.
+"""Bulk actions: retry or cancel every job that a filter selects, one bounded step at a time.
 
-A step reads a page of jobs, newest first, and goes through it. It ends early where the service is busy or time is up;
-the next one begins with the first job that was not looked at. A retry is newer than its job, so no walk meets the jobs
-that it makes. A step may be repeated: a job that was canceled is final then, one that was retried is not retried again.
+A step reads a page of jobs, newest first, and goes through it. It ends early if the service is busy or its time is up;
+the next one begins with the first job that was not looked at. A retry is newer than its job, so the steps never meet
+the jobs that they make. A step may be repeated: canceled jobs are final then, and retried jobs are not retried again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from corelane.submitting.submitter import Submitter
 STEP_JOBS, STEP_S = 100, 5.0
 
 
-#: Why a job is left as it is, in words; other codes are those of problems.
+#: Why a job is not changed, in words; other codes are those of problems.
 REASONS = {
     "already_final": "they are final already",
     "not_final": "they are not final yet: wait for them, or cancel them",
@@ -40,7 +40,7 @@ REASONS = {
 
 @dataclass(slots=True)
 class _Tally:
-    """The jobs that a step has changed up to now."""
+    """Counts the jobs that a step has changed so far."""
 
     done: list[BulkJob] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class _Tally:
 
     @property
     def reasons(self) -> list[BulkReason]:
-        """Return why jobs are left as they are, the most frequent first."""
+        """Return why jobs are not changed, the most frequent reason first."""
         known = REASONS | self.details
         counts = ((code, count) for code, count in self.skipped.most_common() if count)
         return [BulkReason(code=code, detail=known.get(code, code), count=count) for code, count in counts]
@@ -70,7 +70,7 @@ class Bulk:
     async def step(self, asked: BulkRequest, owner: str, context: RequestContext) -> BulkResult:
         """Do one step for the jobs of an owner, or of ALL_OWNERS.
 
-        Raise InvalidInput for a filter that takes every job; Overloaded or Unavailable if nothing could be done now.
+        Raise InvalidInput for a filter that selects every job; Overloaded or Unavailable if nothing could be done now.
         """
         if asked.filter.is_empty:
             raise InvalidInput("this filter takes every job: name a label, a status, a time or another field of it")
@@ -106,7 +106,7 @@ class Bulk:
     async def _retry(
         self, tally: _Tally, records: Sequence[JobRecord], context: RequestContext, *, is_dry: bool
     ) -> int:
-        """Retry jobs, as far as time and the service allow; return how many were looked at, at least one."""
+        """Retry jobs until the time is up or the service is busy; return how many were looked at, at least one."""
         until = time.monotonic() + STEP_S
         known = await self._store.retryable(records)
         for looked, (record, (is_retried, has_items)) in enumerate(zip(records, known, strict=True)):
@@ -141,9 +141,7 @@ class Bulk:
 def reason_against_retry(
     status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
 ) -> str | None:
-    """Return why a job cannot be retried, as far as it is known without its items; ``lasting`` of them would fail
-    again.
-    """
+    """Return why a job cannot be retried, judged without reading its items; ``lasting`` of them would fail again."""
     if not status.is_final:
         return "not_final"
     if counts.succeeded == counts.total > 0:

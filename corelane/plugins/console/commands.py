@@ -35,7 +35,7 @@ def list_failed_items(
 
 
 def group_row(group: FailureGroup) -> tuple[str, ...]:
-    """Return a line about the items that failed with one code."""
+    """Return a table row about the items that failed with one code."""
     return group.code, f"{group.items:,}", f"{group.jobs:,}", "may help" if group.retryable else "would fail again"
 
 

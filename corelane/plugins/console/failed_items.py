@@ -1,8 +1,8 @@
-"""Items that failed, over all jobs: newest job first, within a job in item order, page by page.
+"""List failed items over all jobs, page by page: newest job first, within a job in item order.
 
-Each job notes which slices have failed items, so a page reads these alone. Where an earlier version answered a part of
-the job, or the job ended before all was answered, its results are read in order. A page reads a bounded number of
-results, so it may be short although more follows.
+Each job notes which slices have failed items, so only these are read. If an earlier version answered a part of the job,
+or the job ended early, its results are read in order. A page reads a bounded number of results, so it may be short
+although more follow.
 """
 
 from collections import Counter
@@ -22,16 +22,16 @@ from corelane.store.jobs.results import read_results
 from corelane.store.jobs.search import find_jobs
 from corelane.store.link.link import CommonLink, pairs
 
-#: Jobs read at a time, slices or results of a job read at a time, and results read for one page at most.
+#: Jobs read at a time, slices or results of a job read at a time, and most results read for one page.
 TRIP_JOBS, TRIP_SLICES, TRIP_RESULTS, MAX_RESULTS = 20, 50, 1_000, 20_000
 
-#: What a job without any such result counts for, in results.
+#: A job without any such result counts as this number of results.
 JOB_RESULTS = 50
 
-#: Jobs whose failures are counted by code, and of them at a time.
+#: Most jobs whose failures are counted by code, and how many of them are read at a time.
 MAX_COUNTED_JOBS, COUNTED_AT_ONCE = 2_000, 200
 
-#: After an id as a cursor: the job of that id is read again.
+#: After an id in a cursor: read the job with that id again.
 AGAIN = "!"
 
 
@@ -45,7 +45,7 @@ class FailedCursor:
 
 @dataclass(frozen=True, slots=True)
 class FailedPage:
-    """Some failed items with their jobs, and where the next page begins, None at the end."""
+    """Some failed items with their jobs, and the cursor of the next page, None at the end."""
 
     found: list[tuple[JobRecord, dict[str, Any]]]
     next: FailedCursor | None
@@ -60,7 +60,7 @@ async def find_failed_items(
     limit: int,
     cell: str = CELL,
 ) -> FailedPage:
-    """Read a page of the failed items of jobs that a filter takes, after the cursor's; with a code, of that error."""
+    """Read a page of failed items, after the cursor, of the jobs of a filter; with a code, only those of that error."""
     wanted = wanted.model_copy(update={"has_failed_items": True})
     found: list[tuple[JobRecord, dict[str, Any]]] = []
     looked = 0
@@ -90,9 +90,9 @@ async def find_failed_items(
 async def count_failures(
     link: CommonLink, owner: str, wanted: JobFilter, cell: str = CELL
 ) -> tuple[Counter[str], Counter[str], bool]:
-    """Count the failed items of jobs that a filter takes, and these jobs, by code; return whether all were looked at.
+    """Count failed items by code, and the jobs that have them; return both, and whether all jobs were looked at.
 
-    The newest ``MAX_COUNTED_JOBS`` or so are looked at.
+    Looks at about the newest ``MAX_COUNTED_JOBS`` of the jobs that a filter selects.
     """
     wanted = wanted.model_copy(update={"has_failed_items": True})
     items, jobs = Counter[str](), Counter[str]()
@@ -108,14 +108,14 @@ async def count_failures(
 
 
 def is_failure(result: dict[str, Any], code: str | None) -> bool:
-    """Return whether a result is that of a failed item, with a code of that error."""
+    """Return whether a result is of a failed item; with a code, whether it has that error."""
     if result["status"] != JobStatus.FAILED:
         return False
     return code is None or (result.get("error") or {}).get("code") == code
 
 
 async def _results(link: CommonLink, record: JobRecord, begin: int) -> AsyncGenerator[list[dict[str, Any]]]:
-    """Yield results of a job in parts and in order, from an item on; at least those that failed."""
+    """Yield the results of a job from item ``begin`` on, in parts and in order, or only those that may have failed."""
     slices = {int(first): int(count) for first, count in pairs(await link("HGETALL", keys.failures(record.id)))}
     if record.error is not None or sum(slices.values()) < record.failed:
         at = begin

@@ -1,6 +1,6 @@
 """The history of the service: one point every ten seconds for six hours, one every five minutes for a week; and marks.
 
-A keeper takes the points, from the sums and gauges that every process can read. Both rings and the marks are streams in
+A keeper makes the points from the sums and gauges that every process can read. Both rings and the marks are streams in
 Redis, so the history survives restarts, and any process can show it.
 """
 
@@ -36,19 +36,19 @@ SLACK_MS = 60_000
 #: The coarse ring: time between two of its points, in milliseconds, and how many there are: a week.
 COARSE_MS, COARSE = 300_000, 2016
 
-#: The sums of the last point are forgotten after this time, in seconds: a point may stand for a day at most.
+#: The sums of the last point are forgotten after this time, in seconds: a point stands for a day at most.
 SAMPLED_TTL_S = 86_400
 
-#: Time between two points that are taken, in seconds.
+#: Time between two points, in seconds.
 SAMPLE_S = FINE_MS / 1000
 
-#: The right to take points: it passes on when its holder misses two.
+#: The right to take points. Another process gets it when the holder misses two.
 SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that was done to the service."""
+    """A change that was made to the service."""
 
     at_ms: int
     kind: str
@@ -62,7 +62,7 @@ class History:
         self._link = link
 
     async def points(self, since_ms: int, most: int = 400) -> list[Point]:
-        """Return points from a time on, oldest first; where there are more than ``most``, each stands for several."""
+        """Return points from a time on, oldest first. If there are more than ``most``, each stands for several."""
         now_ms = await self._link.now_ms()
         is_fine = since_ms >= now_ms - FINE * FINE_MS - SLACK_MS
         entries = await self._link("XRANGE", keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
@@ -87,7 +87,7 @@ class Sampler:
         self._name = name
 
     async def sample(self) -> Point | None:
-        """Take one point, and a coarse one when it is time; return None if it is another's turn, or the first time.
+        """Take one point, and a coarse one when it is time; return None without the lease, or the first time.
 
         Raises Unavailable if Redis is unreachable: then the next point stands for a longer time.
         """
@@ -123,7 +123,7 @@ class Sampler:
         return point
 
     async def _coarsen(self, at_ms: int) -> None:
-        """Merge the fine points since the last coarse one, if it is time."""
+        """Merge the fine points since the last coarse one, if a coarse one is due."""
         [last] = await self._link("XREVRANGE", keys.history("coarse"), "+", "-", "COUNT", 1) or [(b"0-0", [])]
         since_ms = _time_of(last[0])
         if at_ms // COARSE_MS == since_ms // COARSE_MS:
@@ -145,7 +145,7 @@ def sampling(context: "LoopContext") -> "Loop":
 
 
 async def health_issues(link: CommonLink) -> list[HealthIssue]:
-    """Return that the keeper takes no points although it sweeps, if so."""
+    """Return an issue if the keeper sweeps but takes no points."""
     now_ms, rounds = await link.now_ms(), await link("HMGET", keys.ROUNDS, "sweeps", "history")
     swept_s, taken_s = (0.0 if at is None else (now_ms - int(at)) / 1000 for at in rounds)
     if LOOP_STANDS.holds(taken_s) and not LOOP_STANDS.holds(swept_s):
@@ -162,5 +162,5 @@ def _parse_point(entry: tuple[bytes, list[bytes]]) -> Point:
 
 
 def _time_of(entry: bytes) -> int:
-    """Return the time that the id of a stream's entry tells."""
+    """Return the time in the id of a stream's entry."""
     return int(entry.partition(b"-")[0])

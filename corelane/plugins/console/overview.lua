@@ -1,4 +1,4 @@
--- The overview: what waits, by lane and by owner.
+-- The overview: the waiting work, by lane and by owner.
 
 -- lane_tokens_by_priority{lists} → {version, priority, tokens}…, what waits in lanes and files
 -- Tokens are told from the first refs of each list. Of each priority, and of files and returned work, at most `lists` lists

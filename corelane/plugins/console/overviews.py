@@ -1,6 +1,6 @@
-"""The overview, built of what Redis knows: at most one reading at a time and one a second in a process.
+"""The overview, built from Redis: a process makes at most one reading at a time, and one a second.
 
-A process reads it every few seconds even if nobody asks, so that rates are known when somebody does.
+It also reads every few seconds without a request, so that rates are known when a request comes.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ from corelane.store.scaling import read_stopped
 
 log = get_logger(__name__)
 
-#: An overview is shown again for so long, in seconds: many readers a second cost one reading.
+#: An overview is reused for this time, in seconds, so that many readers cause one reading a second.
 KEPT_S = 0.8
 
-#: Pause between two readings that nobody asked for, in seconds.
+#: Pause between two readings without a request, in seconds.
 PAUSE_S = 5.0
 
-#: Longest time that the history of the last hour is used again, in milliseconds: as often as there is a new point.
+#: How long the history of the last hour is reused, in milliseconds: until there is a new point.
 HOUR_KEPT_MS = 10_000
 
-#: Why work waits whose owners are paused. The forecast is shown to all callers, who they are to admins alone.
+#: Why work waits if its owners are paused. All callers see the forecast, but only admins see which owners.
 OWNERS_PAUSED = "an admin has paused its owners"
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -62,7 +62,7 @@ Cores = Sequence[Mapping[str, Any]]
 
 
 class Overviews:
-    """Reads the overview for all who ask this process."""
+    """Reads the overview for all readers of this process."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
@@ -76,11 +76,11 @@ class Overviews:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Read now and then from now on."""
+        """Begin to read at intervals."""
         self._task = asyncio.create_task(self._run(), name="overview")
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -111,7 +111,7 @@ class Overviews:
         wrong = await read_issues(self._link, cores)
         waiting = survey.work.outstanding
         is_refusing = any(each.text == DISK_FULL for each in wrong)
-        # Where Redis takes no writes every core seems lost.
+        # If Redis refuses writes, every core seems lost.
         stuck = dict.fromkeys(waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
         issues = [
             *(HealthIssue(version, reason) for version, reason in stuck.items() if not is_refusing),
@@ -166,9 +166,9 @@ class Overviews:
         return found
 
     async def _done(self, survey: Survey) -> DoneInfo:
-        """Count what was done in the last minute and hour: by the history, and by the sums since its last point."""
+        """Count the work of the last minute and hour: from the history, and from the sums since its last point."""
         now_ms = survey.now_ms
-        # The history has a point that was not read yet.
+        # The history has a point that this process has not read yet.
         is_behind = bool(self._hour) and survey.before_ms is not None and self._hour[-1].at_ms < survey.before_ms
         if not self._hour or not 0 <= now_ms - self._hour_ms < HOUR_KEPT_MS or is_behind:
             self._hour = await self._history.points(now_ms - HOUR_MS, most=HOUR_MS)
@@ -193,7 +193,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
 
 
 def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None, done: DoneInfo) -> ForecastInfo:
-    """Return the forecast with what is done now; a service that is idle tells what it did."""
+    """Return the forecast with the work done now; for an idle service, with the work it did."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
         text = f"{text}; {answered:,} item{'s' * (answered != 1)} answered in the last minute"
@@ -213,7 +213,7 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None
 
 
 def failures_of(span: Growth) -> dict[str, tuple[int, int]]:
-    """Return how many items of each version failed, of how many that were answered."""
+    """Return for each version how many items failed, and how many were answered."""
     failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
     return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
@@ -228,7 +228,7 @@ def latency_of(span: Growth | None) -> LatencyInfo:
 
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
-    """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
+    """Return the waiting work, by version and priority. A lane is served after the lanes of its version before it."""
     ranks, found, lanes = list(Priority), list[LaneInfo](), survey.lanes
     movable, outstanding = survey.work.movable, survey.work.outstanding
     for version in sorted({version for version, _ in lanes}):
@@ -251,7 +251,7 @@ def lanes_of(survey: Survey) -> list[LaneInfo]:
 
 
 def core_of(core: Mapping[str, Any], claimed: int) -> CoreOverview:
-    """Return a core's heartbeat for the overview; without one the core is lost."""
+    """Return a core's heartbeat in the form of the overview; without a heartbeat the core is lost."""
     if "state" not in core:
         return CoreOverview(name=core["core"], state="lost")
     return CoreOverview(

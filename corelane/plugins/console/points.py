@@ -1,4 +1,4 @@
-"""Points of the service's history: made of the sums and gauges of two times, and merged into coarser ones. Pure."""
+"""Points of the service's history: made from the sums and gauges at two times, and merged into coarser points. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +13,7 @@ class Point:
     """The service's figures for the time until ``at_ms``. Rates are per second; None where nothing was measured.
 
     ``jobs_s`` counts jobs that ended, ``failed_s`` items that failed. ``busy`` is the mean of all living cores.
-    ``backlog_s`` is the longest of all versions that a core holds.
+    ``backlog_s`` is the longest one among the versions that a core holds.
     """
 
     at_ms: int
@@ -32,29 +32,29 @@ class Point:
 
     @classmethod
     def decode(cls, stored: Sequence[Any]) -> "Point":
-        """Read a point back; one of another release may have more values, or fewer."""
+        """Read a stored point. One of another release may have more values, or fewer."""
         return cls(*stored[: len(fields(cls))])
 
     def encode(self) -> list[Any]:
-        """Return the values that are stored: rounded, as charts need no more."""
+        """Return the values to store, rounded to what charts need."""
         return [round(value, 4) if isinstance(value, float) else value for value in asdict(self).values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What grew from one reading to another."""
+    """The growth of the sums between two readings."""
 
     seconds: float
     before: Series
     now: Series
 
     def grown(self, metric: m.Metric, *labels: str | None) -> float:
-        """Return how much a counter grew; all of it if it began again at 0."""
+        """Return how much a counter grew; its whole value if it restarted at 0."""
         then, now = self.before.total(metric, *labels), self.now.total(metric, *labels)
         return now - then if now >= then else now
 
     def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
-        """Return the values that were added."""
+        """Return the histogram of the values that were added."""
         if not labels:
             return self.now.histogram(metric).since(self.before.histogram(metric))
         nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
@@ -63,9 +63,9 @@ class Growth:
 
 
 def make_point(at_ms: int, before_ms: int, before: Series, now: Series, **gauges: Any) -> Point:
-    """Return the point of the time between two readings; sums that became less started from 0 in between.
+    """Return the point for the time between two readings. A sum that became smaller restarted from 0.
 
-    ``gauges`` are fields of the point that tell how it stands at its end.
+    ``gauges`` are fields of the point, as they are at its end.
     """
     seconds = max(0.001, (at_ms - before_ms) / 1000)
     growth = Growth(seconds, before, now)
@@ -86,12 +86,12 @@ def make_point(at_ms: int, before_ms: int, before: Series, now: Series, **gauges
     )
 
 
-#: What a merged point has of those that it stands for: the mean of rates, the worst of latencies and queues.
+#: Fields of which a merged point has the worst value: latencies and queues. For rates it has the mean.
 WORST = frozenset({"p50_s", "p95_s", "wait_p95_s", "backlog_s", "waiting_tokens", "open_items"})
 
 
 def merge(points: Sequence[Point]) -> Point:
-    """Return one point for several in a row, at the time of the last."""
+    """Merge consecutive points into one, at the time of the last."""
     merged: dict[str, Any] = {"at_ms": points[-1].at_ms}
     for name in (field.name for field in fields(Point) if field.name != "at_ms"):
         known = [value for value in (getattr(point, name) for point in points) if value is not None]
@@ -101,12 +101,12 @@ def merge(points: Sequence[Point]) -> Point:
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:
-    """Return at most ``most`` points, each of which stands for as many in a row."""
+    """Return at most ``most`` points, each of which stands for the same number of consecutive points."""
     group = -(-len(points) // max(1, most))
     return [merge(points[at : at + group]) for at in range(0, len(points), group)] if group > 1 else list(points)
 
 
-#: The metrics whose sums a sample is made of.
+#: The metrics whose sums are in a sample.
 SAMPLED = (m.ITEMS, m.JOBS_ENDED, m.TOKENS, m.PADDING_TOKENS, m.JOB_S, m.WAIT_S)
 
 

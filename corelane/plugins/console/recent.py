@@ -1,4 +1,4 @@
-"""The work done recently, from sums: of the last minute as a process has seen them, and from the history. Pure."""
+"""The work done recently: in the last minute as a process has seen it, and from the history. Pure."""
 
 import itertools
 from collections import deque
@@ -9,21 +9,21 @@ from corelane.metrics import definitions as m
 from corelane.metrics.series import Series
 from corelane.plugins.console.points import Growth, Point, make_point
 
-#: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
+#: Rates are over this time, in milliseconds, or over a shorter one while a process has not run for that long.
 WINDOW_MS = 60_000
 
 #: The time that counts as now, in milliseconds.
 NOW_MS = 10_000
 
-#: Readings are kept this far apart, in milliseconds.
+#: Time between two readings that are kept, in milliseconds.
 KEPT_APART_MS = 4_000
 
-#: The first point that is read stands for this time, in milliseconds: points are taken so far apart.
+#: The first point that is read stands for this time, in milliseconds: the time between two points.
 POINT_MS = 10_000
 
 
 class Recent:
-    """The readings of the last minute, as one process made them."""
+    """The readings of the last minute that one process made."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[int, Series]] = deque()
@@ -38,7 +38,7 @@ class Recent:
         self._now = at_ms, series
 
     def span(self, window_ms: int = WINDOW_MS) -> Growth | None:
-        """Return what grew in a time up to the last reading, or since the first one; None if there is no other."""
+        """Return the growth up to the last reading, over a time or since the first; None if there is only one."""
         now_ms, now = self._now
         befores = [reading for reading in self._readings if reading[0] < now_ms]
         if not befores:
@@ -50,9 +50,9 @@ class Recent:
 def stretches(
     points: Sequence[Point], now_ms: int, now: Series, before_ms: int | None, before: Series
 ) -> list[tuple[int, Point]]:
-    """Return the points one after the other, each after the time when it began, and one since the last one's sums.
+    """Return each point with the time when it began, and one more point for the time since the last.
 
-    ``before`` holds these sums. Where there is no history yet, everything was done just now.
+    ``before`` holds the sums at the last point. Without a history, all work counts as done just now.
     """
     found = [(point.at_ms - POINT_MS, point) for point in points[:1]]
     found += [(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]
@@ -61,7 +61,7 @@ def stretches(
 
 
 def count_done(found: Sequence[tuple[int, Point]], since_ms: int) -> DoneCount:
-    """Count what was done from a time on."""
+    """Count the work done since a time."""
     items = jobs = failed = 0.0
     for began_ms, point in found:
         seconds = max(0, point.at_ms - max(began_ms, since_ms)) / 1000
@@ -72,14 +72,14 @@ def count_done(found: Sequence[tuple[int, Point]], since_ms: int) -> DoneCount:
 
 
 def promises_of(series: Series) -> PromiseInfo:
-    """Return how promises came out, since the beginning."""
+    """Return the outcomes of promises since the beginning."""
     counts = {outcome: int(series.total(m.PROMISES, outcome)) for outcome in ("kept", "early", "late")}
     total = sum(counts.values())
     return PromiseInfo(**counts, hit_rate=round(counts["kept"] / total, 4) if total else None)
 
 
 def models_of(versions: Sequence[str], span: Growth | None, cores: int) -> list[ModelOverview]:
-    """Return how each version does; there is nothing to say before the second reading."""
+    """Return the state of each version; empty before the second reading."""
     return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
 
 

@@ -1,4 +1,4 @@
-"""The section of the console: how its pages know callers, and how they refuse."""
+"""The section of the console: how its pages identify callers, and refuse requests."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from corelane.plugins.console.pages.page_route import refuse_page
 
 
 class ConsoleSection:
-    """Knows callers by their sessions, each of which stands for an API key."""
+    """Identifies callers by their sessions, each of which stands for an API key."""
 
     prefix = CONSOLE
 
@@ -20,11 +20,11 @@ class ConsoleSection:
         self._sessions = SessionStore(state.link)
 
     def is_open(self, path: str) -> bool:
-        """Return whether a path needs no caller: files of pages."""
+        """Return whether a path needs no caller, such as the files of pages."""
         return path.startswith(STATIC)
 
     def session_of(self, headers: Mapping[str, str]) -> str:
-        """Return the session that a request carries; empty without one."""
+        """Return the session id of a request; empty without one."""
         return session_of(headers)
 
     async def identify(self, session: str, path: str) -> Caller | None:

@@ -1,4 +1,4 @@
-"""The survey: the data of the overview, read in two trips."""
+"""The survey: the data of the overview, read in two round trips."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from corelane.store import keys
 from corelane.store.gauges import PRIORITIES, Work, count_open_items, read_work
 from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms
 
-#: Seconds of which the answered tokens are read: as many as are kept, see ``keys.rate``.
+#: Seconds for which answered tokens are read: all that are stored, see ``keys.rate``.
 ANSWERED_SECONDS = 59
 
-#: Lists of a priority that are looked at to tell how waiting tokens divide: two milliseconds of Redis at most.
+#: Most lists of a priority that are read to find how waiting tokens divide: two milliseconds of Redis at most.
 MOST_LISTS = 200
 
-#: Owners that are named, and jobs of one of them whose items are counted.
+#: Most owners that are listed, and most jobs of an owner whose items are counted.
 MOST_OWNERS, COUNTED_OWN_JOBS = 6, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The service at one moment. ``seen`` are waiting tokens by version and priority, as far as they were looked at;
-    ``answered`` ones are by second, the newest first. ``before`` are the sums at the history's last point.
+    """The service at one moment. ``seen`` has the waiting tokens that were looked at, by version and priority.
+    ``answered`` has tokens by second, newest first. ``before`` has the sums at the history's last point.
     """
 
     now_ms: int
@@ -36,7 +36,7 @@ class Survey:
     series: Series
     seen: Mapping[tuple[str, str], int]
     answered: Sequence[int]
-    #: Of the cores that have work.
+    #: Speeds of the cores that have work.
     working_speeds: Sequence[Speed]
     pauses: Pauses
     #: The owners with the most work.
@@ -51,7 +51,9 @@ class Survey:
 
     @property
     def lanes(self) -> Mapping[tuple[str, str], int]:
-        """Return the waiting tokens by version and priority: those of a version are divided as what was seen of it."""
+        """Return the waiting tokens by version and priority. A version's tokens are divided like those
+        that were seen.
+        """
         found = {}
         for version, tokens in self.work.outstanding.items():
             seen = {priority: count for (own, priority), count in self.seen.items() if own == version}
@@ -63,7 +65,7 @@ class Survey:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens that are not answered, wherever they are."""
+        """Return the number of tokens that are not answered, in lanes, in files and on cores."""
         return sum(self.work.outstanding.values()) + sum(self.work.claimed.values())
 
 

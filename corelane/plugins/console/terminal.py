@@ -1,6 +1,6 @@
-"""A terminal that a command draws on: the other screen, keys one at a time, and word of a new size.
+"""A terminal that a command draws on: the alternate screen, single keys, and changes of size.
 
-Whatever ends the block, Ctrl-C and SIGTERM too, the terminal is as it was before.
+When the block ends, also by Ctrl-C or SIGTERM, the terminal is restored.
 """
 
 import os
@@ -30,20 +30,20 @@ class Screen:
 
     @property
     def height(self) -> int:
-        """Return the lines of the terminal, as it is now."""
+        """Return the current height of the terminal, in lines."""
         return self._console.size.height
 
     def show(self, found: RenderableType) -> None:
-        """Draw this instead of what was drawn before."""
+        """Draw this in place of the previous content."""
         self._live.update(found, refresh=True)
 
     def wake(self) -> None:
-        """Let ``wait`` return."""
+        """Make ``wait`` return."""
         with suppress(OSError):
             os.write(self._writing, b" ")
 
     def wait(self, seconds: float) -> str:
-        """Wait for a key, a wake-up, a new size, or for so long; return the key, or nothing."""
+        """Wait for a key, a wake-up, a new size, or ``seconds``; return the key, or an empty string."""
         ready, _, _ = select.select(self._watched, [], [], seconds)
         if self._reading in ready:
             os.read(self._reading, 4096)
@@ -57,7 +57,7 @@ class Screen:
 
 @contextmanager
 def take_over(console: Console) -> Iterator[Screen]:
-    """Draw on the terminal's other screen until the block ends."""
+    """Draw on the terminal's alternate screen until the block ends."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = termios.tcgetattr(sys.stdin.fileno()) if sys.stdin.isatty() else None

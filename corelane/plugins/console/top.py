@@ -1,7 +1,7 @@
 """``corelane top``: the state of the service on the terminal, live.
 
-Where output is no terminal it is printed once, or as JSON line after line. A lost connection is shown, with the last
-state, until the service answers again.
+If output is not a terminal, the state is printed once, or repeatedly as lines of JSON. After a lost connection the last
+state is shown, with a note, until the service answers again.
 """
 
 import threading
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from corelane.client import Client
     from corelane.domain.overview import Overview
 
-#: Redrawn at least this often while the connection is lost, in seconds: the time of the loss goes on.
+#: Time between two drawings while the connection is lost, in seconds, so that the shown time advances.
 REDRAW_S = 1.0
 
-#: Longest time that a reading under way is waited for at the end, in seconds.
+#: How long the command waits for an unfinished reading at the end, in seconds.
 STOP_S = 0.5
 
-#: Width of what is printed where output is no terminal, in columns.
+#: Width of the output if it is not a terminal, in columns.
 PRINTED_CHARS = 200
 
-#: Answers that will not change by asking again.
+#: Answers for which another try is useless.
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 LiveClient = Annotated["Client", Made(partial(connect, patience_s=0, on_wait=WaitNotice(quiet=True)))]
 
 
 class Poller:
-    """Reads overviews in a thread of its own, so that a slow service does not hold up the terminal."""
+    """Reads overviews in its own thread, so that a slow service does not block the terminal."""
 
     def __init__(self, read: Callable[[], "Overview"], interval_s: float) -> None:
         self._read, self._interval_s = read, interval_s
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost_since: float | None = None
-        #: Why the last reading failed; nothing if it succeeded.
+        #: Why the last reading failed; empty if it succeeded.
         self.reason = ""
         self.overview: Overview | None = None
         self.refusal: CorelaneError | None = None
 
     def start(self, tell: Callable[[], None]) -> None:
-        """Read from now on; call ``tell`` after each reading."""
+        """Begin to read; call ``tell`` after each reading."""
 
         def run() -> None:
             while not self._over.is_set() and self.refusal is None:
@@ -68,7 +68,7 @@ class Poller:
         self._thread.start()
 
     def poll(self) -> None:
-        """Read once; remember the overview, or why there is none."""
+        """Read once; store the overview, or the reason why there is none."""
         try:
             self.overview = self._read()
             self._lost_since, self.reason = None, ""
@@ -79,14 +79,14 @@ class Poller:
             self._lost_since = self._lost_since or time.monotonic()
 
     def stop(self) -> None:
-        """Read no more; a reading under way is waited for, unless the service hangs."""
+        """Stop reading. Waits for an unfinished reading, unless the service hangs."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(STOP_S)
 
     @property
     def problem(self) -> str:
-        """Return why the last reading failed, and for how long now; nothing if it succeeded."""
+        """Return why the last reading failed, and for how long readings have failed; empty if it succeeded."""
         since = self._lost_since
         if since is None:
             return ""
@@ -119,7 +119,7 @@ def top(
 
 
 def _stream(client: "Client", interval_s: float) -> NoReturn:
-    """Print an overview a line, without end; say on standard error when there is none. Raise the service's refusal."""
+    """Print an overview a line, without end; report failed readings on standard error. Raise the service's refusal."""
     poller, told = Poller(client.overview, interval_s), ""
     while True:
         poller.poll()
@@ -134,7 +134,7 @@ def _stream(client: "Client", interval_s: float) -> NoReturn:
 
 
 def _watch(client: "Client", console: Console, interval_s: float) -> None:
-    """Draw until q or Ctrl-C; raise the refusal if the service will not answer."""
+    """Draw until q or Ctrl-C; raise the service's refusal."""
     poller = Poller(client.overview, interval_s)
     hint = f"every {interval_s:g} s, q ends"
     with take_over(console) as screen:

@@ -1,6 +1,6 @@
-"""What ``corelane top`` shows: an overview as text of a given height, the most important lines first. Pure.
+"""The view of ``corelane top``: an overview as text of a given height, the most important lines first. Pure.
 
-A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
+Text from a service is shown as it is: it is not read as markup and cannot control the terminal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from corelane.domain.durations import duration
 from corelane.domain.health_issues import HealthIssue
 from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, OwnerWork, Sign
 
-#: The sign of the forecast: a mark that needs no colour, and its colour.
+#: The sign of the forecast: a mark that is clear without colour, and its colour.
 SIGNS = {
     Sign.IDLE: ("·", "green"),
     Sign.DRAINING: ("▼", "green"),
@@ -26,7 +26,7 @@ SIGNS = {
     Sign.PAUSED: ("‖", "yellow"),
 }
 
-#: States of cores that are well, with their colours; all others are red.
+#: States of healthy cores, with their colours; all others are red.
 STATES = {
     "busy": "green",
     "idle": "dim",
@@ -40,29 +40,29 @@ STATES = {
 NUMBERS = "busy,host,runtime,memory,claimed,items,jobs,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
 RIGHT = frozenset(NUMBERS.split(","))
 
-#: Columns that are left out where a terminal is too narrow for all, the first one first: names and states stay whole.
+#: Columns that are left out if a terminal is too narrow, in this order. Names and states are always shown.
 SPARE = (
     *("runtime", "host", "device", "", "padding", "claimed", "pass", "of cores", "memory", "p95", "priority", "in/s"),
     *("items", "tokens"),
 )
 
-#: Between two columns of a table, and width of a bar, in columns of the terminal.
+#: Space between two columns of a table, and width of a bar, in terminal columns.
 GAP_CHARS, BAR_CHARS = 2, 10
 
-#: Lines of health issues, lanes and models that are shown while there are cores to show.
+#: Most lines of health issues, lanes and models, if there are cores to show.
 MOST = {"issues": 6, "lanes": 8, "models": 6}
 
-#: Lines above the tables at most, with those of the cores' table: its head, an empty one, and two that count what was
+#: Most lines outside the rows of the cores' table: those above, its head, an empty line, and two that count what was
 #: left out.
 FRAME_LINES = 9
 
-#: Lines of another table beside its rows: an empty one, its head, and one that counts what was left out.
+#: Lines of any other table besides its rows: an empty line, its head, and one that counts what was left out.
 TABLE_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is to be shown: where it comes from, the last overview, and why there is no newer one."""
+    """The content of the view: the service's address, the last overview, and why there is no newer one."""
 
     where: str
     overview: Overview | None = None
@@ -71,7 +71,7 @@ class Frame:
 
 
 def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
-    """Return a frame for a terminal of this width in at most this many lines, or with everything if the height is 0."""
+    """Return a frame for a terminal of this width in at most ``height`` lines; a height of 0 means no limit."""
     title = _line(("corelane ", "bold"), (plain(frame.where), "bold"))
     if frame.overview is not None:
         title.append(f"  {frame.overview.at[:19].replace('T', ' ')} UTC", "dim")
@@ -93,7 +93,7 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
     rows = fit(counts | {kind: len(those) for kind, (_, those) in tables.items()}, height)
     lines += [issue_line(each, is_whole=not height) for each in found.troubles[: rows["issues"]]]
     lines += left_out(len(found.troubles) - rows["issues"], "more health issues")
-    # Cores that do not serve are first.
+    # Cores that do not serve come first.
     cores = sorted(found.cores, key=lambda core: (core.state in STATES and not core.reasons, core.name))
     lines += [count_stopped(found.cores), narrow(core_table(cores[: rows["cores"]]), width)]
     lines += left_out(len(found.cores) - rows["cores"], "more cores")
@@ -105,7 +105,7 @@ def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
 
 
 def fit(counts: Mapping[str, int], height: int) -> Mapping[str, int]:
-    """Return how many rows of each kind there is room for; a height of 0 is room for all."""
+    """Return how many rows of each kind fit; a height of 0 means no limit."""
     if not height:
         return counts
     room = max(1, height - FRAME_LINES)
@@ -119,7 +119,7 @@ def fit(counts: Mapping[str, int], height: int) -> Mapping[str, int]:
 
 
 def head(found: Overview) -> list[RenderableType]:
-    """Return the forecast, what is done, and how promises come out."""
+    """Return the forecast, the work done, and the outcomes of promises."""
     mark, style = SIGNS[found.forecast.sign]
     forecast, done = found.forecast, found.done
     rates = f"{forecast.items_per_s:,.1f} items/s, {forecast.tokens_per_s:,.0f} tokens/s answered"
@@ -142,20 +142,20 @@ def head(found: Overview) -> list[RenderableType]:
 
 
 def issue_line(issue: HealthIssue, *, is_whole: bool) -> Text:
-    """Return a health issue, on one line unless it is to be whole."""
+    """Return a health issue, on one line unless ``is_whole``."""
     text = _line((f"! {plain(issue.part)}: ", "bold yellow"), plain(issue.text))
     text.no_wrap = not is_whole
     return text
 
 
 def count_stopped(cores: Sequence[CoreOverview]) -> Text:
-    """Return a line that tells how many of the cores the autoscaler has stopped; empty if none."""
+    """Return a line with the number of cores that the autoscaler has stopped; empty if there are none."""
     stopped = sum(core.state == "stopped" for core in cores)
     return Text(f"{len(cores):,} cores, {stopped:,} stopped by the autoscaler" if stopped else "", "dim")
 
 
 def left_out(count: int, what: str) -> list[RenderableType]:
-    """Return a line that counts what there was no room for, if anything."""
+    """Return a line that counts what did not fit; none if all did."""
     return [Text(f"… {count:,} {what}", "dim")] if count > 0 else []
 
 
@@ -220,7 +220,7 @@ def model_table(models: Sequence[ModelOverview]) -> Table:
 
 
 def versions(core: CoreOverview) -> Text:
-    """Return a core's versions: the names of those that are ready, and the states of others."""
+    """Return a core's versions: names of the ready ones, and states of the others."""
     text = Text()
     for each in core.versions:
         text.append(", " if text else "")
@@ -253,12 +253,12 @@ def _share(share: float | None) -> str:
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:
-    """Return a text that is cut where the line ends."""
+    """Return a text that is cut at the end of the line."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def narrow(table: Table, width: int) -> Table:
-    """Return a table without the columns that can best be spared, as many as it takes for the rest to fit.
+    """Return a table without its least important columns, so that the rest fits.
 
     The models of a core are cut where the line ends, but not within the first name.
     """
@@ -268,7 +268,7 @@ def narrow(table: Table, width: int) -> Table:
     least = max(map(cell_len, names), default=0)
 
     def left() -> int:
-        """Return the width that is left for the models, or beside all columns."""
+        """Return the width that remains for the models, or besides all columns."""
         return width - needed_width(columns) if last is None else width - needed_width(columns[:-1]) - GAP_CHARS
 
     for name in SPARE:
@@ -282,7 +282,7 @@ def narrow(table: Table, width: int) -> Table:
 
 
 def _table(*columns: str | Column) -> Table:
-    """Make a table whose lines are never broken."""
+    """Make a table whose lines are never wrapped."""
 
     def made(name: str) -> Column:
         return Column(name, justify="right" if name in RIGHT else "left", no_wrap=True, overflow="ellipsis")

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopContext
 
-#: Room in a form for its fields beside the file, in bytes.
+#: Room for a form's other fields besides the file, in bytes.
 FORM_BYTES = 64 * 1024
 
-#: Where files are uploaded to.
+#: The paths to which files are uploaded.
 UPLOAD_PATHS = ("/v1/files", "/console/files")
 
 
 class FilesPlugin(Plugin):
-    """What it gives is in the modules that each method imports."""
+    """The plugin's parts; each method imports the modules that it needs."""
 
     name = "files"
     overdue = ("batches",)
 
     def settings(self) -> "type[BaseSettings]":
-        """Return its settings' fields."""
+        """Return the fields of its settings."""
         from corelane.plugins.files.settings import FilesFields
 
         return FilesFields
@@ -70,32 +70,32 @@ class FilesPlugin(Plugin):
         return pages()
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
-        """Return the most bytes of a file's upload."""
+        """Return the most bytes of a file upload."""
         from corelane.plugins.files.settings import FilesFields
 
         most = settings.of(FilesFields).max_file_bytes + FORM_BYTES
         return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES"))
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
-        """Allow the URL of a job's input or output, or raise why it is refused."""
+        """Allow the URL of a job's input or output, or raise the reason why it is refused."""
         from corelane.plugins.files.references.checks import check_url
 
         await check_url(settings, store, name, url, owner)
         return True
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
-        """Return the loops that run batches, and read and write what jobs name by URL: the keeper's."""
+        """Return the keeper's loops: one runs batches, one reads and writes what jobs name by URL."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.files.loops import batching, carrying
 
         return (batching(context), carrying(context)) if queue == KEEPER_QUEUE else ()
 
     def lua(self) -> Sequence[Path]:
-        """Return the steps of files and batches, of contexts, and of jobs with input or output by URL."""
+        """Return the Lua steps of files and batches, of contexts, and of jobs with input or output by URL."""
         return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
-        """Return the numbers of stored contexts."""
+        """Return the number of stored contexts and the bytes of their texts."""
         from corelane.plugins.files.store.contexts import gauges
 
         return await gauges(link)

@@ -1,4 +1,4 @@
-"""The plugin's loops in the keeper: batches, and inputs and outputs by URL. Slow storage holds up one of them alone."""
+"""The plugin's loops in the keeper: batches, and inputs and outputs by URL. Slow storage delays only one of them."""
 
 from collections.abc import Callable
 from uuid import uuid4

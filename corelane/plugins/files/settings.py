@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from corelane.settings import rules
 
-#: What settings that allow URLs take.
+#: The accepted values of settings that allow URLs.
 PREFIXES = rules.Wanted(
     "beginnings of s3, https or http URLs, each with `/` at its end, comma-separated",
     "s3://bucket/corelane/,https://data.example.com/",

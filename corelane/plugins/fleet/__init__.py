@@ -1,4 +1,4 @@
-"""The fleet plugin: cores that come and go by load, and the files that start one worker for each core of a host."""
+"""The fleet plugin: cores started and stopped by load, and files that start one worker for each core of a host."""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,21 +36,21 @@ class FleetPlugin(Plugin):
         return (router,)
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
-        """Return the keeper's loop that works out the desired cores."""
+        """Return the keeper's loop that computes the desired cores."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.fleet.scaler import scaling
 
         return (scaling(context),) if queue == KEEPER_QUEUE else ()
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
-        """Return the autoscaler, where cores come and go by load."""
+        """Return the autoscaler, if cores are started and stopped by load."""
         from corelane.engine.cores import is_scaled
         from corelane.plugins.fleet.autoscaler import Autoscaler
 
         return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
-        """Return the desired cores and the backlog that they follow from."""
+        """Return the desired cores and the backlog from which they are computed."""
         from corelane.plugins.fleet.scaler import gauges
 
         return await gauges(link)

@@ -1,8 +1,8 @@
-"""The autoscaler of one host: starts and stops the workers of its cores, as many as the open work asks for.
+"""The autoscaler of one host: starts and stops the workers of its cores, as the open work requires.
 
-A keeper works out how many cores there should be in all (``scaler``), and every host its own share of
-them (``rules``). A worker that is stopped finishes its batch, hands back what it holds and leaves.
-While no keeper tells anything, nothing changes.
+A keeper computes how many cores there should be in total (``scaler``), and every host computes its own share
+(``rules``). A worker that is stopped finishes its batch, hands back its other work and ends. Without a recent figure
+from a keeper, nothing changes.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from corelane.store.pauses import read_pauses
 from corelane.store.rollout import write_mark
 from corelane.store.scaling import ScaledHost, leave_scaling, read_hosts, read_scaling, tell_host
 
-#: Time between two looks, in seconds.
+#: Time between two rounds, in seconds.
 LOOK_S = 1.0
 
-#: A core that another process holds for longer than this is replaced by another one, in seconds: a predecessor lets go
-#: sooner.
+#: If another process holds a core for longer than this, another core is used instead, in seconds. A predecessor
+#: releases its core sooner.
 HELD_S = 60.0
 
 
@@ -43,14 +43,14 @@ class Autoscaler:
         self._link = AsyncLink(settings.redis_url)
         #: The cores whose workers are being stopped.
         self._leaving: dict[int, asyncio.Task[None]] = {}
-        #: Since when a core has waited for another process to let go of it.
+        #: Since when a core has waited for another process to release it.
         self._held_since: dict[int, float] = {}
 
     async def run(self) -> None:
-        """Start and stop workers until the service ends; then tell that nobody scales this host any more."""
+        """Start and stop workers until the service ends; then report that this host is no longer scaled."""
         try:
             while not self._supervisor.is_over:
-                # `serve` shows what happens to Redis. Without it nothing changes.
+                # `serve` reports failures of Redis. Without Redis nothing changes.
                 with suppress(CorelaneError, RedisError):
                     await self._look()
                 await self._supervisor.wait(LOOK_S)
@@ -60,7 +60,7 @@ class Autoscaler:
             await self._link.close()
 
     async def _look(self) -> None:
-        """Tell how this host stands, and take the next step."""
+        """Report the state of this host, and take the next step."""
         cores = await self._cores()
         host = ScaledHost(
             self._settings.core_host,
@@ -78,7 +78,7 @@ class Autoscaler:
         await self._step(*next_step(cores, wanted), f"{info.desired} wanted in all, {wanted} of them here")
 
     async def _cores(self) -> list[HostCore]:
-        """Return the cores of this host as they are now."""
+        """Return the cores of this host in their current state."""
         parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
         states = [report.get("state") for report in await Fleet(self._link).reports(names)]
         paused = (await read_pauses(self._link)).names(PauseKind.CORE)
@@ -94,7 +94,7 @@ class Autoscaler:
         ]
 
     def _is_broken(self, index: int, state: str | None) -> bool:
-        """Return whether a core serves nothing and another has to: it is out of service, or was held for long."""
+        """Return whether a core must be replaced: it is out of service, or another process has held it for long."""
         if state != "waiting":
             self._held_since.pop(index, None)
             return state == "out_of_service"
@@ -115,7 +115,7 @@ class Autoscaler:
             await self._note(f"{self._name(index)} is stopped: {why}")
 
     async def _note(self, text: str) -> None:
-        """Log what is done, and mark it in the history."""
+        """Log a change, and mark it in the history."""
         self._supervisor.say(text)
         await write_mark(self._link, "scale", text)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from corelane.errors import InvalidInput
 from corelane.plugins.fleet.layout import Layout
 
-#: The name of an image: as it may stand in a file without quotes.
+#: The name of an image that needs no quotes in a file.
 IMAGE = re.compile(r"[a-z0-9][\w./:@-]*")
 
 REDIS_IMAGE = "redis:7-alpine"
 
-#: Settings that the template itself gives: fixed inside containers, or with another default there.
+#: Settings that the template itself sets: fixed inside containers, or with another default there.
 GIVEN = frozenset(
     {
         *("redis_url", "data_dir", "models_dir", "host", "port", "flower_host", "flower_port", "core", "url"),
@@ -27,10 +27,10 @@ GIVEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How a file is written.
+    """The choices for a file.
 
-    Each worker gets its own device, or with ``share_devices`` all. With ``workers_alone`` the file has nothing else,
-    for a host beside the one where Redis and the API are.
+    Each worker gets its own device; with ``share_devices`` it gets all. With ``workers_alone`` the file has only
+    workers, for a host that uses the Redis and the API of another.
     """
 
     redis_image: str = REDIS_IMAGE
@@ -48,7 +48,7 @@ class Choices:
 
 
 def compose_file(layout: Layout, settings: Iterable[str], choices: Choices | None = None) -> str:
-    """Return a whole file, which hands on every one of these settings."""
+    """Return a whole file, which passes all these settings on."""
     given = GIVEN | ({"target"} if layout.on_devices else set()) | ({"instance"} if layout.instance else set())
     return _render(
         "compose.yml", layout, choices, [f"CORELANE_{name.upper()}" for name in settings if name not in given]
@@ -92,5 +92,5 @@ def _variables(layout: Layout, core: int) -> Iterator[tuple[str, object]]:
     if layout.chips:
         yield "NEURON_RT_VISIBLE_CORES", core
     if layout.target == "trn2":
-        # A core is made of two physical ones there. Containers do not inherit how cores are counted.
+        # A core there consists of two physical ones. Containers do not inherit this setting.
         yield "NEURON_LOGICAL_NC_CONFIG", 2

@@ -17,13 +17,13 @@ import typer
 from corelane.cli.output import error_console
 from corelane.errors import InvalidInput, SetupError
 
-#: What Compose marks containers with.
+#: The labels that Compose sets on containers.
 PROJECT, FILES, SERVICE = (f"com.docker.compose.{name}" for name in ("project", "project.config_files", "service"))
 
-#: The format that `docker ps` is asked for: a line each, with tabs.
+#: The output format for `docker ps`: a line for each container, with tabs.
 FORMAT = "\t".join(f'{{{{.Label "{label}"}}}}' for label in (PROJECT, FILES, SERVICE))
 
-#: An engine that is busy with many containers answers late, in seconds.
+#: Longest wait for an answer of the engine, in seconds: with many containers it is slow.
 ENGINE_TIMEOUT_S = 60
 
 FileOption = Annotated[Path, typer.Option("--file", "-f", help="The compose file that the containers were made of.")]
@@ -33,7 +33,7 @@ DEFAULT_FILE = Path("docker-compose.yml")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container of some project."""
+    """A container of any project."""
 
     project: str
     files: tuple[str, ...]
@@ -94,7 +94,7 @@ def _name_in(file: Path) -> str:
 
 
 def _run(*arguments: str) -> str:
-    """Return what docker answers; raise SetupError where it cannot."""
+    """Return the output of docker; raise SetupError if it fails."""
     try:
         done = subprocess.run(  # noqa: S603  # a command of our own
             [_docker(), *arguments], capture_output=True, text=True, timeout=ENGINE_TIMEOUT_S, check=False
@@ -114,7 +114,7 @@ def _docker() -> str:
 
 
 def _compose(project: str, *arguments: str) -> None:
-    """Run Compose on a project by its name alone, so that it goes by the marks of containers and not by a file."""
+    """Run Compose on a project by its name only, so that it uses the labels of containers and not a file."""
     _run("compose", "version")
     done = subprocess.run([_docker(), "compose", "--project-name", project, *arguments], check=False)  # noqa: S603
     if done.returncode:
@@ -122,7 +122,7 @@ def _compose(project: str, *arguments: str) -> None:
 
 
 def read_containers(text: str) -> list[Container]:
-    """Read the lines of `docker ps` in our format; those that Compose did not make are left out."""
+    """Read the lines of `docker ps` in our format; containers that Compose did not make are left out."""
     found = []
     for line in text.splitlines():
         project, files, service = [*line.split("\t"), "", ""][:3]
@@ -132,10 +132,10 @@ def read_containers(text: str) -> list[Container]:
 
 
 def find_project(containers: Iterable[Container], file: Path) -> list[Container]:
-    """Return the containers of the one project that was made of a file; none if there is none.
+    """Return the containers of the project that was made from a file; an empty list if there is none.
 
-    Raise SetupError where there are several projects, or where one has containers of another file too: its name does
-    not tell them apart, and so Compose would take them for its own.
+    Raise SetupError if there are several projects, or if the project also has containers of another file: they have the
+    same name, so Compose would treat them as its own.
     """
     containers, path = list(containers), str(file)
     projects = sorted({each.project for each in containers if path in each.files})
@@ -152,14 +152,14 @@ def find_project(containers: Iterable[Container], file: Path) -> list[Container]
 
 
 def refuse_foreign(containers: Iterable[Container], project: str, file: Path) -> None:
-    """Raise SetupError where a project of this name was made of another file."""
+    """Raise SetupError if a project of this name was made from another file."""
     for each in containers:
         if each.project == project and str(file) not in each.files:
             raise SetupError(f"the project {project} runs from {', '.join(each.files)}, not from {file}")
 
 
 def services_of(parts: Sequence[str], services: Collection[str]) -> list[str]:
-    """Return the services of these parts, as `api`, or `worker` for every worker; all if no part is named.
+    """Return the services of the named parts, such as `api`, or `worker` for every worker; all if no part is named.
 
     Raise InvalidInput for a part that does not run.
     """

@@ -1,6 +1,6 @@
-"""Which cores of a host get a worker, and on which device each is. Pure.
+"""Choose which cores of a host get a worker, and the device of each. Pure.
 
-Cores are numbered as workers number them: over all devices of the host, those of one device next to each other.
+Cores are numbered like those of workers: over all devices of the host, with consecutive numbers on one device.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from corelane.errors import InvalidInput
 #: The target of hosts with NVIDIA GPUs, each of which is one core.
 CUDA = "cuda"
 
-#: Families of hosts that have the chips of another family.
+#: Families of hosts with the chips of another family.
 CHIPS_OF = {"trn1n": "trn1"}
 
 
@@ -32,7 +32,7 @@ TARGETS = (CPU, *LARGEST, CUDA)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The workers of a host: one for each core from 0. ``cores_per_chip`` is 0 where there are no Neuron chips."""
+    """The workers of a host: one for each core from 0. ``cores_per_chip`` is 0 if there are no Neuron chips."""
 
     target: str
     cores: int
@@ -46,14 +46,14 @@ class Layout:
 
     @property
     def on_devices(self) -> bool:
-        """Whether its cores are not CPUs."""
+        """Whether the cores are on devices, and not CPUs."""
         return self.target != CPU
 
 
 def lay_out(
     target: str | None = None, cores: int | None = None, chips: int | None = None, instance: str | None = None
 ) -> Layout:
-    """Return the layout of a host: by its type, its chips or its cores; raise InvalidInput where they do not fit."""
+    """Return the layout of a host, from its type, chips or cores; raise InvalidInput if they contradict each other."""
     host = next((each for each in HOSTS if each.name == instance), None)
     if instance is not None and host is None:
         raise InvalidInput(f"{instance}: no such type of host; there are {', '.join(each.name for each in HOSTS)}")

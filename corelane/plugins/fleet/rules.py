@@ -1,10 +1,10 @@
-"""How many cores the open work asks for, and which host runs them. Pure.
+"""Compute how many cores the open work needs, and which host runs them. Pure.
 
-Work in files, in the lanes and on the cores counts alike, in core seconds: a version's tokens by the speed of a core
-that holds it, or by the remembered speed while none lives. Cores are added only because of that backlog. A steady load
-leaves no backlog, so busy cores are kept, but they are no reason for more of them.
+Work in files, in the lanes and on the cores counts the same, in core seconds: a version's tokens divided by the speed
+of a core that holds it, or by the last known speed if there is none. Cores are added only for that backlog. A steady
+load leaves no backlog: it keeps busy cores, but adds none.
 
-The desired cores are the most that was asked for in the last minutes. So cores come at once and go late.
+The desired cores are the most that were needed in the last minutes. So cores are added at once and removed late.
 """
 
 import math
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from corelane.domain.scaling import HostRange
 
-#: A core that is at work for this share of its time has enough to do.
+#: A core that works for this share of its time is busy enough to be kept.
 BUSY = 0.8
 
-#: A slower speed is none, in tokens a second: a backlog by it would have no end.
+#: A slower speed counts as none, in tokens a second: its backlog would never end.
 LEAST_SPEED = 0.01
 
 
@@ -24,15 +24,15 @@ LEAST_SPEED = 0.01
 class OpenLoad:
     """The open work, and the cores that serve now.
 
-    ``tokens`` are all that is not answered; ``core_s`` is the time that one core would need for it, None while no speed
-    is known. ``busy`` is the sum of the shares of their time that the cores are at work.
+    ``tokens`` is the number of unanswered tokens. ``core_s`` is the time that one core would need for them, or None if
+    no speed is known. ``busy`` is the sum, over all cores, of the share of time at work.
     """
 
     tokens: int = 0
     core_s: float | None = None
     cores: int = 0
     busy: float = 0.0
-    #: Whether any core has ever told what it can answer; until then nothing can be asked.
+    #: Whether any core has ever reported the versions it can answer. Before that, no question is accepted.
     is_known: bool = True
 
 
@@ -43,7 +43,7 @@ def core_seconds(
     holders: Mapping[str, Collection[str]],
     remembered: Mapping[str, float],
 ) -> float | None:
-    """Return how long one core would need for all this work; None if there is some, and no speed is known of any.
+    """Return how long one core would need for all this work; None if there is work, but no speed is known.
 
     ``waiting``, ``holders`` and ``remembered`` speeds are by version, ``claimed`` tokens and ``speeds`` by core.
     """
@@ -68,7 +68,7 @@ def core_seconds(
 
 
 def asked_cores(load: OpenLoad, min_cores: int, backlog_s: float) -> int:
-    """Return the cores that the work asks for at this moment, so that they do all open work in ``backlog_s``."""
+    """Return how many cores the current work needs to be done within ``backlog_s``."""
     by_backlog = math.ceil(round((load.core_s or 0.0) / backlog_s, 6))
     by_work = min(load.cores, math.ceil(round(load.busy / BUSY, 6)))
     least = 1 if load.tokens > 0 or not load.is_known else 0
@@ -78,9 +78,9 @@ def asked_cores(load: OpenLoad, min_cores: int, backlog_s: float) -> int:
 def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dict[str, int]:
     """Share the desired cores out among hosts, by name.
 
-    Each host runs its least cores. The ``fixed`` cores of hosts without an autoscaler count too. What is still missing
-    goes to the hosts in the order of their names, as much to each as it may run: so the last ones are empty first. Each
-    host works this out by itself, with the same result.
+    Each host runs its least cores. The ``fixed`` cores of hosts without an autoscaler count too. The remaining cores go
+    to the hosts in the order of their names, to each as many as it may run. So the last hosts are empty first. Each
+    host computes this by itself, with the same result.
     """
     found = {host.name: min(host.least, host.most) for host in hosts}
     left = desired - fixed - sum(found.values())
@@ -93,7 +93,7 @@ def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dic
 
 @dataclass(frozen=True, slots=True)
 class HostCore:
-    """A core of a host as its autoscaler sees it: whether its worker runs, is being stopped, or cannot serve."""
+    """A core of a host, for its autoscaler: whether its worker runs, is being stopped, or cannot serve."""
 
     index: int
     is_running: bool = False
@@ -104,7 +104,7 @@ class HostCore:
 def next_step(cores: Sequence[HostCore], wanted: int) -> tuple[Sequence[int], Sequence[int]]:
     """Return which cores to start and which to stop, so that ``wanted`` serve: the last ones stop first.
 
-    A core that cannot serve runs on, as only its process knows why, and does not count.
+    A core that cannot serve keeps running, as only its process knows the reason, and does not count.
     """
     running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
     idle = [core.index for core in cores if not core.is_running]

@@ -1,4 +1,4 @@
-"""The scaler: works out how many cores there should be, from the open work and the cores that serve it."""
+"""The scaler: computes how many cores there should be, from the open work and the cores that serve it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,10 @@ from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts, read_scalin
 if TYPE_CHECKING:
     from workers.loops.loop import Loop, LoopContext
 
-#: Time between two rounds, in seconds: a question that finds no core waits for one.
+#: Time between two rounds, in seconds. It must be short: a question without a core waits for one.
 SCALE_S = 2.0
 
-#: The right to work it out: it passes on when its holder misses a few rounds.
+#: The right to compute the figure. Another keeper gets it when the holder misses a few rounds.
 SCALER = Lease(keys.SCALER, ttl_ms=10_000)
 
 #: States in which a core knows which versions it holds.
@@ -32,17 +32,17 @@ SETTLED = frozenset({"idle", "busy"})
 
 
 class Scaler:
-    """Works the figure out, if no other keeper does."""
+    """Computes the figure, if no other keeper does."""
 
     def __init__(self, link: CommonLink, name: str, settings: Settings) -> None:
-        """``name`` is unique to this one."""
+        """``name`` is unique to this scaler."""
         self._link, self._name = link, name
         self._min_cores = 1 if settings.min_cores is None else settings.min_cores
         self._backlog_s = settings.scale_backlog_s
         self._window_ms = int(1000 * settings.scale_in_s)
 
     async def look(self) -> ScalingInfo | None:
-        """Work it out and keep it; return None if another does. Raises Unavailable if Redis is away."""
+        """Compute and store the figure; return None if another keeper does. Raises Unavailable without Redis."""
         if not (await self._link.many([SCALER.take(self._name)]))[0]:
             return None
         work, all_cores = await read_work(self._link), await Fleet(self._link).cores()
@@ -67,7 +67,7 @@ class Scaler:
         return info
 
     async def _settle(self, asked: int) -> int:
-        """Return the most that was asked for lately."""
+        """Return the most cores that were needed in the last minutes."""
         now = await self._link.now_ms()
         _, _, lately, _ = await self._link.many(
             [
@@ -82,9 +82,9 @@ class Scaler:
     async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> OpenLoad:
         names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
-        # What an operator has paused is no reason for more cores; a core that is paused is one for another.
+        # Paused work is no reason for more cores. A paused core is a reason for another core.
         waiting = {version: max(0, tokens - work.held_up[version]) for version, tokens in work.outstanding.items()}
-        # Where settled cores live, what none of them holds is no reason for more of their kind.
+        # If there are settled cores, versions that none of them holds are no reason for more cores of that kind.
         settled = any(core["state"] in SETTLED for core in cores)
         movable = {version: tokens for version, tokens in waiting.items() if work.holders.get(version) or not settled}
         remembered = {} if speeds else await self._remembered(v for v, tokens in movable.items() if tokens)
@@ -97,7 +97,7 @@ class Scaler:
         )
 
     async def _remembered(self, versions: Iterable[str]) -> dict[str, float]:
-        """Return the speeds of versions that no living core has measured, by what their items cost lately."""
+        """Return the speeds of versions that no living core has measured, from the recent costs of their items."""
         found = {}
         for version in versions:
             whole = (await RateStore(self._link).read(version)).whole
@@ -112,7 +112,7 @@ def names_of(cores: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def scaling(context: "LoopContext") -> "Loop":
-    """Make the keeper's loop that works out how many cores there should be."""
+    """Make the keeper's loop that computes how many cores there should be."""
     from corelane.store.link.blocking import Link
     from workers.loops.loop import Loop
 
@@ -126,7 +126,7 @@ def scaling(context: "LoopContext") -> "Loop":
 
 
 async def gauges(link: CommonLink) -> list[MetricSample]:
-    """Return the desired cores and their backlog as a keeper worked them out a moment ago; empty if none did."""
+    """Return the desired cores and their backlog as a keeper recently computed them; empty without a recent figure."""
     found = await read_scaling(link)
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""Whether answers are right: each question answered once, as on the idle service, and as its references say. Pure."""
+"""Check answers: each question is answered once, as on the idle service, and as its references say. Pure."""
 
 import statistics
 from collections import Counter
@@ -11,7 +11,7 @@ from corelane.plugins.lab.workload import Questions
 
 
 class AnswerJudge:
-    """Compares answers; what was scored once is not scored again."""
+    """Compares answers; an answer that was scored is not scored again."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
@@ -19,7 +19,7 @@ class AnswerJudge:
         self._scores: dict[tuple[int, str], tuple[float, float]] = {}
 
     def judge(self, places: Sequence[int], reply: Reply) -> AnswerCheck:
-        """Return what is wrong with a reply; one that is no success was counted as a failure and has no answers."""
+        """Return what is wrong with a reply. A failed reply has no answers: it was counted as a failure."""
         idle = self._questions.idle
         if reply.outcome != "ok":
             return AnswerCheck(checked=0, differ_from_idle=0 if idle else None)
@@ -46,7 +46,7 @@ class AnswerJudge:
 
 
 def add_up(parts: Iterable[AnswerCheck]) -> AnswerCheck:
-    """Return several checks as one; means are weighted by the answers that were checked."""
+    """Sum several checks; means are weighted by the number of checked answers."""
     parts = list(parts)
     differ = [part.differ_from_idle for part in parts if part.differ_from_idle is not None]
     total = AnswerCheck(

@@ -2,9 +2,9 @@
 
 The same seed gives the same arrivals.
 
-Arrivals of rate 1 are drawn first: one a second exactly (``burstiness`` 0), with exponential gaps (1: Poisson), or with
-gamma gaps of that coefficient of variation. Then time is stretched so that the rate follows its segments. So a ramp or
-stages can be exact or bursty like a steady rate.
+Arrivals of rate 1 are drawn first: exactly one a second (``burstiness`` 0), with exponential gaps (1: Poisson), or with
+gamma gaps of that coefficient of variation. Then time is stretched so that the rate follows the segments. So a ramp or
+stages can be exact or bursty, like a steady rate.
 """
 
 import math
@@ -24,7 +24,7 @@ UNITS_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A time in which the rate goes evenly from one value to another, in requests a second."""
+    """A time in which the rate changes evenly from one value to another, in requests a second."""
 
     seconds: float
     start_per_s: float
@@ -32,12 +32,12 @@ class Segment:
 
     @property
     def count(self) -> float:
-        """Return how many requests are expected in this span."""
+        """Return how many requests are expected in this segment."""
         steady = self.start_per_s == self.end_per_s == 0
         return 0.0 if steady else self.seconds * (self.start_per_s + self.end_per_s) / 2
 
     def time_of(self, count: float) -> float:
-        """Return the time in it at which this many requests have come."""
+        """Return the time in the segment at which ``count`` requests have arrived."""
         if count == 0:
             return 0.0
         slope = (self.end_per_s - self.start_per_s) / self.seconds if math.isfinite(self.seconds) else 0.0
@@ -47,13 +47,13 @@ class Segment:
         return 2 * count / (self.start_per_s + root)
 
 
-#: One arrival: its time in seconds since the start, and its items and tokens, where a trace says so.
+#: One arrival: its time in seconds since the start, and its items and tokens, if a trace gives them.
 Due = tuple[float, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The due times of requests; the last segment may go on without end."""
+    """The due times of requests; the last segment may have no end."""
 
     segments: tuple[Segment, ...] = ()
     burstiness: float = 0.0
@@ -85,7 +85,7 @@ class Arrivals:
 
     @property
     def seconds(self) -> float:
-        """Return how long arrivals go on; infinity if they do not end."""
+        """Return how long arrivals continue; infinity if they do not end."""
         if self.trace:
             return self.trace[-1].at_s / self.speed
         return sum(segment.seconds for segment in self.segments)
@@ -129,14 +129,14 @@ def steady(rate_per_s: float, *, burstiness: float = 0.0, seed: int = 0, seconds
 
 
 def ramp(start_per_s: float, end_per_s: float, seconds: float, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
-    """Return arrivals whose rate goes evenly from one value to another."""
+    """Return arrivals whose rate changes evenly from one value to another."""
     if max(start_per_s, end_per_s) <= 0 or min(start_per_s, end_per_s) < 0 or not 0 < seconds < math.inf:
         raise InvalidInput("a ramp goes between two rates that are not negative, in some time")
     return Arrivals((Segment(seconds, start_per_s, end_per_s),), _burstiness(burstiness), seed)
 
 
 def stages(text: str, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
-    """Return arrivals of stages such as `10@60s,50@1m`; raise InvalidInput if they cannot be read."""
+    """Return the arrivals of stages such as `10@60s,50@1m`; raise InvalidInput for other text."""
     found = [STAGE.fullmatch(part) for part in text.split(",")]
     segments = [Segment(float(each[2]) * UNITS_S[each[3]], float(each[1]), float(each[1])) for each in found if each]
     if len(segments) < len(found) or not all(segment.seconds for segment in segments):

@@ -1,4 +1,4 @@
-"""What a run must show: ``--assert "p95<200ms"``. Pure.
+"""Requirements for a run: ``--assert "p95<200ms"``. Pure.
 
 Times and rates are means over the repeats, counts are sums. An assertion holds if it holds at every point. One about a
 figure that was not measured does not hold.
@@ -29,7 +29,7 @@ ASSERTION = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=|==|!=|<|>)\s*([0-9]+(?:\.[0-9]
 #: The percentiles of a spread, its mean and its maximum.
 SPREAD = ("p50", "p90", "p95", "p99", "mean", "max")
 
-#: Every figure that can be asserted, and where a run has it; by the kind of its value.
+#: Every figure that can be asserted, and its place in a run, by the kind of its value.
 TIMES = {
     **{name: f"latency.{name}" for name in SPREAD},
     **{f"{name}_sent": f"latency_sent.{name}" for name in SPREAD},
@@ -65,12 +65,12 @@ class Assertion:
     limit: float
 
     def holds(self, value: float | None) -> bool:
-        """Return whether a value meets it."""
+        """Return whether a value meets the limit."""
         return value is not None and OPERATORS[self.sign](value, self.limit)
 
 
 def parse_assertion(text: str) -> Assertion:
-    """Return the assertion that a text states; raise InvalidInput saying how to write it."""
+    """Return the assertion in a text; raise InvalidInput that says how to write one."""
     found = ASSERTION.fullmatch(text)
     if found is None:
         signs = " ".join(OPERATORS)
@@ -94,7 +94,7 @@ def parse_assertion(text: str) -> Assertion:
 
 
 def check(report: Report, assertions: Iterable[Assertion]) -> list[dict[str, Any]]:
-    """Return each assertion with the figure that is nearest to breaking it, and whether it holds."""
+    """Return each assertion with the figure that is closest to breaking it, and whether it holds."""
     return [_check(report, each) for each in assertions]
 
 
@@ -121,7 +121,7 @@ def shown(figure: str, value: float) -> str:
 
 
 def value_at(point: LoadPoint, figure: str) -> float | None:
-    """Return a figure of a point: the sum over its runs of a count, else the mean."""
+    """Return a figure of a point: for counts the sum over its runs, else the mean."""
     values = [value for run in point.runs if (value := value_of(run, figure)) is not None]
     if not values:
         return None

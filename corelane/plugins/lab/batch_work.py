@@ -1,4 +1,4 @@
-"""The work that runs beside questions: a job of lines, a file in OpenAI's format, or documents one after the other."""
+"""The work beside questions: a job of lines, a file in OpenAI's format, or documents one after the other."""
 
 import random
 import tempfile
@@ -16,46 +16,46 @@ from corelane.domain.options import Options
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Given, Questions
 
-#: More than are read while questions are asked beside them.
+#: Most documents: more than can be read while the questions are asked.
 MOST_DOCUMENTS = 1000
 
-#: What is asked of a document, and what it ends with.
+#: The question about a document, and the answer, which is at its end.
 QUESTION, ANSWER = "Who keeps the seal of the guild?", "Ottilie Brand"
 LAST_SENTENCE = f" The seal of the guild is kept by {ANSWER}."
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far work is: items that are final, and whether all are."""
+    """The progress of work: the number of final items, and whether all are final."""
 
     done: int
     is_final: bool
 
 
 class BatchWork(Protocol):
-    """Work for a service, from one submission on."""
+    """Work for a service, from its submission on."""
 
     items: int
     #: The places of its items among the questions; none if it checks its answers itself.
     places: list[int]
-    #: Answers that it found to be wrong.
+    #: Number of answers that it found to be wrong.
     wrong: int
 
     def submit(self) -> None:
-        """Hand it in."""
+        """Submit it."""
 
     def poll(self) -> Standing:
-        """Ask how far it is."""
+        """Return its progress."""
 
     def cancel(self) -> None:
-        """Give up what is not done."""
+        """Cancel the items that are not done."""
 
     def results(self) -> Iterator[Given]:
-        """Yield the answers with the numbers of their items, once it is final; failed items have none."""
+        """Yield the answers with the numbers of their items, when the work is final; failed items have none."""
 
 
 class SubmittedItems:
-    """Questions of a file that were handed in together under one id: all in their order, as often as it takes."""
+    """Questions of a file that are submitted together under one id, in order, repeated as often as needed."""
 
     def __init__(self, client: Client, target: Target, questions: Questions, items: int) -> None:
         self._client, self._target, self._questions = client, target, questions
@@ -76,7 +76,7 @@ class LinesJob(SubmittedItems):
         self._id = self._client.submit_lines(items, self._target.head).id
 
     def poll(self) -> Standing:
-        """Ask for the job."""
+        """Return the progress of the job."""
         job = self._client.get(self._id)
         return Standing(job.counts.done, job.status.is_final)
 
@@ -85,7 +85,7 @@ class LinesJob(SubmittedItems):
         self._client.cancel(self._id)
 
     def results(self) -> Iterator[Given]:
-        """Yield what the job answered."""
+        """Yield the answers of the job."""
         for result in self._client.iter_results(self._id):
             if result.status == "succeeded" and result.id is not None:
                 yield given_of(int(result.id), result)
@@ -105,7 +105,7 @@ class FileBatch(SubmittedItems):
         self._id = self._client.create_batch(uploaded.id).id
 
     def poll(self) -> Standing:
-        """Ask for the batch."""
+        """Return the progress of the batch."""
         batch = self._client.get_batch(self._id)
         self._output = batch.output_file_id or ""
         counts = batch.request_counts
@@ -116,7 +116,7 @@ class FileBatch(SubmittedItems):
         self._client.cancel_batch(self._id)
 
     def results(self) -> Iterator[Given]:
-        """Yield what the output file holds."""
+        """Yield the answers in the output file."""
         if not self._output:
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,7 @@ class FileBatch(SubmittedItems):
 
 
 class Documents:
-    """Long documents, the next when one is read, until the time is over; each is a job of one item."""
+    """Long documents, one after the other until the time is over. Each is a job of one item."""
 
     def __init__(self, client: Client, target: Target, questions: Questions, words: int) -> None:
         self._client, self._target, self._words = client, target, words
@@ -139,13 +139,13 @@ class Documents:
         self.places: list[int] = []
 
     def submit(self) -> None:
-        """Hand in the next document."""
+        """Submit the next document."""
         item = Item(question=QUESTION, context=make_document(self._contexts, self._words, self._read))
         options = Options.model_validate(self._target.options | {"no_answer": False})
         self._job = self._client.submit([item], model=self._target.model, options=options).id
 
     def poll(self) -> Standing:
-        """Ask for the job; hand in the next document if it is final, until the work is canceled."""
+        """Return the progress. When a document is done, submit the next, until the work is canceled."""
         if self._job and self._client.get(self._job).status.is_final:
             [result] = self._client.iter_results(self._job)
             self.wrong += result.answer is None or result.answer.text != ANSWER
@@ -166,7 +166,7 @@ class Documents:
 
 
 def make_document(contexts: list[str], words: int, number: int) -> str:
-    """Return passages in an order of their own, as many words as asked for, and the sentence that is asked for."""
+    """Return shuffled passages with ``words`` words in total, and the sentence with the answer at the end."""
     order = random.Random(number)
     parts, count = [f"Volume {number}."], 0
     while count < words:
@@ -176,6 +176,6 @@ def make_document(contexts: list[str], words: int, number: int) -> str:
 
 
 def given_of(place: int, result: Result) -> Given:
-    """Return a result as answers are compared."""
+    """Return a result in the form in which answers are compared."""
     answer = result.answer
     return Given(place, None) if answer is None else Given(place, answer.text, answer.start, answer.end)

@@ -1,7 +1,7 @@
-"""A batch beside interactive questions: what the batch takes, and what the questions feel of it.
+"""Run a batch while interactive questions arrive: the time of the batch, and its effect on the questions.
 
-Questions arrive at a steady rate, first alone, then while the batch is done, then alone again. Their latency counts
-from when they were due. A question belongs to the part in which it was due.
+Questions arrive at a steady rate, first alone, then while the batch runs, then alone again. Their latency counts from
+when they were due. A question belongs to the part in which it was due.
 """
 
 import time
@@ -22,21 +22,21 @@ from corelane.plugins.lab.workload import Questions
 
 Part = Literal["before", "during", "after"]
 
-#: Is told how far it is: the part, the time since the questions began, and the items that are done.
+#: Receives the progress: the part, the time since the questions began, and the number of items done.
 Tell = Callable[[Part, float, int], object]
 
-#: How often a batch is asked how far it is, in seconds: until it has answers, and then. Both are errors of its times.
+#: Time between two polls of a batch, in seconds: before it has answers, and after. Its times are off by as much.
 FIRST_POLL_S, POLL_S = 0.05, 0.25
 
-#: Points of a progress curve at most.
+#: Most points of a progress curve.
 MOST_POINTS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class BesidePlan:
-    """How it goes: the questions' rate, the times around the batch in seconds, what it is and whose.
+    """The experiment's plan: the rate of questions, the times around the batch in seconds, its kind and owner.
 
-    ``cut_s`` cancels a batch that is only there to be beside.
+    After ``cut_s`` a batch that serves only as load is canceled.
     """
 
     rate_per_s: float
@@ -52,7 +52,7 @@ class BesidePlan:
 
     @property
     def questions(self) -> RunPlan:
-        """The plan of the questions, or of small jobs of them; ``rate_per_s`` counts these."""
+        """The plan of the questions, or of small jobs of questions; ``rate_per_s`` counts these."""
         load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
         way: Way = "question" if self.items_per_job == 1 else "job"
         return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
@@ -60,7 +60,7 @@ class BesidePlan:
 
 @dataclass(slots=True)
 class BatchTimes:
-    """What was seen of a batch, in seconds since it was submitted."""
+    """The observed times of a batch, in seconds since it was submitted."""
 
     submitted_s: float
     accepted_s: float = 0.0
@@ -77,7 +77,7 @@ def run_beside(
     plan: BesidePlan,
     tell: Tell = lambda _part, _at_s, _done: None,
 ) -> Beside:
-    """Run the batch beside the questions; raise SetupError if a part saw none."""
+    """Run the batch with questions around it; raise SetupError if a part had no questions."""
     with Background(target, questions, plan.questions) as background:
         background.start()
         _pass(background, plan.warmup_s + plan.before_s, lambda: tell("before", background.at_s, 0))
@@ -128,7 +128,7 @@ def describe(
     answers: AnswerCheck | None = None,
     batch_answers: AnswerCheck | None = None,
 ) -> Beside:
-    """Return what the report says; raise SetupError if a part saw no question answered. Pure."""
+    """Return the results for the report; raise SetupError if no question was answered in a part. Pure."""
     start_s, end_s = times.submitted_s, times.submitted_s + times.ended_s
     parts: dict[Part, list[Request]] = {"before": [], "during": [], "after": []}
     for each in requests:
@@ -175,7 +175,7 @@ def describe(
 
 
 def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
-    """Return whether each item of a batch was answered once, and how well."""
+    """Return whether each item of a batch was answered once, and the quality of the answers."""
     if not work.places:
         return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
     return AnswerJudge(questions).judge(work.places, Reply(outcome="ok", results=list(work.results())))

@@ -1,13 +1,13 @@
-"""Whether two reports differ, or only look as if they did. Pure.
+"""Find out whether two reports really differ, or only by noise. Pure.
 
-One repeat of a run is one observation: requests of one run share its queue and its moment, so they are not independent.
+One repeat of a run is one observation: requests of one run share its queue and its time, so they are not independent.
 Times and rates are compared by their logarithms, as shares; accuracy and failures in points.
 
 - **Paired** reports come from one session that measured both sides in blocks A B B A. Each block gives one difference.
-  What drifts slower than a block cancels out. The differences get an interval by the t distribution.
-- **Unpaired** reports were measured one after the other. Their interval is by Welch, widened by a drift between
-  sessions that neither can see (``DRIFT``). A report with one run has no spread of repeats; its place is taken by the
-  sampling error of its latencies, which is a guess.
+  Drift that is slower than a block cancels out. The differences get an interval by the t distribution.
+- **Unpaired** reports were measured one after the other. Their interval is by Welch, widened for drift between
+  sessions, which neither report shows (``DRIFT``). A report with one run has no spread of repeats, so the estimated
+  sampling error of its latencies is used.
 
 A difference is real if its whole interval lies beyond the smallest one that matters (``LEAST``). All intervals hold at
 once in 95 of 100 cases: each is that of 1 - 0.05/n, where n counts the figures compared (Bonferroni).
@@ -28,8 +28,8 @@ from corelane.plugins.lab.figures import run_figures
 from corelane.plugins.lab.schema import SCHEMA, Load, LoadPoint, Report, Run
 from corelane.plugins.lab.stats import standard_error, t_reach
 
-#: The smallest difference of a time or rate that matters: two processes of the same build differ by up to so much, by
-#: where their memory lies.
+#: The smallest difference of a time or rate that matters. Two processes of the same build differ by as much, because of
+#: their memory layout.
 LEAST = 0.02
 
 #: The smallest difference of EM, F1 or failures that matters, in percentage points.
@@ -38,29 +38,29 @@ LEAST_POINTS = 0.25
 #: Standard deviation of a machine's speed from one session to another, as shared virtual machines have it.
 DRIFT = 0.10
 
-#: The chance that anything is called real although nothing differs.
+#: The chance that any figure is called different although nothing differs.
 FALSE_ALARMS = 0.05
 
-#: Blocks that a paired comparison needs at least: two differences say nothing about their spread.
+#: Least number of blocks of a paired comparison: two differences say nothing about their spread.
 LEAST_BLOCKS = 3
 
-#: The variance of a mean of latencies is taken to be this much larger than if requests were independent.
+#: The variance of a mean of latencies is assumed to be this much larger than for independent requests.
 DESIGN_EFFECT = 4.0
 
 #: Times and rates that are compared, and whether more is better.
 SHARES = {"p50_s": False, "p95_s": False, "mean_s": False, "items_per_s": True}
 
-#: What is compared in points, and whether more is better.
+#: The figures that are compared in points, and whether more is better.
 POINTS = {"exact": True, "f1": True, "failed_percent": False}
 
-#: Freedom of a variance that is assumed, not estimated.
+#: Degrees of freedom of a variance that is assumed, not estimated.
 KNOWN = 1e6
 
 
-#: Share of a report's runs that may be invalid: those are left out.
+#: Most invalid runs of a report, as a share. They are left out.
 MOST_INVALID = 0.25
 
-#: What both reports must have in common, by its name and its path.
+#: What must be equal in both reports, by name and path.
 SAME = {
     "way to submit": "way",
     "way to hear": "hearing",
@@ -73,7 +73,7 @@ SAME = {
 
 
 class FigureDifference(BaseModel):
-    """One figure of two reports. A change is B's against A's: a share, or points for accuracy and failures."""
+    """One figure of two reports. The change is from A to B: a share, or points for accuracy and failures."""
 
     point: str
     figure: str
@@ -103,7 +103,7 @@ class ReportComparison(BaseModel):
 
     @property
     def is_worse(self) -> bool:
-        """Whether B is really worse in anything."""
+        """Whether B is really worse in any figure."""
         return bool(self.wrong) or any(
             each.verdict == "real" and each.direction == "worse" for each in self.differences
         )
@@ -112,7 +112,7 @@ class ReportComparison(BaseModel):
 def compare(
     a: Report, b: Report, *, anyway: bool = False, least: float = LEAST, drift: float = DRIFT
 ) -> ReportComparison:
-    """Return how B differs from A; raise InvalidInput if the runs are unlike, or nothing in them can be compared."""
+    """Return how B differs from A; raise InvalidInput if the runs cannot be compared, or have no figure in common."""
     reasons = unlike(a, b)
     if reasons and not anyway:
         raise InvalidInput("the runs are unlike (--anyway compares them):\n  " + "\n  ".join(reasons))
@@ -150,7 +150,7 @@ def is_paired(a: Report, b: Report) -> bool:
 
 
 def wrong_answers(a: Report, b: Report) -> list[str]:
-    """Return what is wrong with B's answers, and was not with A's."""
+    """Return the faults of B's answers that A's do not have."""
     found = []
     for name, text in (("lost", "lost"), ("twice", "given twice"), ("differ_from_idle", "unlike the idle service's")):
         left, right = (sum(getattr(check, name) or 0 for check in each.checks["answers"]) for each in (a, b))
@@ -246,7 +246,7 @@ def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], 
 def block_differences(
     a: Sequence[Run], ours: Sequence[float], b: Sequence[Run], theirs: Sequence[float]
 ) -> list[float]:
-    """Return B's mean less A's for each block that is whole: that has two runs of each side."""
+    """Return the mean of B minus that of A for each complete block, which has two runs of each side."""
     blocks: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for side, (runs, values) in enumerate(((a, ours), (b, theirs))):
         for run, value in zip(runs, values, strict=True):
@@ -256,7 +256,7 @@ def block_differences(
 
 
 def _value(run: Run, figure: str) -> float | None:
-    """Return what is compared of a run: a time's or rate's logarithm, or points; None if it was not measured."""
+    """Return the value that is compared: the logarithm of a time or rate, or points; None if it was not measured."""
     if figure in SHARES:
         value = run_figures(run).get(figure)
         return math.log(value) if value else None
@@ -266,7 +266,7 @@ def _value(run: Run, figure: str) -> float | None:
 
 
 def _sampling_error(runs: Sequence[Run]) -> float:
-    """Return the standard error of a run's mean latency as a share of it, guessed from its requests."""
+    """Return the standard error of a run's mean latency as a share of that mean, estimated from its requests."""
     values = runs[0].latencies
     if len(values) < 2 or not statistics.fmean(values):
         return 0.0
@@ -274,7 +274,7 @@ def _sampling_error(runs: Sequence[Run]) -> float:
 
 
 def unlike(a: Report, b: Report) -> list[str]:
-    """Return each difference that makes two reports measure different things."""
+    """Return each difference that makes two reports incomparable."""
     read = {name: attrgetter(path) for name, path in SAME.items()}
     reasons = [f"{name}: {of(a)} in A, {of(b)} in B" for name, of in read.items() if of(a) != of(b)]
     for name, report in (("A", a), ("B", b)):
@@ -291,14 +291,14 @@ def unlike(a: Report, b: Report) -> list[str]:
 
 
 def invalid_runs(report: Report) -> list[Run]:
-    """Return the runs that prove nothing."""
+    """Return the invalid runs."""
     return [run for point in report.points for run in point.runs if run.invalid]
 
 
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
-    """Return the points of the same load in both, and a note for those in one only.
+    """Return the pairs of points with the same load, and notes on points of only one report.
 
-    If none has the same load and they are to be compared anyway, they are matched in their order.
+    If no load is the same, ``anyway`` pairs the points in their order.
     """
     # Points of a preset may have one load and differ by name; other points may have been named otherwise.
     pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
@@ -317,5 +317,5 @@ def _pairs(a: Report, b: Report, key: Callable[[LoadPoint], Hashable]) -> list[t
 
 
 def load_key(load: Load) -> str:
-    """Return what makes two loads the same: all but the seed, and where a trace lies."""
+    """Return what two equal loads have in common: everything but the seed, and the path of a trace."""
     return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})

@@ -1,7 +1,7 @@
 """The figures of a run, from its requests. Pure.
 
-Latencies are of requests that were answered in full. Failures are counted, and are in no latency. Throughput is what
-ended within the measured part, whenever it was due: under overload that is what the service can do.
+Latencies are of requests that were answered in full. Failures are counted separately. Throughput counts all requests
+that ended within the measured part, even if they were due earlier: under overload that is what the service can do.
 """
 
 import re
@@ -26,22 +26,22 @@ from corelane.plugins.lab.stats import interval, latencies, spread, thinned, tim
 #: Latencies kept in a report, by rank, so that its size is bounded.
 MOST_LATENCIES = 5000
 
-#: A generator that sends 5 % of its requests later than this did not keep up, in seconds.
+#: If 5 % of requests are sent later than this, in seconds, the generator did not keep up.
 MOST_LATENESS_S = 0.010
 
-#: Of the requested rate: a generator that achieved less did not keep up.
+#: If the generator achieved less than this share of the requested rate, it did not keep up.
 LEAST_ACHIEVED = 0.98
 
-#: In a closed loop nothing is late. A process that was at work for more of the time than this measured itself.
+#: In a closed loop no request is late. A process that worked for more than this share of the time measured itself.
 MOST_CPU_SHARE = 0.90
 
-#: A time with a bound, as `200ms`, `latency<0.2s`, `p95=50 ms`.
+#: A time with a limit, such as `200ms`, `latency<0.2s`, `p95=50 ms`.
 LIMIT = re.compile(r"(?:(\w+)\s*(?:=|<=?)\s*)?([0-9]*\.?[0-9]+)\s*(ms|s)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a run measured; times count from its start."""
+    """The measurements of a run; times count from its start."""
 
     requests: list[Request]
     generator: Generator
@@ -52,13 +52,13 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A time, and the most it may be."""
+    """A time, and its upper limit."""
 
     timed: str
     limit_s: float
 
     def __str__(self) -> str:
-        """Return it as one writes it."""
+        """Return the objective as a user writes it."""
         return f"{self.timed}<={1000 * self.limit_s:g}ms"
 
     def is_met(self, request: Request) -> bool:
@@ -69,7 +69,7 @@ class Objective:
 
 
 def parse_objective(text: str, names: Sequence[str] = ("latency", "latency_sent", "first")) -> Objective:
-    """Return the objective that a text such as `200ms` or `first<50ms` states; without a name it is of the first."""
+    """Return the objective that a text such as `200ms` or `first<50ms` gives; without a name it is of the first."""
     found = LIMIT.fullmatch(text.strip())
     name = (found[1] or names[0]).lower() if found is not None else ""
     if found is None or name not in names or not float(found[2]):

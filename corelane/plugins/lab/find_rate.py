@@ -1,7 +1,7 @@
-"""How much can be offered before an objective breaks: doubling until it does, then halving the gap.
+"""Find the highest rate that meets an objective: double the rate until it fails, then halve the gap.
 
 All tries use one seed, so each has the same arrivals, only denser. The answer is confirmed by a longer run. If that
-breaks, the next lower rate is confirmed. What broke just above is part of the answer.
+fails, the next lower rate is confirmed. The failure just above is part of the answer.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +12,7 @@ from corelane.plugins.lab.figures import Objective
 from corelane.plugins.lab.schema import LoadPoint
 from corelane.plugins.lab.sweep import Measure, mean_of, poisson, why_over
 
-#: The figures that may be bounded.
+#: The figures that an objective may limit.
 BOUNDED = ("p95", "p50", "p99", "mean")
 
 #: Requests that failed or were refused, as a share of all, that still count as serving the rate.
@@ -21,7 +21,7 @@ FAILED_SHARE = 0.01
 #: Tries of the search at most, before its answer is confirmed, and tries to confirm one.
 MOST_TRIES, MOST_CONFIRMATIONS = 14, 4
 
-#: A confirmation takes so many times as long as a try.
+#: A confirmation takes this many times as long as a try.
 CONFIRM_TIMES = 3.0
 
 #: Requests that a try must have: a rate with fewer in its time is not tried.
@@ -33,7 +33,7 @@ GROWTH, PRECISION = 2.0, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A rate that was offered, and what came of it; ``reason`` says what broke."""
+    """A rate that was offered, and the outcome; ``reason`` says why it failed."""
 
     rate_per_s: float
     holds: bool
@@ -44,7 +44,7 @@ class Try:
 
 
 def judge(point: LoadPoint, rate_per_s: float, bound: Objective) -> Try:
-    """Return whether a point holds the objective."""
+    """Return whether a point meets the objective."""
     figure_s = mean_of(point, f"{bound.timed}_s")
     invalid = next((reason for run in point.runs for reason in run.invalid), "")
     failed = max(((run.requests - run.ok) / max(run.requests, 1) for run in point.runs), default=1.0)
@@ -64,7 +64,7 @@ def judge(point: LoadPoint, rate_per_s: float, bound: Objective) -> Try:
 
 @dataclass(slots=True)
 class FoundRate:
-    """The answer of a search: the confirmed rate, or None if no rate holds the objective."""
+    """The result of a search: the confirmed rate, or None if no rate meets the objective."""
 
     bound: Objective
     rate_per_s: float | None = None
@@ -75,7 +75,9 @@ class FoundRate:
 
     @property
     def broke(self) -> Try | None:
-        """The lowest rate above the answer that broke; one that held at another time only if there is no other."""
+        """The lowest failed rate above the result. A rate that passed at another time counts only if
+        there is no other.
+        """
         held = {each.rate_per_s for each in self.tries if each.holds}
         broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
         return min(broken, key=lambda each: (each.rate_per_s in held, each.rate_per_s), default=None)
@@ -84,13 +86,13 @@ class FoundRate:
     def invalid(self) -> list[str]:
         """Why the search proves nothing: no rate was confirmed, and the generator was the limit of one.
 
-        Tries that broke are a part of every search, so they are no reason.
+        Failed tries are part of every search, so they do not count.
         """
         limited = [each.reason for each in self.tries if each.is_generator]
         return limited[:1] if self.rate_per_s is None else []
 
     def describe(self) -> dict[str, Any]:
-        """Return it as a report has it."""
+        """Return the result in the form of a report."""
         broke = self.broke
         return {
             "objective": str(self.bound),
@@ -106,10 +108,7 @@ class FoundRate:
 def find_rate(
     measure: Measure, bound: Objective, *, start_per_s: float, duration_s: float = 20.0, seed: int = 0
 ) -> FoundRate:
-    """Search the highest rate that holds an objective, and confirm it; raise SetupError where the generator gives up.
-
-    ``start_per_s`` is the first rate. A good one, half of the peak, saves tries.
-    """
+    """Search the highest rate that meets an objective, and confirm it; raise SetupError if the generator fails."""
     found = FoundRate(bound)
     least_per_s = LEAST_REQUESTS / duration_s
 
@@ -126,7 +125,7 @@ def find_rate(
             break
         verdict = offer(rate_per_s, duration_s)
         if verdict.is_generator:
-            # A moment in which the generator was late says nothing of the service: once more.
+            # If the generator was late for a moment, the try says nothing about the service, and is repeated.
             verdict = offer(rate_per_s, duration_s)
         low, high = (rate_per_s, high) if verdict.holds else (low, rate_per_s)
     for _ in range(MOST_CONFIRMATIONS if low else 0):
@@ -146,7 +145,9 @@ def find_rate(
 
 
 def next_rate(low: float, high: float | None, start_per_s: float) -> float | None:
-    """Return the rate to try between the highest that held and the lowest that broke; None when the search is over."""
+    """Return the rate to try between the highest that passed and the lowest that failed; None at the end
+    of the search.
+    """
     if high is None:
         return low * GROWTH or start_per_s
     if not low:

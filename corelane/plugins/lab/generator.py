@@ -1,4 +1,4 @@
-"""The load generator: some processes that send requests when they are due, and what they measured.
+"""The load generator: processes that send requests when they are due, and measure.
 
 The requests of an open loop never wait for answers, unless ``max_in_flight`` bounds them. Each process takes every n-th
 request, by arrivals that all of them draw from the same seed. They connect first, and begin together at one moment of
@@ -30,16 +30,16 @@ from corelane.plugins.lab.workload import Questions
 #: Requests a second, and loops, that one process is given: about a tenth of a CPU.
 PROCESS_RATE, PROCESS_LOOPS = 200.0, 64
 
-#: From the last process being ready until the first request is due, in seconds.
+#: Time from when the last process is ready until the first request is due, in seconds.
 BEGIN_S = 0.1
 
-#: A process is up within this; a busy machine takes seconds to start one.
+#: Longest wait for a process to start, in seconds: on a busy machine it is slow.
 READY_S = 120.0
 
 #: A process that has not reported this long after its last request must have ended is given up, in seconds.
 GRACE_S = 60.0
 
-#: Longer than any background goes on, in seconds.
+#: Longer than any background load lasts, in seconds.
 LONGEST_S = 7 * 24 * 3600.0
 
 OnPhase = Callable[[Literal["measured", "tail"]], object]
@@ -80,7 +80,7 @@ def phases_of(plan: RunPlan) -> Phases:
 
 
 def choose_processes(plan: RunPlan) -> int:
-    """Return how many processes a plan asks for, or needs; a CPU is left to others."""
+    """Return the number of processes: the plan's, or as many as the load needs, with one CPU left for others."""
     if plan.is_closed:
         most = plan.load.concurrency or 1
         needed = math.ceil(most / PROCESS_LOOPS)
@@ -126,7 +126,7 @@ class _Fleet:
         self.links.clear()
 
     def begin(self) -> float:
-        """Tell all processes when to begin, and return that moment of the monotonic clock."""
+        """Tell all processes when to begin, and return that time of the monotonic clock."""
         start_s = time.monotonic() + BEGIN_S
         for link in self.links:
             link.send(start_s)
@@ -134,7 +134,7 @@ class _Fleet:
 
 
 def _receive(link: Connection, seconds: float) -> Any:
-    """Return what a process tells within some seconds; raise what it failed with, or SetupError if it says nothing."""
+    """Return what a process sends within some seconds; raise its error, or SetupError if it sends nothing."""
     if not link.poll(seconds):
         raise SetupError(f"a process of the generator did not answer within {seconds:.0f} s; is it stopped?")
     try:
@@ -206,7 +206,7 @@ class _Run:
         self._on_tick(LoadProgress(self._phases.phase(at_s), at_s, total))
 
     def measured(self) -> Measurement:
-        """Return what was measured."""
+        """Return the measurements."""
         found = (request for done in self._done.values() for request in done.requests)
         requests = sorted(found, key=lambda each: (each.intended_s, each.number))
         window_s = self._window_s(requests)
@@ -224,8 +224,8 @@ class _Run:
         start_s, end_s = window_s
         length_s = max(end_s - start_s, 1e-9)
         measured = [each for each in requests if each.phase == "measured"]
-        # A client with a bound of its own holds requests back on purpose, and a service may refuse connections: then
-        # the generator was late only if it noticed late.
+        # A client with its own limit holds requests back on purpose, and a service may refuse connections: then the
+        # generator was late only if it noticed late.
         holds = self._plan.max_in_flight is not None
         noticed = [each.begun_s if holds or each.sent_s is None else each.sent_s for each in measured]
         late = [at_s - each.intended_s for each, at_s in zip(measured, noticed, strict=True)]
@@ -270,13 +270,13 @@ class Background(AbstractContextManager["Background"]):
         return time.monotonic() - self.start_s
 
     def watch(self) -> None:
-        """Take what the process told meanwhile; raise what it failed with."""
+        """Read the process's messages so far; raise its error if it failed."""
         for link in self._fleet.links:
             while link.poll(0):
                 _receive(link, 0)
 
     def stop(self) -> tuple[list[Request], AnswerCheck]:
-        """Ask no more, wait for the answers under way, and return what was measured."""
+        """Stop asking, wait for the answers in flight, and return the measurements."""
         [link] = self._fleet.links
         until_s = time.monotonic() + self._plan.timeout_s + GRACE_S
         link.send(None)

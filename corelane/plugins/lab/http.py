@@ -1,7 +1,7 @@
 """HTTP/1.1 for the generator: kept connections, opened before they are needed, and the moment of each first byte.
 
-Lean on purpose. A generator that works little is late little, and leaves the CPU to the service beside it. No proxies
-and no redirects. A connection that fails, or that is left in the middle of an exchange, is closed.
+It does little on purpose: a generator that uses little CPU is rarely late, and leaves the CPU to a service on the same
+machine. It has no proxies and no redirects. A connection that fails, or whose exchange is abandoned, is closed.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Broken(ServiceUnreachable):
 
 @dataclass(slots=True)
 class Response:
-    """A response, and when the first byte of its request was sent, by the monotonic clock."""
+    """A response, and the time when the first byte of its request was sent, by the monotonic clock."""
 
     status: int
     headers: dict[str, str]
@@ -63,7 +63,7 @@ class _Connection:
 
 
 class Connections:
-    """Connections to one service, as many as there are exchanges under way. For one event loop."""
+    """Connections to one service, one for each exchange in progress. For one event loop."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
@@ -75,7 +75,7 @@ class Connections:
         self._idle: list[_Connection] = []
 
     async def open(self, count: int) -> None:
-        """Open connections ahead; raise Broken if there is no service."""
+        """Open connections in advance; raise Broken if the service cannot be reached."""
         opened = await asyncio.gather(*(self._connect() for _ in range(count - len(self._idle))))
         self._idle += opened
 
@@ -103,7 +103,7 @@ class Connections:
             self._give(connection, is_whole)
 
     async def lines(self, path: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
-        """Yield the lines of a stream as they come; raise Broken if it has no status 200 or breaks off."""
+        """Yield the lines of a stream as they arrive; raise Broken if its status is not 200, or if it breaks off."""
         connection = await self._take()
         try:
             self._send(connection, "GET", path, b"", headers)
@@ -156,7 +156,7 @@ class Connections:
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
-    """Return the first line of a request or response, and its headers by their names in lower case."""
+    """Return the first line of a request or response, and its headers, with names in lower case."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head[:-4].split("\r\n")
     return first, {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

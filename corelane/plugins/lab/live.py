@@ -1,6 +1,6 @@
-"""What a run shows while it goes on: a line on a terminal, redrawn; elsewhere a line now and then.
+"""The display of a run in progress: a redrawn line on a terminal, or else a line at intervals.
 
-It goes to standard error, so that output stays the report.
+It is written to standard error, so that standard output has only the report.
 """
 
 from types import TracebackType
@@ -11,12 +11,12 @@ from rich.text import Text
 from corelane.domain.plain import plain
 from corelane.plugins.lab.load import LoadProgress
 
-#: Time between two lines where output is no terminal, in seconds.
+#: Time between two lines if output is not a terminal, in seconds.
 LINE_S = 10.0
 
 
 class LiveView:
-    """The view of a session of runs, which is told their ticks."""
+    """The view of a session of runs; it receives their ticks."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -32,11 +32,11 @@ class LiveView:
         self._status.stop()
 
     def begin(self, title: str) -> None:
-        """Say which point is measured from now on."""
+        """Show which point is measured from now on."""
         self._title, self._next_s = plain(title), 0.0
 
     def on_tick(self, tick: LoadProgress) -> None:
-        """Show how far the run is: how many requests were sent, have ended, and failed."""
+        """Show the progress of the run: how many requests were sent, have ended, and failed."""
         total = tick.total
         counts = {"sent": total.sent, "ended": total.ended, "in flight": total.in_flight}
         counts |= {name: count for name, count in (("failed", total.failed), ("refused", total.refused)) if count}

@@ -1,8 +1,8 @@
-"""What a run offers and when: loads, their schedule, and what the generator and its processes tell each other.
+"""The load of a run: loads, their schedule, and the messages between the generator and its processes.
 
-A run has a warm-up, a measured part and a tail, one after the other without a pause. The load of the measured part is
-as asked. The warm-up runs at the rate it begins with, the tail at the rate it ends with: so the first and the last
-measured requests meet a service at work.
+A run has a warm-up, a measured part and a tail, without a pause between them. The measured part has the requested load.
+The warm-up runs at the first rate of the measured part, the tail at its last rate. So the first and the last measured
+requests meet a busy service.
 """
 
 import math
@@ -20,10 +20,10 @@ from corelane.plugins.lab.senders import Manner, Target
 from corelane.plugins.lab.traces import read_trace, trace_hash
 from corelane.plugins.lab.workload import Questions
 
-#: The sender of all of Corelane's ways.
+#: The sender for all ways of submitting to Corelane.
 CORELANE_SENDER = "corelane.plugins.lab.ways:CorelaneSender"
 
-#: A process tells how far it is this often, in seconds.
+#: Time between two progress reports of a process, in seconds.
 TICK_S = 0.25
 
 
@@ -47,7 +47,7 @@ class Phases:
     end_s: float
 
     def phase(self, at_s: float) -> Phase:
-        """Return the part that a time belongs to."""
+        """Return the part in which a time is."""
         return "warmup" if at_s < self.measured_s else "measured" if at_s < self.tail_s else "tail"
 
 
@@ -84,12 +84,12 @@ class Schedule:
 
     @property
     def most_items(self) -> int:
-        """Questions of the largest request that a trace states; 1 without a trace."""
+        """Items of the largest request in a trace; 1 without a trace."""
         return max((entry.items for entry in self._arrivals.trace), default=1)
 
     @property
     def peak_per_s(self) -> float:
-        """The highest rate that is asked for."""
+        """The highest requested rate."""
         rates = [max(each.start_per_s, each.end_per_s) for each in self._arrivals.segments]
         return max(rates, default=self._arrivals.rate_per_s)
 
@@ -122,7 +122,7 @@ class Schedule:
 
 
 def _length_s(source: Arrivals, requests: int | None) -> float:
-    """Return how long the measured part is: to its end, or until one more than so many requests would be due."""
+    """Return how long the measured part is: to the end of arrivals, or until ``requests`` requests are due."""
     times = list(islice(source.times(), requests + 1)) if requests is not None else []
     if requests is not None and len(times) > requests:
         return times[-1]
@@ -132,7 +132,7 @@ def _length_s(source: Arrivals, requests: int | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run offers, how, and for how long; times in seconds."""
+    """The plan of a run: its load, how it is sent, and for how long; times in seconds."""
 
     load: Load
     way: Way = "question"
@@ -141,14 +141,14 @@ class RunPlan:
     warmup_s: float = 5.0
     duration_s: float | None = 30.0
     requests: int | None = None
-    #: Load goes on after the measured part until its last request has ended, and no longer than this.
+    #: Load continues after the measured part until its last request has ended, but not longer than this.
     tail_s: float = 10.0
-    #: Chosen from the load if 0.
+    #: Number of processes; 0 means that it is chosen from the load.
     processes: int = 0
     timeout_s: float = 60.0
     seed: int = 0
     sender: str = CORELANE_SENDER
-    #: Requests under way at most, in all processes: a client with a bound. As many as there are descriptors if None.
+    #: Most requests in flight over all processes. None means that only the number of descriptors limits them.
     max_in_flight: int | None = None
     poll_s: float = 0.05
     retries_refusals: bool = False
@@ -165,7 +165,7 @@ class RunPlan:
 
     @property
     def is_closed(self) -> bool:
-        """Whether each request is sent when the one before it has ended."""
+        """Whether each request is sent only when the previous one has ended."""
         return self.load.kind == "closed"
 
     def schedule(self) -> Schedule:
@@ -177,7 +177,7 @@ class RunPlan:
 
 @dataclass(slots=True)
 class Tick:
-    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
+    """The progress of a process. ``is_over``: all of its measured requests have been sent and have ended."""
 
     sent: int = 0
     ended: int = 0
@@ -193,7 +193,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a run is: its part and time, and the sum of its processes' ticks."""
+    """The progress of a run: its part and time, and the sum of its processes' ticks."""
 
     phase: Phase
     at_s: float
@@ -202,7 +202,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """The share of one process."""
+    """The task of one process: its share of the requests."""
 
     target: Target
     questions: Questions
@@ -210,12 +210,12 @@ class ProcessTask:
     phases: Phases
     place: int
     processes: int
-    #: Its measured part ends when it is told to stop, whatever is due later.
+    #: Its measured part ends when it is told to stop, even if more requests are due.
     is_endless: bool = False
 
     @property
     def loops(self) -> int:
-        """The loops of a closed loop that are this process'."""
+        """Number of loops of a closed loop that this process runs."""
         return self.share(self.plan.load.concurrency or 0)
 
     def share(self, total: int) -> int:
@@ -225,7 +225,7 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a process did: its requests, its CPU time in the measured part, the check of answers, requests held."""
+    """The results of a process: its requests, its CPU time in the measured part, checked answers, held requests."""
 
     requests: list[Request]
     cpu_s: float
@@ -234,7 +234,7 @@ class Done:
 
 
 def read_burstiness(kind: str) -> float:
-    """Return the coefficient of variation of gaps that a kind of arrivals has; raise InvalidInput."""
+    """Return the coefficient of variation of the gaps for a kind of arrivals; raise InvalidInput."""
     name, _, value = kind.partition(":")
     try:
         return {"constant": 0.0, "poisson": 1.0}[name] if not value else {"gamma": float(value)}[name]
@@ -261,7 +261,7 @@ def ramp_load(text: str, seconds: float, burstiness: float, seed: int) -> Load:
 
 
 def stages_load(text: str, burstiness: float, seed: int) -> Load:
-    """Return the load of rates in turn."""
+    """Return the load of successive rates."""
     rate = arrivals.stages(text).rate_per_s
     return Load(kind="stages", rate_per_s=rate, seed=seed, detail={"stages": text, "burstiness": burstiness})
 

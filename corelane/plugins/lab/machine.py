@@ -1,4 +1,4 @@
-"""Where a run took place: the machine of the generator, and the service as it says itself."""
+"""Where a run took place: the generator's machine, and the service's description of itself."""
 
 import os
 import platform
@@ -14,15 +14,15 @@ from corelane.plugins.lab.senders import Target
 
 CPU_INFO = Path("/proc/cpuinfo")
 
-#: What a report has of a model beside its name.
+#: The facts about a model in a report, besides its name.
 DETAILS = ("target", "buckets", "max_length", "calibrated", "bytes")
 
-#: The service's description is made at its first request.
+#: Longest wait for the service's description, in seconds: it is made at the first request.
 TIMEOUT_S = 30.0
 
 
 def read_machine() -> Machine:
-    """Return this machine, as far as it tells."""
+    """Return the facts that are known about this machine."""
     cpus = _cpus()
     clocks = [float(cpu["cpu MHz"]) for cpu in cpus if "cpu MHz" in cpu]
     return Machine(
@@ -37,7 +37,7 @@ def read_machine() -> Machine:
 
 
 def read_service(target: Target) -> ServiceInfo:
-    """Return what a service says of itself; raise ServiceError or ServiceUnreachable."""
+    """Return a service's description of itself; raise ServiceError or ServiceUnreachable."""
     with Client(target.url, target.api_key, patience_s=1) as client:
         models = client.models()
         cores = client.cores()
@@ -71,7 +71,7 @@ def _version(target: Target) -> str:
 
 
 def _cpus() -> list[dict[str, str]]:
-    """Return the fields of each CPU, as far as the kernel tells."""
+    """Return the fields of each CPU that the kernel reports."""
     try:
         parts = CPU_INFO.read_text().strip().split("\n\n")
     except OSError:

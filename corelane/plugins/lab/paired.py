@@ -1,8 +1,8 @@
-"""Two services measured in turn, in blocks A B B A, so that what drifts meanwhile meets both alike.
+"""Measure two services in turn, in blocks A B B A, so that drift affects both equally.
 
-One run of the generator goes on all the time. Its requests are cut into slots of some requests each, and those of a
-slot go to the side whose slot it is. So a change from one side to the other costs nothing, and slots can be short: what
-is slower than a block of four cancels out. ``compare`` takes the difference within each block.
+There is a single run of the generator. Its requests are cut into slots of a fixed number, and each slot belongs to one
+side. So a change of side costs nothing, and slots can be short: drift that is slower than a block of four cancels out.
+``compare`` takes the difference within each block.
 
 One process sends, so that there is one order of requests.
 """
@@ -25,29 +25,30 @@ from corelane.plugins.lab.workload import Questions
 
 Side = Literal["A", "B"]
 
-#: The sides of a block's slots. Drift in one direction meets both alike.
+#: The sides of a block's slots. Drift in one direction affects both equally.
 ORDER: tuple[Side, ...] = ("A", "B", "B", "A")
 
 SIDES: tuple[Side, ...] = ("A", "B")
 
-#: Blocks that see a difference of 10 % on a machine whose speed drifts by as much (`tests/bench/test_compare.py`).
+#: Number of blocks that shows a difference of 10 % on a machine whose speed drifts by as much
+#: (`tests/bench/test_compare.py`).
 BLOCKS = 10
 
-#: Requests of a slot, at least; and for each caller of a closed loop, as those under way belong to the slot before.
+#: Least number of requests in a slot; and for each caller of a closed loop, as some belong to the slot before.
 SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER = 12, 6
 
 #: The sender that sends to both.
 SENDER = "corelane.plugins.lab.paired:BothSides"
 
-#: What the sender puts before a job's id: the side and the number of the slot.
+#: The prefix that the sender puts before a job's id: the side and the number of the slot.
 MARK = re.compile(r"([AB])(\d+) (.*)", re.DOTALL)
 
-#: The options of the target that are the sender's own.
+#: The target's options for this sender.
 OTHER, SLOT, INNER = "ab_other", "ab_slot", "ab_sender"
 
 
 class BothSides:
-    """Sends each request to the side whose slot it is, and marks its reply."""
+    """Sends each request to the side that its slot belongs to, and marks the reply."""
 
     def __init__(self, target: Target, manner: Manner) -> None:
         options = dict(target.options)
@@ -61,17 +62,17 @@ class BothSides:
         }
 
     async def open(self, connections: int) -> None:
-        """Connect ahead, to both."""
+        """Connect to both in advance."""
         for sender in self._sides.values():
             await sender.open(connections)
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close all connections."""
         for sender in self._sides.values():
             await sender.close()
 
     async def send(self, index: int, questions: Sequence[Question]) -> Reply:
-        """Send one request to the side whose slot it is."""
+        """Send one request to the side that its slot belongs to."""
         slot = self._sent // self._slot
         self._sent += 1
         side = ORDER[slot % len(ORDER)]
@@ -91,7 +92,7 @@ def measure_pair(
 ) -> list[tuple[LoadPoint, Pairing]]:
     """Offer one load to two services in turn; return the point of each, and what ties it to the other."""
     slot = slot or max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
-    # The first block and the last are cut off by the measured part's ends.
+    # The first and the last block are cut off by the ends of the measured part.
     needed = (blocks + 2) * len(ORDER) * slot
     plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
     measured = run_load(both(*targets, slot), questions, plan, on_tick=on_tick)
@@ -114,7 +115,7 @@ def both(first: Target, other: Target, slot: int) -> Target:
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
     """Return the requests of each slot of the whole blocks, with the number of the block and the side.
 
-    Requests get the job ids that the service gave them.
+    Requests have the service's own job ids again.
     """
     slots: dict[int, list[Request]] = defaultdict(list)
     for request in requests:
@@ -143,7 +144,7 @@ def run_of(measured: Measurement, requests: list[Request], block: int) -> Run:
         answers.differ_from_idle = sum(each.wrong for each in ok)
     sent = [each.sent_s for each in requests if each.sent_s is not None]
     ended = [each.ended_s for each in requests if each.ended_s is not None]
-    # From the first request that was sent to the last that ended; whether the generator kept up is of the session.
+    # From the first request sent to the last one ended. Whether the generator kept up is a fact of the session.
     window_s = min(sent, default=0.0), max(ended, default=0.0)
     run = summarise(replace(measured, requests=requests, window_s=window_s, answers=answers))
     run.block, run.timeline = block, []

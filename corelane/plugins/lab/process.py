@@ -1,7 +1,6 @@
 """One process of the generator: sends its share of the requests, notes their times, and checks answers at the end.
 
-Nothing but sending happens while a run goes on: answers are kept and compared afterwards, and the garbage collector
-rests.
+During a run it only sends: answers are stored and compared afterwards, and the garbage collector is off.
 """
 
 import asyncio
@@ -22,23 +21,23 @@ from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
 from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
-#: Descriptors that are left for other things than requests.
+#: Descriptors that are left for other uses than requests.
 SPARE_DESCRIPTORS = 64
 
-#: The niceness of a process, if it may choose: it works for a small part of the time, and then at once.
+#: The niceness of a process, if it may set it: it works for a small part of the time, but must then run at once.
 PRIORITY = -10
 
-#: A caller of a closed loop that was not answered waits before it asks again, in seconds: else it would ask, and
-#: fail, thousands of times a second.
+#: A caller of a closed loop whose request failed waits this long before the next, in seconds. Otherwise it would fail
+#: thousands of times a second.
 PAUSE_S = 0.1
 
-#: Connections a process opens ahead, at most.
+#: Most connections that a process opens in advance.
 MOST_OPENED = 64
 
 
 @dataclass(slots=True)
 class Sent:
-    """One request, as it is kept until the end."""
+    """One request, in the form in which it is stored until the end."""
 
     shot: Shot
     begun_s: float
@@ -74,13 +73,13 @@ def _raise_limit() -> None:
 
 
 def _go_first() -> None:
-    """Run before other processes, where that is allowed: a client of its own machine would not wait for the service."""
+    """Run before other processes, if that is allowed: a client on its own machine would not wait for the service."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
 
 
 def descriptors() -> int:
-    """Return how many requests this process may have under way."""
+    """Return how many requests this process may have in flight."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (1 << 16 if soft == resource.RLIM_INFINITY else soft) - SPARE_DESCRIPTORS)
 
@@ -100,7 +99,7 @@ class _Process:
         self._cpu_s: list[float] = []
 
     async def live(self) -> None:
-        """Connect, wait for the beginning, send until told to stop, wait for what is under way, and report."""
+        """Connect, wait for the start, send until told to stop, wait for requests in flight, and report."""
         await self._sender.open(self._connections())
         gc.collect()
         gc.freeze()
@@ -110,7 +109,7 @@ class _Process:
         self._start_s = await loop.run_in_executor(None, self._link.recv)
         stop = asyncio.Event()
         loop.add_reader(self._link.fileno(), stop.set)
-        # libuv takes the blocking off a descriptor it watches; a report is larger than what a pipe takes at once.
+        # libuv makes a descriptor that it watches non-blocking; a report is larger than a pipe takes at once.
         os.set_blocking(self._link.fileno(), True)
         running = [asyncio.create_task(each) for each in (self._tell(), *self._offers())]
         for at_s in (self._task.phases.measured_s, self._task.phases.tail_s):
@@ -149,7 +148,7 @@ class _Process:
         return [self._offer()]
 
     async def _offer(self) -> None:
-        """Begin each request of this process when it is due, however many are under way."""
+        """Begin each request of this process when it is due, however many are in flight."""
         for shot in self._plan.schedule().shots():
             if shot.phase == "tail":
                 self._all_begun.set()
@@ -159,7 +158,7 @@ class _Process:
         self._all_begun.set()
 
     async def _repeat(self, loop: int) -> None:
-        """Begin a request whenever the one before it has ended."""
+        """Begin a request whenever the previous one has ended."""
         every = self._task.loops * self._task.processes
         number = loop * self._task.processes + self._task.place
         await _until(self._start_s)
@@ -176,7 +175,7 @@ class _Process:
             number += every
 
     def _begin(self, shot: Shot) -> asyncio.Future[bool]:
-        """Send a request and return at once; what is returned tells in the end whether it was answered."""
+        """Send a request and return at once. The future's result is whether it was answered."""
         places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
         sent = Sent(shot, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
@@ -185,11 +184,11 @@ class _Process:
         task = asyncio.create_task(self._send(sent))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        # A caller who is canceled while it waits leaves the request under way.
+        # A caller that is canceled while it waits does not cancel the request.
         return asyncio.shield(task)
 
     def _is_last(self) -> bool:
-        """Whether the measured part of a closed loop that requests bound is over."""
+        """Return whether the measured part of a closed loop is over, if a number of requests ends it."""
         enough = self._plan.requests if self._plan.is_closed else None
         return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
 

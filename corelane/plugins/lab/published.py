@@ -11,7 +11,7 @@ from corelane.plugins.lab.schema import Published
 
 NOT_STATED = "not stated"
 
-#: What a source states, and nobody has noted here.
+#: The source states it, but it is not recorded here.
 NOT_NOTED = "not noted"
 
 INF1 = "AWS Neuron documents, about-neuron/benchmarks/inf1"
@@ -61,7 +61,7 @@ def _row(
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 
 
-#: Throughput of Inf1 beside g4dn, as far as that table is noted.
+#: Throughput of Inf1 beside g4dn, for the rows of that table that are recorded here.
 AGAINST_G4DN = tuple(
     Published(
         name="sentences, Inf1 beside g4dn",

@@ -1,6 +1,6 @@
-"""A report as a terminal, a page, Markdown and CSV show it. The report as JSON is the truth; these are made of it.
+"""Render a report for a terminal, as an HTML page, as Markdown and as CSV. All are made from the JSON report.
 
-Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal.
+Text from the service or a file is shown as it is: it is not read as markup and cannot control the terminal.
 """
 
 import csv
@@ -41,7 +41,7 @@ NESTED = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of words and numbers; the first column and ``words`` are words."""
+    """A table of words and numbers. The columns in ``words`` and the first column are words."""
 
     columns: Sequence[str]
     rows: list[list[str | Text]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Grid:
 
 
 def terminal(report: Report) -> RenderableType:
-    """Return everything that a reader of a run needs, the reasons of an invalid one last and in red."""
+    """Return the whole report for a reader. If a run is invalid, the reasons come last and in red."""
     service, workload = report.service, report.workload
     what = [f"Corelane {service.version}", service.model, service.dtype or "", f"{len(service.cores)} cores"]
     asked = f"{workload.source}: {workload.questions:,} questions, {workload.tokens:,} tokens, {workload.hash[:19]}"
@@ -129,7 +129,7 @@ def measured(points: Sequence[LoadPoint]) -> Grid:
 
 
 def sending(points: Sequence[LoadPoint]) -> Grid:
-    """Return whether the generator kept up, and the latency from the sending of requests."""
+    """Return whether the generator kept up, and the latency from when requests were sent."""
     grid = Grid(("sending, ms", "requested/s", "achieved/s", "late p95", "p50 sent", "p95 sent", "CPU"))
     for point in points:
         rates = (
@@ -191,7 +191,7 @@ def assertions(report: Report) -> Grid:
 
 
 def sentences(report: Report) -> list[Text]:
-    """Return what no table says: the batch, answers, the knee, the rate that was found."""
+    """Return sentences on facts that are in no table: the batch, answers, the knee, the rate that was found."""
     found = []
     if (batch := report.beside) is not None:
         first = f", first result after {time_text(batch.first_result_s)}" if batch.first_result_s is not None else ""
@@ -210,7 +210,7 @@ def sentences(report: Report) -> list[Text]:
 
 
 def answers_line(label: str, checks: Sequence[AnswerCheck]) -> Text:
-    """Return what became of answers, in red where one was lost, doubled or wrong."""
+    """Return the outcome of answers, in red if any was lost, doubled or wrong."""
     lost, twice = sum(each.lost for each in checks), sum(each.twice for each in checks)
     differ = [each.differ_from_idle for each in checks if each.differ_from_idle is not None]
     text = f"{sum(each.checked for each in checks):,} checked, {lost:,} lost, {twice:,} twice"
@@ -223,7 +223,7 @@ def answers_line(label: str, checks: Sequence[AnswerCheck]) -> Text:
 
 
 def found_text(found: Mapping[str, Any]) -> str:
-    """Return the answer of a search for a rate, and what broke above it."""
+    """Return the result of a search for a rate, and what failed above it."""
     rate, broke = found["rate_per_s"], found["broke"]
     text = f"no rate that was tried holds {found['objective']}"
     if rate:
@@ -237,7 +237,7 @@ def found_text(found: Mapping[str, Any]) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Return a row of Markdown for each point, or for each part of what was asked beside a batch."""
+    """Return a row of Markdown for each point; for questions beside a batch, a row for each part."""
     grid = measured(report.points) if report.points else beside(report.beside)
     return markdown_table(grid.columns, [list(map(str, row)) for row in grid.rows]) if grid.rows else ""
 

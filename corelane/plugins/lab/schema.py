@@ -25,7 +25,7 @@ Phase = Literal["warmup", "measured", "tail"]
 
 
 class ReportPart(BaseModel):
-    """A part of a report: reads those of later versions too, as unknown fields are passed over."""
+    """A part of a report. It also reads those of later versions, since unknown fields are ignored."""
 
 
 class Request(ReportPart):

@@ -1,7 +1,7 @@
-"""How requests are sent: what a sender is, and what all that speak HTTP share.
+"""How requests are sent: the interface of a sender, and a base class for all that use HTTP.
 
-A sender is named ``module:Class``, so that each process of the generator imports it. It is made with a ``Target`` and a
-``Manner``. Senders of other services are written the same way: subclass ``HttpSender`` and write ``ask``.
+A sender is named ``module:Class``, so that each process of the generator can import it. It is created with a ``Target``
+and a ``Manner``. To write a sender for another service, subclass ``HttpSender`` and write ``ask``.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from corelane.plugins.lab.http import Broken, Connections, Response
 from corelane.plugins.lab.schema import Hearing, Outcome, Way
 from corelane.plugins.lab.workload import Given
 
-#: Statuses by which a service says that it has too much to do.
+#: Statuses that mean that the service is overloaded.
 REFUSALS = (429, 503)
 
-#: The pause before a refused request is sent again, where the service names none, in seconds.
+#: The pause before a refused request is sent again, if the service gives none, in seconds.
 RETRY_S = 0.5
 
 
@@ -34,7 +34,7 @@ class Target:
     api_key: str | None = None
     model: str = "default"
     options: dict[str, Any] = field(default_factory=dict)
-    #: What webhooks are signed with.
+    #: The secret that signs webhooks.
     webhook_secret: str | None = None
 
     @property
@@ -62,7 +62,7 @@ class Manner:
 
 @dataclass(slots=True)
 class Reply:
-    """What became of a request. Times are the monotonic clock's, in seconds."""
+    """The outcome of a request. Times are the monotonic clock's, in seconds."""
 
     outcome: Outcome = "unfinished"
     sent_s: float | None = None
@@ -80,17 +80,17 @@ class Sender(Protocol):
     """Sends requests in one process, any number at a time."""
 
     async def open(self, connections: int) -> None:
-        """Connect ahead; raise CorelaneError if the service is not there or the manner cannot work."""
+        """Connect in advance; raise CorelaneError if the service cannot be reached or the manner cannot work."""
 
     async def send(self, index: int, questions: Sequence[Question]) -> Reply:
-        """Send one request and return what became of it; a failure is a reply too."""
+        """Send one request and return its outcome; a failure is a reply too."""
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close all connections."""
 
 
 class Refused(Exception):
-    """The service has too much to do; ``after_s`` is when to come back, if it said so."""
+    """The service is overloaded; ``after_s`` is when to try again, if it said so."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """The request came to a wrong end."""
+    """The request failed."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -113,11 +113,11 @@ class HttpSender:
     def __init__(self, target: Target, manner: Manner) -> None:
         self.target, self.manner = target, manner
         key = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-        # Where questions repeat, each is to be computed: what is measured is not the reuse of answers.
+        # If questions repeat, each must be computed: the reuse of answers is not what is measured.
         self.http = Connections(target.url, {"Accept": "application/json", "Cache-Control": "no-store", **key})
 
     async def open(self, connections: int) -> None:
-        """Connect ahead."""
+        """Connect in advance."""
         await self.http.open(connections)
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class HttpSender:
         await self.http.close()
 
     async def send(self, index: int, questions: Sequence[Question]) -> Reply:
-        """Send one request, within its time."""
+        """Send one request, with its time limit."""
         reply = Reply()
         try:
             async with asyncio.timeout(self.manner.timeout_s):
@@ -161,14 +161,14 @@ class HttpSender:
                 return
 
     def began(self, reply: Reply, response: Response) -> Response:
-        """Note when the request was first sent; raise Refused or Failed unless it was taken."""
+        """Note when the request was first sent; raise Refused or Failed if it was not accepted."""
         if reply.sent_s is None:
             reply.sent_s = response.sent_s
         return taken(response)
 
 
 def taken(response: Response) -> Response:
-    """Return a response of success; raise Refused or Failed for any other."""
+    """Return a successful response; raise Refused or Failed for any other."""
     if 200 <= response.status < 300:
         return response
     if response.status in REFUSALS:

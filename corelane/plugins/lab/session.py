@@ -18,13 +18,13 @@ from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
 
-#: Lone questions that are asked to choose a rate, after some that are not counted.
+#: Single questions that are asked to choose a rate, after some that are not counted.
 PROBES, FIRST_PROBES = 8, 3
 
-#: The part of what the cores could do, by the time of a lone question, that is offered where no rate is given.
+#: The default rate, as a share of what the cores could do by the time of a single question.
 MODEST = 0.3
 
-#: Questions that are asked of the idle service, at most.
+#: Most questions that are asked of the idle service.
 MOST_IDLE = 1000
 
 OnTick = Callable[[LoadProgress], object]
@@ -39,7 +39,7 @@ def described(plan: RunPlan) -> Load:
 
 @dataclass(slots=True)
 class Session:
-    """What all points of a report share. ``measure`` is what sweeps and searches are given."""
+    """The shared settings of a report's points. Sweeps and searches get ``measure``."""
 
     target: Target
     questions: Questions
@@ -54,14 +54,14 @@ class Session:
     problems: list[str] = field(default_factory=list)
 
     def measure(self, name: str, load: Load) -> LoadPoint:
-        """Measure a point under this load; it takes the load's own time, where that has one.
+        """Measure a point under this load, for the load's own time if it has one.
 
-        Repeats draw arrivals of seeds of their own, so that the interval covers them too.
+        Repeats draw arrivals from different seeds, so that the interval includes their variation.
         """
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
         plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
         self.on_begin(name)
-        # No load follows these, so that what they did must be counted first.
+        # No load follows these, so the service must first finish counting its work.
         is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
         runs = []
         for number in range(self.repeat):
@@ -114,7 +114,7 @@ def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -
 
 
 def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tuple[float, float]:
-    """Return a rate that the service bears, a share of what its cores could do by a lone question's time; and that."""
+    """Return two rates: one that the service can bear, and what its cores could do by the time of a single question."""
     asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
     times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
@@ -123,7 +123,7 @@ def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tu
 
 
 def describe_service(target: Target, plan: RunPlan) -> ServiceInfo:
-    """Return what a service says of itself, or its address if it is another than Corelane."""
+    """Return a service's description of itself, or only its address if it is not Corelane."""
     if plan.sender == CORELANE_SENDER:
         return read_service(target)
     return ServiceInfo(url=target.url, version="", model=target.model)

@@ -1,11 +1,11 @@
 """Where the time went inside the service: the difference of two readings of its ``/metrics``.
 
-The store keeps the sums of all processes, so one reading shows the whole fleet. Processes add what they measured about
-once a second, and cores tell of their work with each heartbeat. So a reading misses up to ``FLUSHED_S`` of work. Under
-load both readings miss the same, and the difference is the work of as long a time, shifted by a second. Once the load
-is over there is nothing to balance the miss: ``SplitWatch.result`` then reads again when all is counted.
+The store keeps the sums of all processes, so one reading shows the whole fleet. Processes add their measurements about
+once a second, and cores report with each heartbeat. So a reading misses up to ``FLUSHED_S`` of work. Under load both
+readings miss the same amount, and the difference is the work of the same length of time, shifted by a second. After the
+load has ended they do not: ``SplitWatch.result`` then reads again when all work is counted.
 
-A sum that is smaller than before started from 0 in between, so all of it is new.
+A sum that is smaller than before restarted from 0, so all of it is new.
 """
 
 import re
@@ -36,7 +36,7 @@ ESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 Labels = tuple[tuple[str, str], ...]
 
-#: The parts of a job's way that have a histogram, by their names in the report.
+#: The parts of a job's time that have a histogram, by their names in the report.
 PARTS: dict[str, Metric] = {
     "submit": m.SUBMIT_S,
     "wait": m.WAIT_S,
@@ -82,7 +82,7 @@ def _labels(text: str) -> Iterator[tuple[str, str]]:
 
 
 def snapshot(url: str, api_key: str | None = None) -> Snapshot:
-    """Read a service's metrics now; raise ServiceError if it refuses, ServiceUnreachable if it is away."""
+    """Read a service's metrics now; raise ServiceError if it refuses, ServiceUnreachable if it cannot be reached."""
     try:
         with httpx2.Client(**http_options(url, api_key), timeout=TIMEOUT_S) as http:
             response = http.get("/metrics")
@@ -94,7 +94,7 @@ def snapshot(url: str, api_key: str | None = None) -> Snapshot:
 
 
 def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> ServiceSplit:
-    """Return what the service did between two readings; ``seconds`` if the work took less time than lies between."""
+    """Return the service's work between two readings; ``seconds`` is given if the work took less time than that."""
     passed = max(seconds or after.at_s - before.at_s, 1e-9)
     tokens = sum(added(before, after, m.TOKENS.name, "version").values())
     padding = sum(added(before, after, m.PADDING_TOKENS.name, "version").values())
@@ -112,7 +112,7 @@ def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> Se
 
 
 def added(before: Snapshot, after: Snapshot, name: str, label: str) -> dict[str, float]:
-    """Return what was added to a counter, by a label."""
+    """Return the growth of a counter, by a label."""
     then, now = before.by_label(name, label), after.by_label(name, label)
     return {key: value - then.get(key, 0.0) if value >= then.get(key, 0.0) else value for key, value in now.items()}
 

@@ -16,10 +16,10 @@ from corelane.plugins.lab.schema import Interval, Request, Spread
 
 Item = TypeVar("Item")
 
-#: How sure an interval is.
+#: The confidence level of an interval.
 CONFIDENCE = 0.95
 
-#: Points of a timeline at most: a longer run has steps of several seconds.
+#: Most points of a timeline: a longer run has steps of several seconds.
 MOST_STEPS = 600
 
 
@@ -40,7 +40,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean of repeats with its interval by the t distribution; that of one value is the value."""
+    """Return the mean of repeats with its interval by the t distribution. A single value has no width."""
     mean = statistics.fmean(values)
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     reach = t_reach(CONFIDENCE, len(values) - 1) * standard_error(values) if deviation else 0.0
@@ -54,7 +54,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def t_reach(confidence: float, freedom: float) -> float:
-    """Return how many standard errors an interval reaches to either side; raise SetupError without scipy."""
+    """Return how many standard errors an interval extends to each side; raise SetupError without scipy."""
     try:
         from scipy.special import stdtrit
     except ImportError:
@@ -96,5 +96,5 @@ def timeline(requests: Sequence[Request], most: int = MOST_STEPS) -> list[dict[s
 
 
 def latencies(requests: Iterable[Request]) -> list[float]:
-    """Return the latencies of those that were answered, from when they were due."""
+    """Return the latencies of the answered requests, from when they were due."""
     return [each.ended_s - each.intended_s for each in requests if each.outcome == "ok" and each.ended_s is not None]

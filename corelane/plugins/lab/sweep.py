@@ -1,12 +1,12 @@
 """The sweep: from the latency of an idle service to the rate it cannot keep up with, and the knee between.
 
-Two closed loops mark the ends: one caller, and so many that the service is never without work. Rates between them are
-then offered in an open loop, the lowest first, and more if the service keeps up with all. The sweep stops at the first
-that is over-saturated: beyond it, figures tell of the length of the run and no more of the service.
+Two closed loops mark the ends: one caller, and ``CALLERS`` callers, so that the service always has work. Rates between
+them are then offered in an open loop, the lowest first, and more if the service keeps up with all. The sweep stops at
+the first over-saturated rate: beyond it, figures depend on the length of the run and no longer on the service.
 
-A queue that grows for as long as load is offered is over-saturation, whatever its latency was so far. It shows in two
-slopes over the run: of the requests in flight, and of their latency. Both must be above 0 with confidence. In-flight
-counts of neighbouring seconds depend on each other, so the slopes are taken over the means of a few blocks.
+Over-saturation means that the queue grows for as long as load is offered, whatever the latency was so far. It shows in
+two slopes over the run: of the requests in flight, and of their latency. Both must be above 0 with confidence.
+In-flight counts of neighbouring seconds depend on each other, so the slopes are taken over the means of a few blocks.
 
 The knee is where two joined lines fit latency over rate best, the second steeper. Latency is fitted by its logarithm,
 as at over-saturation it has no value of its own: it grows with the length of the run.
@@ -27,8 +27,8 @@ Measure = Callable[[str, Load], LoadPoint]
 #: The rates of a sweep, as shares of the peak: from light load to more than can be done.
 LEAST_SHARE, MOST_SHARE = 0.1, 1.15
 
-#: A service that keeps up with all of them is offered more, by steps of this factor, and so many at most: callers who
-#: wait for answers may show less than a service can do.
+#: If a service keeps up with all rates, higher ones are offered, by steps of this factor, at most this many: callers
+#: who wait for answers may show less than a service can do.
 MORE, MOST_MORE = 1.25, 4
 
 #: Callers that keep a service at its peak: more than a batch on each of many cores.
@@ -46,19 +46,19 @@ BLOCKS, MIN_BLOCKS = 8, 4
 #: The first part of a run is left out: an empty service fills up in it.
 FILLING_SHARE = 0.15
 
-#: A queue grows if so much of what is sent stays in it. Less is lost in the noise of a run.
+#: A queue grows if this share of the sent requests stays in it. Less is lost in the noise of a run.
 STAYS_SHARE = 0.02
 
-#: Requests refused, or not ended in time, as shares of all: more is over-saturation without a look at slopes.
+#: If more than this share of requests is refused or not done in time, the run is over-saturated at any slope.
 LOST_SHARE = 0.05
 
-#: Of the offered rate: a service that ends less cannot keep up.
+#: A service that ends less than this share of the offered rate cannot keep up.
 ENDED_SHARE = 0.90
 
-#: Places between two rates at which a knee is looked for.
+#: Places between two rates at which a knee is searched for.
 GRID = 400
 
-#: Two lines must leave less than so much of the squared error of one.
+#: Two lines must leave less than this share of the squared error of one line.
 LEFT_SHARE = 0.5
 
 #: Latency from the knee to the last rate grows by this factor at least: less is noise.
@@ -66,7 +66,7 @@ LEAST_RISE = 1.5
 
 
 def poisson(rate_per_s: float, duration_s: float, seed: int = 0) -> Load:
-    """Return the load of callers who know nothing of each other, by requests a second."""
+    """Return the load of independent callers, by requests a second."""
     return Load(kind="poisson", rate_per_s=rate_per_s, duration_s=duration_s, seed=seed)
 
 
@@ -77,7 +77,7 @@ def mean_of(point: LoadPoint, figure: str) -> float | None:
 
 
 class Trend(NamedTuple):
-    """A straight line through values over time: its slope by the second, with the interval of CONFIDENCE."""
+    """A straight line through values over time: its slope per second, with the interval of CONFIDENCE."""
 
     slope: float
     low: float
@@ -99,7 +99,7 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
 
 
 def saturation(run: Run, rate_per_s: float) -> str:
-    """Return why a run at an offered rate was over-saturated; nothing if it was not."""
+    """Return why a run at an offered rate was over-saturated; empty if it was not."""
     lost = (run.refused + run.unfinished) / max(run.requests, 1)
     if lost > LOST_SHARE:
         return f"{lost:.0%} of requests were refused or not answered in time"
@@ -119,7 +119,7 @@ def saturation(run: Run, rate_per_s: float) -> str:
 def run_trends(run: Run) -> tuple[Trend | None, Trend | None]:
     """Return the trends of requests in flight and of median latency, while requests were sent."""
     last = max((at for at, row in enumerate(run.timeline) if row.get("sent")), default=-1)
-    # The last second is cut short, as a rule.
+    # The last second is usually cut short.
     rows = run.timeline[:last] if last > MIN_BLOCKS else run.timeline[: last + 1]
     rows = rows[int(len(rows) * FILLING_SHARE) :]
     in_flight = [(row["at_s"], row["in_flight"]) for row in rows if "in_flight" in row]
@@ -128,15 +128,15 @@ def run_trends(run: Run) -> tuple[Trend | None, Trend | None]:
 
 
 def why_over(point: LoadPoint, rate_per_s: float) -> str:
-    """Return why the first over-saturated run of a point was that; nothing if none was."""
+    """Return why the first over-saturated run of a point was so; empty if none was."""
     return next(filter(None, (saturation(run, rate_per_s) for run in point.runs)), "")
 
 
 def find_knee(points: Sequence[LoadPoint], over: Container[str]) -> dict[str, float] | None:
-    """Return the knee of a sweep's points; None if no open-loop point was within what the service can do.
+    """Return the knee of a sweep's points; None if the service kept up with no open-loop point.
 
-    ``over`` are the names of those that were over-saturated. ``fitted`` is 1 if two lines found the knee, and 0 if it
-    is the last rate before over-saturation.
+    ``over`` holds the names of the over-saturated points. ``fitted`` is 1 if two lines found the knee, and 0 if it is
+    the last rate before over-saturation.
     """
     import numpy as np
 
@@ -187,7 +187,7 @@ def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """How a sweep goes: open-loop points up to just above the peak, callers at the peak, the length of each point."""
+    """The plan of a sweep: open-loop points up to just above the peak, callers at the peak, each point's length."""
 
     points: int = 8
     callers: int = CALLERS
@@ -195,7 +195,7 @@ class SweepPlan:
     seed: int = 0
 
     def rates(self, peak_per_s: float) -> list[float]:
-        """Return rates at even distances, then those that follow where a service keeps up with all."""
+        """Return rates at even distances, then the higher rates for a service that keeps up with all of them."""
         step = (MOST_SHARE - LEAST_SHARE) / max(1, self.points - 1)
         shares = [LEAST_SHARE + step * number for number in range(self.points)]
         if self.points == 1:
@@ -206,7 +206,7 @@ class SweepPlan:
 
 @dataclass(slots=True)
 class Sweep:
-    """What a sweep found. ``over`` says why points were over-saturated, ``stopped`` why it ended early."""
+    """The result of a sweep. ``over`` says why points were over-saturated, ``stopped`` why it ended early."""
 
     points: list[LoadPoint] = field(default_factory=list)
     over: dict[str, str] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class Sweep:
 
     @property
     def invalid(self) -> list[str]:
-        """Why the sweep proves nothing. A generator that is late where the service is over-saturated is no reason."""
+        """Why the sweep is invalid. A generator that is late at an over-saturated point does not make it so."""
         points = [point for point in self.points if point.name not in self.over]
         return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
 

@@ -17,7 +17,7 @@ from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.workload import DOC_STRIDE, Questions
 
-#: How many questions are made where nothing else is said.
+#: Default number of questions.
 COUNT = 200
 
 #: Fewest words and most words of a passage: a fact has its place; 100,000 words are a long book.
@@ -41,7 +41,7 @@ THINGS = ("lanterns", "ropes", "barrels", "blankets", "compasses", "letters")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A sentence, what asks for it, and the answer in it."""
+    """A sentence, the question about it, and the answer in it."""
 
     sentence: str
     question: str
@@ -104,7 +104,7 @@ def _make(number: int, lengths: Lengths, rng: random.Random, filler: Sequence[st
 
 
 def _cut(context: str, sentence: str, words: int) -> str:
-    """Return a context without the words beyond a number, taken from its end, or from its start to spare the fact."""
+    """Return a context cut to ``words`` words at its end, or at its start to keep the fact."""
     given = context.split()
     extra = len(given) - words
     if extra <= 0:

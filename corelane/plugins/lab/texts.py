@@ -2,7 +2,7 @@
 
 from corelane.plugins.lab.schema import Interval
 
-#: Figures by their names in a report, as readers know them.
+#: Figures by their names in a report, with their names for readers.
 NAMES = {
     **{f"{name}_s": name for name in ("p50", "p95", "p99", "mean")},
     "items_per_s": "items/s",
@@ -11,7 +11,7 @@ NAMES = {
     "failed_percent": "failed %",
 }
 
-#: From here on a time is in seconds, below it in milliseconds.
+#: Times from this value on are shown in seconds, shorter ones in milliseconds.
 LONG_S = 10.0
 
 

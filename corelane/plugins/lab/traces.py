@@ -1,4 +1,4 @@
-"""Traces of load: when requests came, and how large they were, as lines of JSON. Pure, but for the file itself.
+"""Traces of load: when requests came, and how large they were, as lines of JSON. Pure, except for the file itself.
 
 A line is ``{"at_s": 0.0, "items": 1, "tokens": 312}``: seconds since the trace began, questions in the request, and the
 estimated tokens of all its windows, where they are known.
@@ -42,7 +42,7 @@ def write_trace(path: Path, entries: Iterable[TraceEntry]) -> None:
 
 
 def trace_hash(entries: Sequence[TraceEntry]) -> str:
-    """Return a short digest of what a trace says, whatever the layout of its file."""
+    """Return a short digest of a trace's content, independent of the layout of its file."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(orjson.dumps([round(entry.at_s, 6), entry.items, entry.tokens]))

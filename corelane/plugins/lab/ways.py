@@ -1,7 +1,7 @@
-"""The ways to submit to Corelane, and to hear of the end: a lone question, a job, lines or a file; each heard by
-waiting, polling, events or webhooks.
+"""The ways to submit to Corelane: a single question, a job, lines or a file; and to learn of the end: by waiting,
+polling, events or webhooks.
 
-Every job has an idempotency key, and each of its items its place as an id: so lost and doubled answers show.
+Every job has an idempotency key, and each item has its place as its id, so lost and doubled answers are noticed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ FINAL_BATCH = ("completed", "failed", "expired", "cancelled")
 
 
 class Callbacks:
-    """The webhooks that are expected, each at an address of its own; heard on loopback."""
+    """The expected webhooks, each with its own address on loopback."""
 
     def __init__(self, secret: str | None) -> None:
         if secret is None:
@@ -41,7 +41,7 @@ class Callbacks:
                 "--hearing webhook checks signatures: set CORELANE_WEBHOOK_SECRET to the service's secret. The service "
                 "must allow this machine too: CORELANE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.0/8"
             )
-        # Read now, as a run does nothing but send; and here alone, as it makes other processes start slowly.
+        # Imported before the run, which only sends; and only here, as the import slows the start of other processes.
         from corelane.client.webhooks import verify_webhook
 
         self._verify, self._secret = verify_webhook, secret
@@ -55,12 +55,12 @@ class Callbacks:
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
     def expect(self, number: int) -> tuple[str, Called]:
-        """Return an address, and what brings the event posted there with the time when it came."""
+        """Return an address, and a future with the event posted there and the time of its arrival."""
         self._expected[f"/{number}"] = called = asyncio.get_running_loop().create_future()
         return f"http://127.0.0.1:{self._port}/{number}", called
 
@@ -95,19 +95,19 @@ class CorelaneSender(HttpSender):
         self._callbacks = Callbacks(target.webhook_secret) if manner.hearing == "webhook" else None
 
     async def open(self, connections: int) -> None:
-        """Connect ahead, and listen for webhooks if they are to come."""
+        """Connect in advance, and listen for webhooks if they are used."""
         await super().open(connections)
         if self._callbacks is not None:
             await self._callbacks.open()
 
     async def close(self) -> None:
-        """Close connections, and listen no more."""
+        """Close connections, and stop listening."""
         await super().close()
         if self._callbacks is not None:
             await self._callbacks.close()
 
     async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
-        """Submit the request, hear of its end and fetch its answers."""
+        """Submit the request, wait for its end and fetch its answers."""
         if self.manner.way == "batch":
             await self._ask_batch(reply, questions)
         elif self.manner.way == "question" and self.manner.hearing == "wait":
@@ -192,7 +192,7 @@ class CorelaneSender(HttpSender):
         return await self._wait(job)
 
     async def _finish(self, reply: Reply, job: dict[str, Any]) -> None:
-        """Fetch the results of a final job that does not carry them, and note when they were there."""
+        """Fetch the results of a final job that does not include them, and note the time."""
         results = job.get("results")
         heard_s = reply.ended_s or now()
         if results is None:
@@ -243,13 +243,13 @@ class CorelaneSender(HttpSender):
 
 
 def note_first(reply: Reply, answered: int) -> None:
-    """Note that answers are there, the first time that there are any."""
+    """Note the time when answers are first available."""
     if answered and reply.first_s is None:
         reply.first_s = now()
 
 
 def read_results(results: Iterable[Mapping[str, Any]]) -> list[Given]:
-    """Return results as they are compared; raise Failed for an item that was not answered."""
+    """Return results in the form in which they are compared; raise Failed for an item that was not answered."""
     found = []
     for result in results:
         if result.get("status") != "succeeded":

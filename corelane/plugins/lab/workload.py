@@ -1,7 +1,7 @@
 """The questions of a run: from a SQuAD-format file, from lines of JSON, or made to a stated distribution of lengths.
 
-Requests take questions in a shuffled order, the same for the same seed. What each question's answer is on the idle
-service is kept here, so that answers under load can be compared.
+Requests take questions in a shuffled order, the same for the same seed. The answers of the idle service are stored
+here, to compare answers under load with them.
 """
 
 import gzip
@@ -27,7 +27,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 #: Overlap of windows that the service's estimate assumes, in tokens: the default of a job.
 DOC_STRIDE = 128
 
-#: The spread of nothing.
+#: The spread of no values.
 NONE = Spread(count=0, mean=0, p50=0, p90=0, p95=0, p99=0, max=0)
 
 #: Questions of about the wanted length that requests of a trace choose among.
@@ -35,7 +35,7 @@ NEIGHBOURS = 8
 
 
 class Given(NamedTuple):
-    """An answer as it is compared: the place of its question in the request, and the span, or None for no answer."""
+    """An answer for comparison: the place of its question in the request, and the span, or None for no answer."""
 
     place: int
     text: str | None
@@ -45,7 +45,7 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class Questions:
-    """Questions to ask, and what is known of their answers."""
+    """Questions to ask, and the known facts about their answers."""
 
     asked: list[Question]
     source: str
@@ -87,18 +87,18 @@ class Questions:
         return sum(self.tokens) / len(self.tokens)
 
     def pick(self, number: int, items: int = 1, tokens: int | None = None) -> list[int]:
-        """Return the places of the questions of a request; with ``tokens`` those whose lengths come near in sum."""
+        """Return the places of the questions of a request; with ``tokens``, their total length is close to that."""
         if tokens is not None:
             return self._near(number, items, tokens)
         first = number * items
         return [self._order[(first + each) % len(self._order)] for each in range(items)]
 
     def distinct(self, requests: int, items: int) -> list[int]:
-        """Return the places that so many requests ask for, each once."""
+        """Return the places of the questions in ``requests`` requests, each once."""
         return self._order[: min(len(self._order), requests * items)]
 
     def describe(self) -> Workload:
-        """Return what the report says of them."""
+        """Return the description of the questions for the report."""
         words = [len(each.context.split()) for each in self.asked]
         return Workload(
             source=self.source,

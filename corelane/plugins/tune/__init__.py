@@ -1,4 +1,4 @@
-"""The tune plugin: models trained, judged and calibrated on known answers, and the pipeline in one's own process."""
+"""The tune plugin: train, evaluate and calibrate models on known answers, and run the pipeline in your own process."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ class TunePlugin(Plugin):
     name = "tune"
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add the commands about models and known answers."""
+        """Add the commands that work with models and known answers."""
         from corelane.plugins.tune.cli.calibrate import calibrate
         from corelane.plugins.tune.cli.evaluate import evaluate
         from corelane.plugins.tune.cli.tune import distil, tune

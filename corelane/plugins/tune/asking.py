@@ -1,4 +1,4 @@
-"""Questions asked of an artifact in this process, on one thread: its answers, or its best spans uncalibrated."""
+"""Ask an artifact questions in this process, on one thread: its answers, or its best spans uncalibrated."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,26 +25,26 @@ class CandidateTask(QuestionAnsweringTask):
     """Question answering whose result is the best candidate by its margin."""
 
     def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> task.Result:
-        """Return the best candidate in place of a result."""
+        """Return the best candidate instead of a result."""
         best = best_candidates(item.query, item.context, decoded, None)
         return {"best": best[0] if best else None}
 
 
 class CandidateRunner(Runner):
-    """A runner that returns candidates in place of results."""
+    """A runner that returns candidates instead of results."""
 
     task_type = CandidateTask
 
 
 def answer(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
-    """Ask a version every question, as a worker would."""
+    """Ask a version every question, in the way a worker does."""
     with one_thread():
         results = _run(Runner.open(open_backend(artifact.manifest.target), artifact), questions)
     return [Result.model_validate(each | {"index": number}) for number, each in enumerate(results)]
 
 
 def observe(artifact: Artifact, questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
-    """Return each question with its best span, uncalibrated; None where there is none or the question failed."""
+    """Return each question with its best span, uncalibrated; None if there is no span or the question failed."""
     with one_thread():
         backend = open_backend(artifact.manifest.target, neuron_python=neuron_python)
         results = _run(CandidateRunner.open(backend, artifact, calibrated=False), questions)

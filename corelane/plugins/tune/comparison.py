@@ -1,4 +1,4 @@
-"""Two versions compared on the same questions: where they differ, and whether that is allowed. Pure."""
+"""Compare two versions on the same questions: where they differ, and whether the limits allow it. Pure."""
 
 import math
 from bisect import bisect_right
@@ -13,10 +13,10 @@ from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.evaluation import Metrics, Scored, measure, score_all
 
-#: What the check of the calibration error is called in reports.
+#: The name of the check of the calibration error in reports.
 ECE_RISEN = "ECE risen"
 
-#: Half the width of a normal distribution's interval that holds 95 %, in standard deviations.
+#: Half the width of the interval that holds 95 % of a normal distribution, in standard deviations.
 Z_95 = 1.96
 
 
@@ -31,7 +31,7 @@ class ScoreDifference:
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """Both versions, and what differs.
+    """The figures of both versions, and their differences.
 
     ``agreement`` is the share of questions with the same answer. ``score_drift`` is the largest distance between the
     two distributions of confidence (Kolmogorov-Smirnov), from 0 to 1.
@@ -48,7 +48,7 @@ class VersionComparison:
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What is allowed of a new version. Each field is an option of the commands that compare versions."""
+    """The limits for a new version. Each field is an option of the commands that compare versions."""
 
     max_em_drop: Annotated[float, typer.Option(help="With --against: points of EM it may lose.")] = 1.0
     max_f1_drop: Annotated[float, typer.Option(help="With --against: points of F1 it may lose.")] = 1.0
@@ -72,7 +72,7 @@ class GateLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitCheck:
-    """One limit: the figure, the most or least it may be, and whether it holds."""
+    """One limit: the figure, the largest or smallest allowed value, and whether it holds."""
 
     name: str
     figure: float
@@ -92,11 +92,11 @@ class GateReport:
 
     @property
     def failing(self) -> list[str]:
-        """The limits that were passed, each with its figure."""
+        """The limits that were exceeded, each with its figure."""
         return [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in self.checks if not each.holds]
 
     def as_data(self) -> dict[str, object]:
-        """Return all of it as plain data."""
+        """Return the report as plain data."""
         return asdict(self) | {"passes": not self.failing}
 
 
@@ -146,7 +146,7 @@ def difference(groups: Sequence[str], values: Sequence[float]) -> ScoreDifferenc
 
 
 def largest_gap(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the largest distance between two empirical distributions; 0 where one has nothing."""
+    """Return the largest distance between two empirical distributions; 0 if one of them is empty."""
     if not first or not second:
         return 0.0
     one, other = sorted(first), sorted(second)
@@ -156,7 +156,7 @@ def largest_gap(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def check(found: VersionComparison, limits: GateLimits) -> list[LimitCheck]:
-    """Return every limit that the comparison has a figure for, kept or not."""
+    """Return every limit for which the comparison has a figure, whether it holds or not."""
     checks = [
         _most("EM lost", 0.0 - found.exact.by, limits.max_em_drop),
         _most("F1 lost", 0.0 - found.f1.by, limits.max_f1_drop),
@@ -193,7 +193,7 @@ def changed(new: Sequence[Scored], old: Sequence[Scored]) -> list[Mapping[str, o
 
 
 def _most(name: str, figure: float, limit: float) -> LimitCheck:
-    # Figures are differences of rounded means: what is equal but for the last bit keeps its limit.
+    # Figures are differences of rounded means, so a difference in the last bit does not count.
     return LimitCheck(name, figure, limit, figure <= limit + 1e-9)
 
 

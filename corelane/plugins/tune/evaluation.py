@@ -1,11 +1,11 @@
-"""The one evaluation: questions and results in, metrics out. Pure.
+"""Evaluate results of questions: questions and results in, metrics out. Pure.
 
 `eval`, the gate between two versions, `calibrate` and the training all use it. EM and F1 are those of SQuAD's official
 evaluation (``corelane.domain.squad``).
 
-What a version answers by default depends on its threshold, so F1 alone hides much: a version that says "no answer" more
-often looks better or worse by that alone. Each is therefore also read at fixed operating points: the threshold is set
-so that a stated share of unanswerable questions gets none, and F1 is taken over the answerable ones there.
+The answers of a version depend on its threshold, so F1 alone can mislead: a version that says "no answer" more often
+looks better or worse just because of that. So each version is also measured at fixed operating points: the threshold is
+set so that a stated share of unanswerable questions gets none, and F1 is taken over the answerable ones there.
 """
 
 import math
@@ -27,8 +27,8 @@ class Scored:
     """The scores of one question. ``prediction`` is empty where no answer was given.
 
     ``confidence`` is the answer's score, or the no-answer score where none was given; None if the question failed.
-    ``margin`` is how much more the best span was believed than no answer, from -1 to 1; ``best_f1`` is that span's F1
-    whether it was given or not. A result that failed has the lowest margin and no right answer.
+    ``margin`` is the score of the best span minus that of no answer, from -1 to 1. ``best_f1`` is that span's F1, even
+    if it was not given. A result that failed has the lowest margin and no right answer.
     """
 
     question: Question
@@ -63,7 +63,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """F1 over answerable questions, in percent, where this share of the unanswerable ones gets no answer."""
+    """F1 over answerable questions, in percent, if this share of the unanswerable ones gets no answer."""
 
     no_answer_accuracy: float
     f1: float
@@ -72,9 +72,9 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Metrics(Scores):
-    """How right some results are; EM, F1 and accuracy in percent, None where a figure has no questions.
+    """The quality of results; EM, F1 and accuracy in percent, None if a figure has no questions.
 
-    ``answerable_f1`` is over the answerable questions, ``always_f1`` too, if every one of them gets its best span.
+    ``answerable_f1`` is over the answerable questions. ``always_f1`` is too, but each of them gets its best span.
     ``precision`` is the share of given answers that are exactly right. ``ece`` is the expected calibration error.
     """
 
@@ -98,7 +98,7 @@ class PrecisionPoint:
 
 
 def evaluate(questions: Sequence[Question], results: Sequence[Result]) -> Metrics:
-    """Return how right the results of questions are, in the same order."""
+    """Return the metrics of results; questions and results are in the same order."""
     return measure(score_all(questions, results))
 
 
@@ -135,14 +135,14 @@ def score(question: Question, result: Result) -> Scored:
 
 
 def rightness(text: str, gold: Sequence[str]) -> tuple[bool, float]:
-    """Return whether a span is exactly right, and its F1; no span is where there is no answer."""
+    """Return whether a span is exactly right, and its F1; an empty one is right if there is no answer."""
     if not gold:
         return False, 0.0
     return best_over(exact_match, text, gold) == 1, best_over(token_f1, text, gold)
 
 
 def measure(scored: Sequence[Scored]) -> Metrics:
-    """Return how right scored results are."""
+    """Return the metrics of scored results."""
     total = means(scored)
     answerable, unanswerable = split(scored)
     given = [each.exact for each in scored if each.answered]
@@ -172,12 +172,12 @@ def means(scored: Sequence[Scored]) -> Scores:
 
 
 def split(scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
-    """Return the answerable and the unanswerable ones."""
+    """Return the answerable and the unanswerable questions."""
     return [each for each in scored if each.question.gold], [each for each in scored if not each.question.gold]
 
 
 def operating_points(answerable: Sequence[Scored], unanswerable: Sequence[Scored]) -> Iterable[OperatingPoint]:
-    """Yield F1 at each fixed operating point; nothing where one of the kinds is missing."""
+    """Yield F1 at each fixed operating point; none if there are only answerable or only unanswerable questions."""
     if not answerable or not unanswerable:
         return
     ranked = sorted(each.margin for each in unanswerable)
@@ -199,7 +199,7 @@ def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) ->
 
 
 def precision_curve(pairs: Sequence[tuple[float, bool]], asked: Iterable[float]) -> list[PrecisionPoint]:
-    """Return the effect of each ``min_precision`` on questions whose best answers have these scores, right or not."""
+    """Return the effect of each ``min_precision``; ``pairs`` are best answers' scores, and whether they are right."""
     found = []
     for least in asked:
         given = [right for score, right in pairs if score >= least]

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from corelane.artifacts.calibration import Curve
 from corelane.errors import InvalidInput
 
-#: Fewer questions of a kind (answerable or not, answered right or wrong) tell too little.
+#: Fewer questions of a kind (answerable or not, answered right or wrong) are not enough.
 LEAST_OF_A_KIND = 30
 
-#: Penalty on a curve's slope, for a feature of unit variance: as much as one or two questions weigh.
+#: Penalty on a curve's slope, for a feature of unit variance: it weighs as much as one or two questions.
 RIDGE = 1.0
 
-#: Newton's steps; these problems have one feature and settle within ten.
+#: Number of Newton steps; these problems have one feature and converge within ten.
 STEPS = 30
 
 
@@ -32,7 +32,7 @@ class Observation:
 
 
 class Fit(NamedTuple):
-    """The fitted fields of a calibration, under the names that they have there."""
+    """The fitted fields of a calibration, under their names there."""
 
     answerable: Curve
     right: Curve
@@ -40,7 +40,7 @@ class Fit(NamedTuple):
 
 
 def check_kinds(observations: Sequence[Observation]) -> None:
-    """Raise InvalidInput if there are too few of a kind to fit curves on."""
+    """Raise InvalidInput if there are too few questions of a kind to fit curves."""
     known = [each for each in observations if each.answerable]
     right = sum(each.right for each in known)
     kinds = {
@@ -71,8 +71,8 @@ def fit(observations: Sequence[Observation]) -> Fit:
 def choose_threshold(observations: Sequence[Observation]) -> float:
     """Return the threshold of the best F1 over all questions, as SQuAD v2.0's own evaluation chooses it.
 
-    Null is answered where its logits lead by more. Of equally good thresholds it is the one that gives the most
-    answers. It lies midway between two questions.
+    A question gets no answer if the null logits lead by more than the threshold. Of equally good thresholds, the one
+    with the most answers is chosen. It lies midway between two questions.
     """
     ranked = sorted(observations, key=lambda each: -each.margin)
     gains = np.cumsum([0.0] + [each.f1 if each.answerable else -1.0 for each in ranked])
@@ -84,9 +84,9 @@ def choose_threshold(observations: Sequence[Observation]) -> float:
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:
-    """Fit the likeliest logistic curve of outcomes (0 or 1) by ``x``.
+    """Fit the most likely logistic curve of outcomes (0 or 1) by ``x``.
 
-    Raises InvalidInput if it does not rise, or all outcomes are equal.
+    Raises InvalidInput if the curve does not rise, or all outcomes are equal.
     """
     if not 0 < outcomes.sum() < len(outcomes):
         raise InvalidInput(f"all outcomes are equal: no curve of {what} fits them")

@@ -1,9 +1,9 @@
-"""How good a calibration is: results of questions that it was not fitted on.
+"""Measure a calibration on questions that it was not fitted on (cross-validation).
 
-Passages are dealt out in five folds, each with all of its questions. A fold is scored by curves and a threshold that
-were fitted on the other four. A calibration is that of a mix of questions, so the folds have the same mix: how many
-questions have an answer, and how many of the answers are right. A fold cut from the file as it stands has a mix of its
-own, where its articles or files differ, and would be scored by curves of another one.
+Passages are distributed over five folds, each passage with all of its questions. A fold is scored by curves and a
+threshold that were fitted on the other four. A calibration depends on the mix of questions, so all folds have the same
+mix: the share of questions with an answer, and the share of right answers. Folds cut from the file in its order would
+have different mixes if its articles differ.
 """
 
 import math
@@ -15,15 +15,15 @@ from corelane.engine.question_answering.spans import Candidate
 from corelane.plugins.tune.evaluation import rightness
 from corelane.plugins.tune.fitting import Fit, Observation, fit
 
-#: Parts of the questions, each scored by a fit of the others.
+#: Number of folds; each is scored by a fit of the others.
 FOLDS = 5
 
-#: A question, and the best span in its context before any calibration; None where there is none.
+#: A question, and the best span in its context before calibration; None if there is none.
 Seen = tuple[Question, Candidate | None]
 
 
 def observations(seen: Sequence[Seen]) -> list[Observation]:
-    """Return what there is to learn from questions; those without a span are left out."""
+    """Return the observations to fit on; questions without a span are left out."""
     return [
         Observation(
             best.margin,
@@ -50,7 +50,7 @@ def held_out(seen: Sequence[Seen]) -> list[Result]:
 
 
 def deal(seen: Sequence[Seen]) -> list[list[int]]:
-    """Return the places of the questions in each fold: passages in the order of their mix, dealt out in turn."""
+    """Return the places of the questions in each fold: passages, sorted by mix, go to the folds in turn."""
     passages: dict[str, list[int]] = {}
     for place, (question, _) in enumerate(seen):
         passages.setdefault(question.context, []).append(place)
@@ -59,13 +59,13 @@ def deal(seen: Sequence[Seen]) -> list[list[int]]:
 
 
 def _mix(seen: Sequence[Seen]) -> tuple[float, float]:
-    """Return the shares of questions that have an answer, and that were answered right."""
+    """Return two shares: of questions that have an answer, and of questions that were answered right."""
     right = sum(each.right for each in observations(seen))
     return sum(bool(question.gold) for question, _ in seen) / len(seen), right / len(seen)
 
 
 def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> Result:
-    """Return what a model answers to a question with this calibration."""
+    """Return the result of a question with this calibration."""
     if best is None:
         return Result(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)
     known = fitted.answerable.log_chance(best.margin)

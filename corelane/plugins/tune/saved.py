@@ -1,4 +1,4 @@
-"""Answers of a version kept in a file, as NDJSON: a head line, then one result a line in the order of the questions."""
+"""Save the answers of a version as NDJSON: a head line, then one result a line in the order of the questions."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def save_answers(
 
 
 def read_answers(path: Path, questions: Sequence[Question], options: Mapping[str, Any]) -> tuple[str, list[Result]]:
-    """Return the version and its results; raise InvalidInput if it was asked other questions, or in another way."""
+    """Return the version and its results; raise InvalidInput if the questions or options are different."""
     try:
         first, *lines = path.read_bytes().splitlines()
         head = orjson.loads(first)

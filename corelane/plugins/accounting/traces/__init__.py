@@ -1,7 +1,7 @@
 """Traces: spans sent to an OpenTelemetry collector in the background. Off unless the environment asks for them.
 
-OpenTelemetry's own variables say so; its SDK reads the others by itself. ``otel`` alone imports OpenTelemetry. What a
-collector does not take is dropped.
+OpenTelemetry's own variables turn them on; its SDK reads the other variables. Only ``otel`` imports OpenTelemetry.
+Spans that the collector does not accept are dropped.
 """
 
 import os
@@ -12,7 +12,7 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
-#: Where traces go; the first one is for traces alone.
+#: The variables with the collector's address; the first one is for traces only.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
@@ -27,7 +27,7 @@ def _read(name: str) -> str:
 
 
 def open_tracer(role: str, instance: str) -> Tracer | None:
-    """Return the tracer of this process, or None: the environment asks for none, or OpenTelemetry is not to be had."""
+    """Return the tracer of this process; None if none is asked for, or OpenTelemetry is not available."""
     if not wants_traces():
         return None
     try:

@@ -1,8 +1,8 @@
 """The spans of one core: each batch and each commit, in the traces of the jobs that they serve.
 
-A job's own trace gets a ``batch`` and a ``commit`` for what the core did for it. A batch of several jobs stands in a
-trace of its own too, ``shared batch``, with a link to each job; their spans link back. A core reads the trace of a job
-once, after its first claim. Redis being away costs spans, never work.
+A job's own trace gets a ``batch`` and a ``commit`` span for the core's work on it. A batch of several jobs also has its
+own trace, ``shared batch``, with a link to each job; the jobs' spans link back. A core reads the trace of a job once,
+after its first claim. If Redis cannot be reached, only spans are lost.
 """
 
 import time
@@ -15,10 +15,10 @@ from corelane.errors import Unavailable
 from corelane.tracing import Attributes, Tracer, is_sampled
 from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
 
-#: Jobs whose traces a core remembers; those that it met first are forgotten first.
+#: Jobs whose traces a core remembers; the oldest are forgotten first.
 MOST_JOBS = 4096
 
-#: Batches, and commits, that one core writes down of a job: a million items would make a trace that nothing shows.
+#: Most batches, and most commits, for which one core writes spans of a job: a larger trace cannot be displayed.
 MOST_SPANS = 100
 
 SYSTEM = "corelane"
@@ -36,7 +36,7 @@ class CoreTraces(CoreObserver):
         self._written: Counter[tuple[str, str]] = Counter()
 
     def committed(self, trip: Trip) -> None:
-        """Write down a trip to Redis that ended now, and read the traces of jobs that are met for the first time."""
+        """Write a span of a trip to Redis that just ended, and read the traces of jobs that are new to this core."""
         if trip.request.commits:
             self._commit(trip)
         if unknown := list(dict.fromkeys(job for job in trip.claimed if job not in self._parents)):
@@ -54,7 +54,7 @@ class CoreTraces(CoreObserver):
             del self._parents[job], self._written["batch", job], self._written["commit", job]
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Write down a batch that ended now."""
+        """Write the spans of a batch that just ended."""
         running = batch.running
         if running.batch is None:
             return
@@ -75,7 +75,7 @@ class CoreTraces(CoreObserver):
             )
 
     def _commit(self, trip: Trip) -> None:
-        """Write down a commit that ended now, once for each job in it."""
+        """Write a span of a commit that just ended, for each job in it."""
         items: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         for lease, outcomes in trip.request.commits.items():
@@ -96,7 +96,7 @@ class CoreTraces(CoreObserver):
             self._tracer.write("commit", "client", parent, facts, times_ns=times)
 
     def close(self) -> None:
-        """Send what is left, before the process ends."""
+        """Send the remaining spans before the process ends."""
         self._tracer.flush()
 
     def _facts(self, running: RunningBatch, batch: WindowBatch) -> Attributes:
@@ -112,14 +112,14 @@ class CoreTraces(CoreObserver):
             "corelane.batch.shape": str(batch.bucket),
             "corelane.batch.tokens": used,
             "corelane.batch.padding_tokens": int(batch.input_ids.size) - used,
-            # More than one where the batch failed and its rows ran one by one.
+            # More than one if the batch failed and its rows ran one by one.
             "corelane.batch.passes": len(running.passes),
             "corelane.batch.read_s": round(running.read_s, 6),
             "corelane.batch.merge_s": round(running.merge_s, 6),
         }
 
     def _due(self, name: str, parents: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Yield the jobs with kept traces that have had fewer than the most spans of a name."""
+        """Yield the jobs with kept traces that have fewer than ``MOST_SPANS`` spans of this name."""
         for job, parent in parents.items():
             if parent and self._written[name, job] < MOST_SPANS:
                 self._written[name, job] += 1
@@ -127,6 +127,6 @@ class CoreTraces(CoreObserver):
 
 
 def _until_now(seconds: float) -> tuple[int, int]:
-    """Return the times of something that ended now, in nanoseconds since the epoch."""
+    """Return the start and end of a step that took ``seconds`` and just ended, in nanoseconds since the epoch."""
     now = time.time_ns()
     return now - int(1e9 * seconds), now

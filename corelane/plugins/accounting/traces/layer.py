@@ -1,7 +1,7 @@
-"""The trace layer, outside all others where traces are on: one server span for each request that is worth one.
+"""The trace layer, outside all others if traces are on: one server span for some requests.
 
-That is a request that changes something, or that brings a trace, which is then its span's. One that only looks begins
-no trace: polls would bury the traces of jobs.
+A request gets a span if it changes something, or if it belongs to a caller's trace. One that only reads begins no
+trace, because the traces of polls would hide those of jobs.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,7 +13,7 @@ from corelane.tracing import Attributes, Tracer
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-#: Probes and scrapes, which callers' proxies may put into a trace of theirs.
+#: Probes and scrapes get no span, although a caller's proxy may add them to a trace.
 UNTRACED = ("/livez", "/readyz", "/metrics")
 
 
@@ -63,7 +63,7 @@ def read_parent(given: str) -> str:
 
 
 def request_facts(scope: Scope) -> Attributes:
-    """Return what is known of a request when it begins. Its query is left out: it may hold what callers keep secret."""
+    """Return the facts about a request when it begins. Its query is left out, because it may contain secrets."""
     server = scope.get("server") or (None, None)
     return {
         "http.request.method": scope["method"],

@@ -1,7 +1,7 @@
-"""The tracer on OpenTelemetry's SDK, which exports by OTLP over HTTP from a thread of its own.
+"""The tracer on OpenTelemetry's SDK, which exports by OTLP over HTTP in its own thread.
 
 The SDK reads its variables: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SERVICE_NAME,
-OTEL_RESOURCE_ATTRIBUTES. While the collector is away spans are dropped, and the log says so once a minute.
+OTEL_RESOURCE_ATTRIBUTES. While the collector cannot be reached, spans are dropped, and the log says so once a minute.
 """
 
 import logging
@@ -34,10 +34,10 @@ from corelane import __version__
 from corelane.log import TELL_AGAIN_S
 from corelane.tracing import Attributes, Kind
 
-#: The end of a process waits this long for the collector, in seconds.
+#: At its end, a process waits this long for the collector, in seconds.
 FLUSH_S = 2.0
 
-#: Who says that spans were dropped, or that the collector is away.
+#: The loggers that report that spans were dropped, or that the collector cannot be reached.
 EXPORT_LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk._shared_internal",
@@ -45,7 +45,7 @@ EXPORT_LOGGERS = (
 
 
 class SampledByLinks(Sampler):
-    """Keeps a span that is linked to a kept trace: one batch serves many. Another sampler decides about the others."""
+    """Keeps a span that is linked to a kept trace, as one batch serves many jobs. Another sampler decides the rest."""
 
     def __init__(self, other: Sampler) -> None:
         self._other = other
@@ -93,15 +93,15 @@ class LiveSpan:
 
     @property
     def traceparent(self) -> str:
-        """Return what the next step takes for its parent."""
+        """Return the traceparent for the next step."""
         return write_context(self._span.get_span_context())
 
     def rename(self, name: str) -> None:
-        """Give it the name that was not known when it began."""
+        """Set the name, if it was not known when the span began."""
         self._span.update_name(name)
 
     def end(self, attributes: Attributes, error: str | None = None) -> None:
-        """End it, once; ``error`` is the kind of error that it ended with."""
+        """End the span; later calls do nothing. ``error`` is the kind of error, if there was one."""
         self._span.set_attributes(given(attributes))
         if error is not None:
             self._span.set_attribute("error.type", error)
@@ -132,7 +132,7 @@ class OtelTracer:
         times_ns: tuple[int, int],
         links: Sequence[str] = (),
     ) -> str:
-        """Write down a span between two times since the epoch, with links to other traces; return its traceparent."""
+        """Write a span between two times since the epoch, with links to other traces; return its traceparent."""
         span = self._tracer.start_span(
             name,
             read_parent(parent),
@@ -145,7 +145,7 @@ class OtelTracer:
         return write_context(span.get_span_context())
 
     def flush(self) -> None:
-        """Send what is left, before the process ends; return after a few seconds at most."""
+        """Send the remaining spans before the process ends. Returns after ``FLUSH_S`` at most."""
         # The SDK's own flush takes no time limit (1.45, open-telemetry/opentelemetry-python#4568).
         flushing = threading.Thread(target=self._provider.force_flush, name="traces", daemon=True)
         flushing.start()
@@ -153,7 +153,7 @@ class OtelTracer:
 
 
 def make_tracer(role: str, instance: str, processor: SpanProcessor | None = None) -> OtelTracer:
-    """Make the tracer of a process; ``processor`` takes the spans instead of the exporter."""
+    """Make the tracer of a process. If given, ``processor`` gets the spans instead of the exporter."""
     ours = {
         "service.name": f"corelane-{role}",
         "service.namespace": "corelane",
@@ -161,7 +161,7 @@ def make_tracer(role: str, instance: str, processor: SpanProcessor | None = None
         "service.instance.id": instance,
     }
     resource = Resource.create(ours).merge(OTELResourceDetector().detect())
-    # Python's end must not wait for the collector; a caller that needs the spans out flushes.
+    # The end of Python must not wait for the collector. A caller that needs the spans sent calls ``flush``.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.sampler = SampledByLinks(provider.sampler)
     if processor is None:
@@ -174,7 +174,7 @@ def make_tracer(role: str, instance: str, processor: SpanProcessor | None = None
 
 
 def given(attributes: Attributes) -> dict[str, str | int | float | bool]:
-    """Leave out what has no value."""
+    """Return the attributes that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -185,7 +185,7 @@ def read_context(traceparent: str) -> SpanContext:
 
 
 def read_parent(traceparent: str) -> Context:
-    """Return the context below a traceparent; an empty one begins a trace."""
+    """Return the context of a traceparent, for a child span; an empty one begins a trace."""
     if not traceparent:
         return Context()
     return set_span_in_context(NonRecordingSpan(read_context(traceparent)), Context())

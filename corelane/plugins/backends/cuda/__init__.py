@@ -17,7 +17,7 @@ class CudaTarget(AddedTarget):
     name = "cuda"
 
     def cores(self) -> Sequence[Mapping[str, str]]:
-        """Return what shows a process one GPU; a UUID means the same one whatever order CUDA counts in."""
+        """Return the variables that show one GPU to a process. A UUID does not depend on CUDA's order."""
         return [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in find_gpus()]
 
     def open(self) -> "Backend":
@@ -27,7 +27,7 @@ class CudaTarget(AddedTarget):
         return CudaBackend()
 
     def compiler(self) -> "TargetCompiler":
-        """Return how models are compiled on a GPU."""
+        """Return the compiler for GPUs."""
         from corelane.plugins.backends.cuda.compiler import CudaCompiler
 
         return CudaCompiler()

@@ -1,11 +1,11 @@
 """Backend for TorchScript artifacts on one NVIDIA GPU, the first that this process sees.
 
-Every bucket is captured as a CUDA graph when it is loaded: a batch is then one copy in, one launch and one copy out,
-without Python between kernels. Batches use two sets of pinned buffers alternately, so that one can be filled and sent
-while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
+Every bucket is captured as a CUDA graph when it is loaded. A batch is then one copy in, one launch and one copy out.
+Batches use two sets of pinned buffers alternately, so that one can be filled and sent while the other computes:
+``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
 
-While a graph is captured no thread may do anything else on the GPU: captures and batches take turns, a bucket at a
-time. Loading weights goes on beside batches.
+While a graph is captured, no thread may do anything else on the GPU. So captures and batches take turns, one bucket at
+a time. Weights are loaded while batches run.
 """
 
 import threading
@@ -24,14 +24,14 @@ from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, CoreLost, EngineError, LoadFailed, RunFailed, RuntimeLost, SetupError
 
-#: Sets of buffers a bucket has: one computes while the other is filled.
+#: Sets of buffers for each bucket: one computes while the other is filled.
 BUFFERS = 2
 
 #: Passes before a bucket is captured: TorchScript profiles two, and the libraries choose their kernels.
 WARM_UP_PASSES = 3
 
-#: Texts of errors after which no call of this process reaches the GPU any more (cudaGetErrorString, PyTorch, cuBLAS);
-#: compared in lower case.
+#: Texts of errors after which no call of this process can use the GPU (cudaGetErrorString, PyTorch, cuBLAS); compared
+#: in lower case.
 LOST = (
     "illegal memory access",
     "device-side assert",
@@ -54,12 +54,12 @@ LOST = (
     "cublas_status_internal_error",
 )
 
-#: Texts of errors for want of device memory.
+#: Texts of errors that mean a lack of device memory.
 OUT_OF_MEMORY = ("out of memory", "cublas_status_alloc_failed", "memory allocation failed")
 
 
 def classify(error: BaseException, what: str, otherwise: type[EngineError]) -> EngineError:
-    """Classify a failure on the GPU: RuntimeLost if this process cannot use the GPU any more, else ``otherwise``."""
+    """Classify a failure on the GPU: RuntimeLost if this process can no longer use the GPU, else ``otherwise``."""
     text = str(error).strip() or type(error).__name__
     lowered = text.lower()
     reason = text.splitlines()[0]
@@ -72,20 +72,20 @@ def classify(error: BaseException, what: str, otherwise: type[EngineError]) -> E
 
 @dataclass(slots=True, eq=False)
 class Buffers:
-    """One batch on its way: pinned host arrays, their twins on the device, and the event that tells it is done."""
+    """The buffers of one batch: pinned host arrays, their copies on the device, and the event that marks its end."""
 
     host_in: Any
     host_out: Any
     device_in: Any
     device_out: Any
     done: Any
-    #: The batch in here; None once it was collected.
+    #: The batch in these buffers; None once it was collected.
     ticket: "Ticket | None" = None
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A batch that was submitted; ``logits`` once its buffers were needed for another."""
+    """A submitted batch. It gets its ``logits`` when its buffers are needed for another batch."""
 
     rows: int
     what: str
@@ -95,7 +95,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Captured:
-    """A bucket's graph, between its fixed tensors, and its buffers, used alternately."""
+    """A bucket's graph, its fixed input and output tensors, and its buffers, used alternately."""
 
     graph: Any
     inputs: Any
@@ -119,14 +119,14 @@ class CudaBackend:
     rows_share_kernels = False
 
     def __init__(self) -> None:
-        """Take hold of the GPU; raises SetupError if there is none."""
+        """Open the GPU; raises SetupError if there is none."""
         require_gpu()
         self._device = torch.device("cuda", 0)
         self._turn = threading.RLock()
         self._compute, self._sending, self._fetching = (torch.cuda.Stream(self._device) for _ in range(3))
 
     def load(self, artifact: Artifact) -> CudaModel:
-        """Load and capture every bucket, the largest first, so that a lack of memory shows before time is spent."""
+        """Load and capture every bucket, the largest first, so that a lack of memory shows early."""
         manifest = artifact.manifest
         if manifest.target != "cuda" or manifest.format != "torchscript":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cuda/torchscript")
@@ -154,7 +154,7 @@ class CudaBackend:
         return self.collect(self.submit(model, batch))
 
     def submit(self, model: Model, batch: WindowBatch) -> Ticket:
-        """Start a batch and return at once. A batch that still is in the buffers it needs is waited for first."""
+        """Start a batch and return at once. If its buffers still hold a batch, wait for that one first."""
         captured = cast(CudaModel, model).captured.get(batch.bucket)
         if captured is None or batch.rows > captured.rows:
             version = model.artifact.manifest.version_id
@@ -173,7 +173,7 @@ class CudaBackend:
             return buffers.ticket
 
     def collect(self, ticket: Ticket) -> Logits:
-        """Wait for a submitted batch; its logits are the caller's own, whatever is submitted later."""
+        """Wait for a submitted batch and return its logits. Later batches do not overwrite them."""
         with self._turn:
             if ticket.buffers is not None:
                 self._take_out(ticket.buffers)
@@ -182,11 +182,11 @@ class CudaBackend:
         return ticket.logits
 
     def settle(self) -> None:
-        """Give memory that capturing left behind back to the GPU."""
+        """Return memory that is left from capturing to the GPU."""
         self._empty_cache()
 
     def unload(self, model: Model) -> None:
-        """Drop the graphs and their buffers, and give the memory back to the GPU."""
+        """Drop the graphs and their buffers, and return the memory to the GPU."""
         with self._turn:
             cast(CudaModel, model).captured.clear()
             self._empty_cache()
@@ -203,7 +203,7 @@ class CudaBackend:
             raise classify(error, "giving memory back failed", RunFailed) from error
 
     def health(self) -> None:
-        """Multiply two small matrices there and check the product."""
+        """Multiply two small matrices on the GPU and check the product."""
         try:
             with self._turn:
                 product = (torch.ones(4, 4, device=self._device) @ torch.ones(4, 4, device=self._device)).cpu().numpy()
@@ -213,7 +213,7 @@ class CudaBackend:
             raise CoreLost("this GPU multiplies wrongly; take it out of service")
 
     def _capture(self, module: Any, bucket: BucketFile) -> Captured:
-        """Warm a bucket up on the compute stream, and record one pass between tensors that stay where they are."""
+        """Warm a bucket up on the compute stream, and capture one pass between fixed tensors."""
         inputs = torch.zeros((3, bucket.rows, bucket.length), dtype=torch.int64, device=self._device)
         inputs[1, :, 0] = 1
         self._compute.wait_stream(torch.cuda.current_stream(self._device))
@@ -233,7 +233,7 @@ class CudaBackend:
         return Buffers(host_in, host_out, torch.empty_like(inputs), torch.empty_like(outputs), torch.cuda.Event())
 
     def _enqueue(self, captured: Captured, buffers: Buffers) -> None:
-        """Queue copy in, compute, copy out on three streams; each waits for the one before only."""
+        """Queue copy in, compute, copy out on three streams; each waits only for the one before."""
         with torch.cuda.stream(self._sending):
             buffers.device_in.copy_(buffers.host_in, non_blocking=True)
         self._compute.wait_stream(self._sending)
@@ -267,7 +267,7 @@ def forward(module: Callable[..., Any], inputs: Any) -> Any:
 
 
 def fill(target: Any, batch: WindowBatch) -> None:
-    """Write a batch over an array of 3 × rows × length; rows it does not have get one visible token, so none is NaN."""
+    """Write a batch into an array of 3 × rows × length. Unused rows get one visible token, so none is NaN."""
     target[:, batch.rows :] = 0
     target[1, batch.rows :, 0] = 1
     for part, array in zip(target, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True):
@@ -275,7 +275,7 @@ def fill(target: Any, batch: WindowBatch) -> None:
 
 
 def require_gpu() -> None:
-    """Raise SetupError, saying what is missing, unless PyTorch can use a GPU here."""
+    """Raise SetupError, saying what is missing, if PyTorch cannot use a GPU here."""
     if torch.version.cuda is None:
         raise SetupError(
             f"this PyTorch ({torch.__version__}) was built without CUDA: install one that has it, or take target cpu"

@@ -1,6 +1,6 @@
 """Compile for NVIDIA GPUs: cast and trace on the GPU, where the trace will run.
 
-The engine captures each bucket as a CUDA graph when it loads it, so the rows of a bucket are fixed.
+The engine captures each bucket as a CUDA graph when it loads the bucket, so the number of rows is fixed.
 """
 
 import copy
@@ -55,7 +55,7 @@ class CudaCompiler:
 
 
 def choose_dtype(wanted: str, has_bf16: bool) -> GpuDtype:
-    """Return the dtype to compile in; ``auto`` is bf16, whose range is that of fp32, or fp16 on GPUs without it."""
+    """Return the dtype to compile in. ``auto`` is bf16, which has the range of fp32, or fp16 on GPUs without bf16."""
     if wanted == "auto":
         return "bf16" if has_bf16 else "fp16"
     for dtype in GPU_DTYPES:
@@ -78,5 +78,5 @@ def cast_to_gpu(reference: QuestionAnswering, dtype: GpuDtype) -> QuestionAnswer
 
 
 def fused_or_eager(network: Any) -> str:
-    """Return the attention to compile a network with; some architectures have no fused one."""
+    """Return the attention to compile a network with: fused, or eager if the architecture has no fused one."""
     return "sdpa" if getattr(network, "_supports_sdpa", False) else "eager"

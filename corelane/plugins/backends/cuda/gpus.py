@@ -1,20 +1,20 @@
-"""The NVIDIA GPUs of this machine, as its driver lists them; found without CUDA, which belongs in a worker's child."""
+"""The NVIDIA GPUs of this machine, listed by its driver, without CUDA: only a worker's child may use that."""
 
 import re
 import subprocess
 
 from corelane.errors import SetupError
 
-#: ``nvidia-smi`` answers within a second or two even where its driver has to wake up, in seconds.
+#: Longest wait for ``nvidia-smi``, in seconds. It answers within a second or two, even if its driver must wake up.
 LIST_S = 20
 
 GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULTILINE)
 
 
 def find_gpus() -> list[str]:
-    """List their UUIDs, in the driver's order; raises SetupError if there is none.
+    """List the GPUs' UUIDs, in the driver's order; raises SetupError if there is none.
 
-    A UUID means the same GPU whatever order CUDA counts in.
+    A UUID means the same GPU in any order that CUDA counts in.
     """
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=LIST_S, check=True)  # noqa: S607  # where the driver put it
@@ -29,5 +29,5 @@ def find_gpus() -> list[str]:
 
 
 def read_listing(text: str) -> list[str]:
-    """Return the UUIDs in the output of ``nvidia-smi -L``; a GPU's slices (MIG) are not told apart."""
+    """Return the UUIDs in the output of ``nvidia-smi -L``. A GPU's slices (MIG) are not listed separately."""
     return GPU_LINE.findall(text)

@@ -1,4 +1,4 @@
-"""Compile for OpenVINO in int8: convert, quantise the layers that bear it, and write the graph."""
+"""Compile for OpenVINO in int8: convert, quantise the layers that tolerate it, and write the graph."""
 
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,10 @@ GRAPH_FILE = "model.xml"
 
 
 class OpenVinoCompiler:
-    """Makes a graph in int8; other dtypes are as fast in TorchScript."""
+    """Makes a graph in int8. Other dtypes are as fast in TorchScript."""
 
     way = "openvino int8"
-    #: It needs one more library where it serves.
+    #: A high value, because serving needs one more library.
     least_gain = 1.3
 
     def check(self, dtype: str) -> None:
@@ -39,7 +39,7 @@ class OpenVinoCompiler:
         require_openvino()
 
     def make_graph(self, plan: BuildPlan, eval_set: EvalSet | None) -> FormatGraph:
-        """Quantise a model by the questions of an eval set, or by the samples; raises CompileFailed or SetupError."""
+        """Quantise a model, by the questions of an eval set or the samples; raises CompileFailed or SetupError."""
         core = require_openvino().Core()
         queries = sample_queries() if eval_set is None else eval_set.queries
         calibration = calibrate(plan.model, runner_of(plan.reference), queries, plan.ladder[-1].length)

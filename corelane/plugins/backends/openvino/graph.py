@@ -1,7 +1,7 @@
 """OpenVINO models on one CPU core.
 
-The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. All that the plugin
-would choose by the machine's load or size is fixed: one stream, one thread, on the CPU that the process is pinned to.
+The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. Options that OpenVINO
+would choose by the machine's load or size are fixed: one stream, one thread, on the CPU to which the process is pinned.
 """
 
 from pathlib import Path
@@ -25,9 +25,9 @@ def require_openvino() -> Any:
 
 
 def options_for(capabilities: list[str]) -> dict[str, Any]:
-    """Choose how a model runs on a CPU of these capabilities: layers that are not in int8 in bf16, if the CPU has it.
+    """Return the options for a CPU with these capabilities: layers that are not in int8 run in bf16 if the CPU has it.
 
-    Layers are quantised at compile time alone. The plugin's own pinning is off: the process is pinned.
+    Layers are quantised only at compile time. The plugin's own pinning is off: the process is pinned.
     """
     return {
         "INFERENCE_NUM_THREADS": 1,
@@ -39,14 +39,14 @@ def options_for(capabilities: list[str]) -> dict[str, Any]:
 
 
 def weights_of(graph: str) -> str:
-    """Return the name of the file of weights beside a graph's."""
+    """Return the name of the weights file for a graph file."""
     return f"{Path(graph).stem}.bin"
 
 
 def open_graph(artifact: Artifact, file: str) -> Pass:
     """Load a graph and its weights.
 
-    Raises ArtifactRefused if the manifest has no digest of the weights, SetupError where OpenVINO is not installed.
+    Raises ArtifactRefused if the manifest has no digest of the weights, SetupError if OpenVINO is not installed.
     """
     weights = weights_of(file)
     if weights not in artifact.manifest.files:

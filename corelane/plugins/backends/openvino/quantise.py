@@ -1,9 +1,10 @@
-"""Quantise a network for OpenVINO: find the range of each layer's inputs, put the layers that bear it into int8.
+"""Quantise a network for OpenVINO: find the range of each layer's inputs, and convert the layers that tolerate it to
+int8.
 
-Weights get a scale per output. The inputs of a layer get one scale, found beforehand on calibration texts: it is fast
-and the same for every batch, but rough if a few values are far larger than the rest. So the layers are tried one by
-one, and quantised from the cheapest on until the allowed cost is spent. The others run in bf16 if the CPU has it, else
-in fp32. A layer's name decides nothing.
+Weights get a scale per output. The inputs of a layer get one scale, found beforehand on calibration texts. One scale is
+fast and the same for every batch, but imprecise if a few values are far larger than the rest. So the layers are tried
+one by one, and quantised from the lowest cost on until the allowed cost is used up. The others run in bf16 if the CPU
+has it, or else in fp32.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,14 +29,15 @@ from corelane.errors import CompileFailed
 from corelane.errors.reasons import last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
 
-#: Windows to measure scales and costs on, spread over the questions. Twice as many choose the same layers.
+#: Windows on which scales and costs are measured, spread over the questions. With twice as many the same layers are
+#: chosen.
 WINDOWS = 48
 
-#: The nats of ``divergence`` that all quantised layers together may cost.
+#: Most nats of ``divergence`` that all quantised layers together may cost.
 MOST_COST = 0.004
 
-#: How far the difficulty of quantising moves from a layer's inputs to its weights, 0 to 1 (SmoothQuant): a channel that
-#: is far larger than the others is divided, and its weights are multiplied.
+#: How much of the difficulty of quantising moves from a layer's inputs to its weights, 0 to 1 (SmoothQuant). A channel
+#: that is far larger than the others is divided, and its weights are multiplied.
 SHARE = 0.8
 
 #: Levels of the unsigned int8 of a layer's inputs.
@@ -52,7 +54,7 @@ class CalibrationBatches:
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """Linear layers that read the same values, and by channel the smallest and largest value over the texts."""
+    """Linear layers that read the same values, and each channel's smallest and largest value over the texts."""
 
     names: frozenset[str]
     low: NDArray[np.float32]
@@ -75,7 +77,7 @@ def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], long
 def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -> list[LayerInputs]:
     """Return the layers to quantise, from the lowest cost per weight on, while their costs sum to at most ``most``.
 
-    The costs of layers about add up: over 24 layers, the sum was within a third of the measured total.
+    The costs of layers roughly add up: for 24 layers, the sum was within a third of the measured total.
     """
     chosen, spent = [], 0.0
     for value, one in sorted(zip(costs, inputs, strict=True), key=lambda pair: pair[0] / pair[1].weights):
@@ -98,7 +100,7 @@ def convert(reference: QuestionAnswering, example: WindowBatch) -> Any:
 
 
 def linears(model: Any) -> Iterator[Any]:
-    """Yield the linear layers, except the head, whose two outputs save nothing."""
+    """Yield the linear layers, except the head, whose two outputs save no time."""
     for operation in model.get_ops():
         if operation.get_type_name() == "MatMul" and not any(name in operation.get_friendly_name() for name in HEADS):
             weight = operation.input_value(1).get_node()
@@ -141,7 +143,7 @@ def _summarise(layers: Sequence[Any], low: NDArray[np.float32], high: NDArray[np
 
 
 def quantise(model: Any, inputs: Sequence[LayerInputs]) -> Any:
-    """Return a copy in which the layers that read these inputs are in int8."""
+    """Return a copy of the model in which the layers with these inputs are in int8."""
     from openvino import opset13 as operations
 
     quantised = model.clone()
@@ -166,7 +168,7 @@ def quantise(model: Any, inputs: Sequence[LayerInputs]) -> Any:
 
 
 def representable(low: float, high: float) -> tuple[float, float]:
-    """Widen a span so that 0 lies in it and is one of its levels."""
+    """Widen a range so that it contains 0 as one of its levels."""
     low, high = min(low, 0.0), max(high, 0.0)
     step = max((high - low) / (LEVELS - 1), SMALLEST)
     below = round(-low / step)

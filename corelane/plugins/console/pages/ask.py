@@ -29,7 +29,7 @@ from corelane.store.jobs.submission import Submission
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-#: The longest time that the page waits for an answer, in seconds: less than htmx does. The job's own page goes on.
+#: The longest time that the page waits for an answer, in seconds: less than htmx does. Then the job's page takes over.
 WAIT_S = 25.0
 
 #: Stored contexts that the form offers; others can be named by their ids.
@@ -38,14 +38,14 @@ MOST_STORED = 100
 #: A candidate that scores less is in the list, but not marked.
 LEAST_SCORE = 0.01
 
-#: Fields of the form that are options of the question, and what makes a value of their text.
+#: Form fields that are options of the question, with the type of each value.
 OPTION_FIELDS: Mapping[str, type[int] | type[float]] = {
     "top_k": int,
     "max_answer_tokens": int,
     "min_precision": float,
 }
 
-#: The form before anything is typed: three candidates tell more than one.
+#: The empty form. It asks for three candidates, which show more than one.
 EMPTY: dict[str, str] = {
     "question": "",
     "context": "",
@@ -57,7 +57,7 @@ EMPTY: dict[str, str] = {
     "answers_always": "",
 }
 
-#: What the form calls them.
+#: The form's names for these fields.
 FIELD_NAMES: Mapping[str, str] = {
     "context": "passage",
     "context_id": "stored context",
@@ -101,7 +101,7 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
 
 
 async def about_form(state: AppState, owner: str) -> dict[str, Any]:
-    """Return what the form offers: samples, stored contexts, models that take questions, and if any is calibrated."""
+    """Return the choices of the form: samples, stored contexts, models, and if any model is calibrated."""
     stored = await state.store.contexts_kept.page(owner, None, MOST_STORED)
     models = [model for model in (await list_models(state)).data if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})
@@ -115,7 +115,7 @@ async def about_form(state: AppState, owner: str) -> dict[str, Any]:
 
 
 def read_question(form: Mapping[str, str]) -> tuple[AnswerRequest, dict[str, Any]]:
-    """Return the question of a form, and the JSON body that asks the same; fields left empty are left out.
+    """Return the question of a form, and the JSON body of the same question. Empty fields are left out.
 
     Raise ValidationError for a value that the API would refuse, InvalidInput for two passages.
     """
@@ -136,7 +136,7 @@ def read_question(form: Mapping[str, str]) -> tuple[AnswerRequest, dict[str, Any
 
 
 def number(text: str, kind: type[int] | type[float]) -> float | str:
-    """Return the number a text stands for; the text itself if it stands for none, to be refused as such."""
+    """Return the text as a number; or unchanged if it is not one, so that it is refused."""
     try:
         return kind(text.strip())
     except ValueError:
@@ -144,13 +144,13 @@ def number(text: str, kind: type[int] | type[float]) -> float | str:
 
 
 def likely(result: Result | None) -> list[Answer]:
-    """Return the answers that are marked in the passage: the best one, and others that are not far-fetched."""
+    """Return the answers to mark in the passage: the best one, and others with a sufficient score."""
     answers = result.answers if result and result.answer else []
     return [answer for place, answer in enumerate(answers) if not place or answer.score >= LEAST_SCORE]
 
 
 async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
-    """Return what a question was asked about; empty if a stored context was deleted meanwhile."""
+    """Return the passage of a question; empty if its stored context was deleted in the meantime."""
     if asked.context_id is None:
         return asked.context or ""
     return await state.store.contexts_kept.text(owner, asked.context_id) or ""
@@ -159,7 +159,7 @@ async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
 async def answer(
     request: Request, state: AppState, owner: str, asked: AnswerRequest, body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Submit the question as the JSON API does, wait for its answer, and return what became of it."""
+    """Submit the question like the JSON API, wait for its answer, and return what the page shows."""
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
     items = [asked.item]
     wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)

@@ -1,4 +1,4 @@
-"""Retry or cancel everything that a filter matches: counted first, done step by step once that is confirmed."""
+"""Retry or cancel everything that a filter matches: count the jobs first, then act in steps once confirmed."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ from corelane.plugins.console.routes import act_on_jobs
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
-#: One request takes steps for this long, in seconds; then the page shows how far it is, and goes on.
+#: One request takes steps for this long, in seconds. Then the page shows the progress and sends the next request.
 STEPS_S = 2.0
 
-#: What the page calls a job after each action.
+#: The page's word for what was done to a job.
 PAST = {BulkAction.RETRY: "retried", BulkAction.CANCEL: "canceled"}
 
 
@@ -37,21 +37,21 @@ Number = Annotated[int, Field(ge=0, le=10**12)]
 
 @dataclass(slots=True)
 class BulkProgress:
-    """How far a bulk action is, over all its requests; the page carries it from one to the next."""
+    """The progress of a bulk action over all its requests; the page passes it from one to the next."""
 
     matched: Number = 0
     done: Number = 0
-    #: Jobs that are left as they are, and why, by code of the reason.
+    #: Number of jobs that are not changed, by code of the reason.
     counts: dict[str, Number] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
     after: str | None = None
     is_over: bool = False
-    #: Why it stopped for now.
+    #: Why the action pauses now.
     pause: str = ""
 
     @classmethod
     def read(cls, text: str) -> "BulkProgress":
-        """Read what the page carried; it is shown and decides nothing but where to go on."""
+        """Read the progress from the page. It is only shown, and decides only where to continue."""
         if not text:
             return cls()
         try:
@@ -61,18 +61,18 @@ class BulkProgress:
             raise InvalidInput("this page is not whole: begin again from the list of jobs") from None
 
     def write(self) -> str:
-        """Return what the page carries."""
+        """Return the progress as text for the page."""
         return orjson.dumps(asdict(self)).decode()
 
     @property
     def others(self) -> Sequence[tuple[int, str]]:
-        """How many jobs are left as they are, and why; the most first."""
+        """Return how many jobs are not changed, and why; the most frequent reason first."""
         return sorted(((count, self.details.get(code, code)) for code, count in self.counts.items()), reverse=True)
 
 
 @router.post("/bulk")
 async def act_on_everything(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
-    """Count what an action would do, or do it if the form says so."""
+    """Count the jobs of an action, or do it if the form confirms it."""
     form = await read_form(request)
     query, is_dry = first(form, "filter"), first(form, "sure") != "yes"
     try:

@@ -1,4 +1,4 @@
-"""The filters of lists, as they stand in addresses and forms. Pure."""
+"""The filters of lists, in the form of addresses and HTML forms. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from corelane.domain.job_filter import JobFilter
 #: What separates several labels in one field.
 SEPARATORS = re.compile(r"[\s,]+")
 
-#: Fields that hold several values, and those of one.
+#: Fields that hold several values, and fields that hold one.
 MANY, ONE = (
     ("id", "status", "label"),
     ("q", "name", "model", "failed_items", "created_after", "created_before", "owner"),
@@ -19,7 +19,7 @@ MANY, ONE = (
 
 
 def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
-    """Return the filter that an address or a form means; empty fields mean nothing. Raise ValidationError."""
+    """Return the filter of an address or a form; empty fields are ignored. Raise ValidationError."""
     raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
     raw |= {name: tuple(text for text in given.get(name, ()) if text) for name in ("id", "status")}
     raw["label"] = tuple(word for text in given.get("label", ()) for word in SEPARATORS.split(text) if word)
@@ -32,7 +32,7 @@ def read_query(query: str) -> JobFilter:
 
 
 def write_query(wanted: JobFilter, **more: str) -> str:
-    """Return the query of a filter: only what was given, so that it is short enough to share."""
+    """Return the query of a filter: only the given conditions, so that it is short enough to share."""
     given = {name: "true" if value is True else value for name, value in wanted.given().items()}
     return urlencode(given | more, doseq=True)
 
@@ -44,7 +44,7 @@ def address(page: str, wanted: JobFilter, **more: str) -> str:
 
 
 def fill_form(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return what a form shows: what was typed, even if it makes no filter."""
+    """Return the values for a form: what was typed, even if it is not a valid filter."""
     form: dict[str, Any] = {name: _first(given, name) for name in ONE}
     for name in ("created_after", "created_before"):
         form[name] = as_local(form[name])
@@ -55,7 +55,7 @@ def fill_form(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 def as_local(text: str) -> str:
-    """Return a time as a browser's field for a time in UTC shows it; empty if it is none."""
+    """Return a time in the form of a browser's field for a time in UTC; empty for other text."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%dT%H:%M:%S")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Read what a form of a page sends, and answer a change with the page that shows its outcome."""
+"""Read the forms of pages, and answer a change with the page that shows its outcome."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.plugins.console.pages.render import HEADERS, base_of, is_htmx
 from corelane.plugins.console.pages.snippets import Service
 
-#: What a page says after a change, by the word in its address. Nothing a caller sent is said.
+#: The message that a page shows after a change, by the word in its address. It never contains text from a caller.
 SAID: Mapping[str, str] = {
     "canceled": "Canceled. Items that were answered before keep their answers.",
     "retried": "Retried. This is the new job; it asks again for the items that were not answered.",
@@ -33,9 +33,9 @@ SAID: Mapping[str, str] = {
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
-    """Return the texts of a form. Browsers send line ends as CRLF; here they are what was typed, LF."""
+    """Return the texts of a form, with line ends as LF. Browsers send them as CRLF."""
     found: dict[str, list[str]] = {}
-    # The layers around the routes have bounded the body.
+    # The layers around the routes have limited the size of the body.
     form = await request.form(max_part_size=request.app.state.app_state.settings.max_body_bytes)
     for name, value in form.multi_items():
         if isinstance(value, str):
@@ -49,7 +49,7 @@ def first(form: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def faults_of(error: ValidationError, names: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with a form, one sentence a field; ``names`` are what the form calls fields."""
+    """Return the faults of a form, one sentence for each field; ``names`` are the form's names of fields."""
     told: list[str] = []
     for found in relevant(error.errors()):
         field = place_of(found).rpartition(".")[2]
@@ -58,14 +58,14 @@ def faults_of(error: ValidationError, names: Mapping[str, str]) -> list[str]:
 
 
 def refusal(error: ValidationError | CorelaneError, names: Mapping[str, str] | None = None) -> tuple[list[str], int]:
-    """Return what a list says of an address that it refuses, and the status of its page."""
+    """Return the messages about an address that a list refuses, and the HTTP status."""
     if isinstance(error, ValidationError):
         return faults_of(error, names or {}), 422
     return [error.detail], status_of(error)
 
 
 def go_to(request: Request, address: str, **query: Any) -> Response:
-    """Lead to a page of the console, after a change; ``address`` is relative to the console."""
+    """Redirect to a page of the console after a change; ``address`` is relative to the console."""
     if query:
         address += "?" + urlencode(query)
     if is_htmx(request):
@@ -74,11 +74,11 @@ def go_to(request: Request, address: str, **query: Any) -> Response:
 
 
 def said(word: str) -> str:
-    """Return what a page says for the word in its address."""
+    """Return the message for the word in a page's address."""
     return SAID.get(word, "")
 
 
 def service_of(request: Request) -> Service:
-    """Return where this service is, as the browser sees it, for calls outside the console."""
+    """Return the address of this service as the browser sees it, for calls outside the console."""
     home = str(request.url.replace(path="", query="", fragment="")).rstrip("/")
     return Service(home, request.app.state.app_state.settings.requires_keys)

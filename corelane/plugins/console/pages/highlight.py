@@ -1,6 +1,6 @@
 """Cut a passage into pieces, so that a page can mark its answers. Pure.
 
-Offsets are code points, as Python counts them, so emoji and CJK need no care here.
+Offsets are code points, as Python counts them, so emoji and CJK need no special treatment.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from corelane.domain.jobs import Answer
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a passage. ``rank`` is 1 for the best answer, 2 for the next, and None outside answers."""
+    """A part of a passage. ``rank`` is 1 for the best answer, 2 for the next, and None outside answers."""
 
     text: str
     rank: int | None = None
 
 
 def cut(context: str, answers: Sequence[Answer]) -> list[Piece]:
-    """Return the passage in pieces, in order; together they are the passage.
+    """Return the passage in consecutive pieces, which together are the whole passage.
 
-    An answer that overlaps a better one, or that is not where it says it is, is left unmarked.
+    An answer is not marked if it overlaps a better one, or if its text is not at its offsets.
     """
     marked: list[tuple[int, int, int]] = []
     for rank, answer in enumerate(answers, 1):

@@ -1,6 +1,6 @@
-"""One job's page: how far it is, where its time went, its results, and what may be done with it.
+"""One job's page: its progress, where its time went, its results, and the possible actions.
 
-Questions and passages are not on the page: one item's are fetched when its button is pressed.
+Questions and passages are not on the page. Those of one item are fetched when its button is pressed.
 """
 
 import re
@@ -39,7 +39,7 @@ router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 @dataclass(frozen=True, slots=True)
 class PromiseOutcome:
-    """What became of a promise: ``kept``, ``early``, ``late`` or ``open``, and how far off, in seconds."""
+    """The outcome of a promise: ``kept``, ``early``, ``late`` or ``open``, and the difference in seconds."""
 
     word: str
     off_s: float = 0.0
@@ -72,7 +72,7 @@ async def show_job(
 
 
 class JobFeed:
-    """What changes on a job's page while the job runs: its head, and its results where they still come in."""
+    """The changing parts of a job's page while the job runs: its head, and its results if more are expected."""
 
     def __init__(self) -> None:
         self._walks = ResultWalks()
@@ -117,7 +117,7 @@ async def show_events(job_id: JobId, request: Request, state: StateDep, caller: 
 
 
 def tell(event: StoredEvent, record: JobRecord) -> str:
-    """Return an event in words."""
+    """Return a sentence about an event."""
     if event.type == EventType.COMPLETED:
         return f"ended: {record.status}"
     if event.type not in (EventType.RUNNING, EventType.PROGRESS, EventType.PARTIAL):
@@ -134,7 +134,7 @@ def tell(event: StoredEvent, record: JobRecord) -> str:
 async def show_item(
     job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, state: StateDep, caller: ReadCaller
 ) -> Response:
-    """Show what one item asked, with its answers marked in its passage."""
+    """Show one item's question, with its answers marked in the passage."""
     record = await state.jobs.require(job_id, caller)
     if index >= record.total:
         raise NotFound(f"{record.id} has no item {index:,}")
@@ -164,7 +164,7 @@ async def cancel(job_id: JobId, request: Request, state: StateDep, caller: Submi
 
 @router.post("/{job_id}/retry")
 async def retry(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
-    """Ask again for the items of a job that were not answered, and lead to the new job."""
+    """Retry the unanswered items of a job, and redirect to the new job."""
     async with noted(state, caller, job_id, AuditAction.JOB_RETRY):
         submitted = await api_jobs.take_retry(state, job_id, caller)
         await state.jobs.settle(submitted, CallerWait(None, request.receive))
@@ -181,7 +181,7 @@ async def delete(job_id: JobId, request: Request, state: StateDep, caller: Submi
 
 @asynccontextmanager
 async def noted(state: AppState, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
-    """Note in the audit what was done to a caller's own job; the API itself notes what is done to others'."""
+    """Note an action on a caller's own job in the audit; the API notes actions on the jobs of others."""
     record = await state.jobs.require(job_id, caller)
     yield
     if record.owner == caller.owner:
@@ -189,7 +189,7 @@ async def noted(state: AppState, caller: Caller, job_id: str, action: AuditActio
 
 
 async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
-    """Return what the head of the page shows."""
+    """Return the data of the page's head."""
     job = await state.jobs.describe(record)
     timing = job.timing
     return {
@@ -210,7 +210,7 @@ def wall_s(record: JobRecord) -> float | None:
 
 
 def verdict(record: JobRecord) -> PromiseOutcome | None:
-    """Return what became of a job's promise; None if it had none, or did not run to its end."""
+    """Return the outcome of a job's promise; None if it had none, or did not run to its end."""
     promise = record.promise
     if promise is None or promise.earliest_ms is None or promise.latest_ms is None:
         return None

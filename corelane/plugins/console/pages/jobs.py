@@ -1,4 +1,4 @@
-"""The list of jobs: found by a filter that stands in the address, followed live, and exported."""
+"""The list of jobs: filtered by its address, updated live, and exported."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ from corelane.store.jobs.records import JobRecord
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
-#: Jobs on a page, and in one trip of an export.
+#: Jobs on a page, and in one round trip of an export.
 PAGE_JOBS, EXPORT_JOBS = 25, 200
 
 #: Chips above the list: name, states, whether items failed, and the tally that counts such jobs.
@@ -45,7 +45,7 @@ CHIPS: Sequence[tuple[str, tuple[JobStatus, ...], bool, str]] = (
     ("Expired", (JobStatus.EXPIRED,), False, "expired"),
 )
 
-#: Spans of time that one click asks for.
+#: Time spans that one click selects.
 SPANS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), ("Last 7 days", timedelta(days=7)))
 
 #: Columns of an export.
@@ -54,7 +54,7 @@ COLUMNS = (
     *("created_at", "started_at", "finished_at", "labels", "metadata", "retry_of"),
 )
 
-#: What the list of a new service shows how to send.
+#: The request that the list of a new service shows as an example.
 FIRST_QUESTION = {
     "question": "Who wrote the program?",
     "context": "Ada Lovelace wrote it in 1843.",
@@ -69,7 +69,7 @@ async def show_jobs(
     after: Annotated[str, Query(max_length=40)] = "",
     did: str = "",
 ) -> Response:
-    """Show a page of the jobs that the address asks for, newest first."""
+    """Show a page of the jobs that the address selects, newest first."""
     given = {name: request.query_params.getlist(name) for name in request.query_params}
     wanted, status = JobFilter(), 200
     faults: list[str] = []
@@ -96,7 +96,7 @@ async def about_list(
     after: str,
     following: str | None,
 ) -> dict[str, Any]:
-    """Return what the page of a list shows."""
+    """Return the data of a list's page."""
     owner, sees_all = state.jobs.owner_meant(caller, wanted.owner), state.jobs.sees_all(caller)
     tallies = await state.store.tallies(owner)
     every = await state.store.tallies(ALL_OWNERS) if sees_all and wanted.owner is None else None
@@ -129,7 +129,7 @@ async def about_list(
 
 
 def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the chips: each keeps the other conditions. They have counts where there are no others."""
+    """Return the chips. Each keeps the other conditions. They have counts only if there are no other conditions."""
     others = wanted.model_copy(update={"status": (), "has_failed_items": False})
     counts = tallies if others.is_empty else {}
     return [
@@ -144,7 +144,7 @@ def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[dict[str, 
 
 
 async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
-    """Return the rows of the jobs that were open when the page was made, and whether there are newer ones."""
+    """Return the rows of the jobs that were open when the page was made, and whether there are newer jobs."""
     ids = [job for job in arguments.get("ids", "").split(",")[:PAGE_JOBS] if is_job_id(job)]
     shown, owner = dict[str, str](), arguments.get("owner", "")
     can = rights(caller.scopes)
@@ -166,7 +166,7 @@ async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) ->
 async def export(
     request: Request, state: StateDep, caller: ReadCaller, form: Literal["csv", "jsonl"] = "csv"
 ) -> Response:
-    """Send every job that a filter matches, to be saved."""
+    """Send every job that a filter matches, as a download."""
     wanted = read_filter({name: request.query_params.getlist(name) for name in request.query_params})
     owner = state.jobs.owner_meant(caller, wanted.owner)
     kind = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}[form]
@@ -203,7 +203,7 @@ def columns_of(job: Job) -> list[str]:
 
 
 def inert(cell: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that no spreadsheet interprets as a formula."""
     return f"'{cell}" if cell[:1] in "=+-@\t\r" and cell else cell
 
 

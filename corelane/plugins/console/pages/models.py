@@ -1,4 +1,4 @@
-"""Models: the versions, how each of them stands on each core, and what aliases mean; admins change all of it."""
+"""Models: the versions, their state on each core, and the meaning of aliases. Admins can change all of these."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ async def models(request: Request, state: StateDep, did: str = "") -> Response:
 
 
 async def feed(state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
-    """Return the versions as they stand now."""
+    """Return the current state of the versions."""
     can = rights(caller.scopes)
     return Update({"versions": fragment("models/versions.html", can=can, **await _versions(state))})
 
@@ -104,13 +104,13 @@ async def set_alias(
 
 @router.post("/aliases/unset")
 async def unset_alias(request: Request, state: StateDep, caller: AdminCaller, alias: Text) -> Response:
-    """Let the workers' settings decide again what an alias means."""
+    """Remove an alias, so that the workers' settings decide again what it means."""
     await rollout.unset_alias(alias, state, caller)
     return await _changed_alias(request, state, f"The settings of the workers decide again what {alias} means.")
 
 
 async def _versions(state: AppState) -> dict[str, Any]:
-    """Return the versions and the cores, and for each version how it stands where."""
+    """Return the versions and the cores, and each version's state on each core."""
     models, cores = (await fleet.list_models(state)).data, (await fleet.list_cores(state)).data
     standing: dict[str, list[tuple[fleet.CoreInfo, fleet.CoreModel]]] = {}
     for core in cores:
@@ -127,7 +127,7 @@ async def _aliases(state: AppState) -> dict[str, Any]:
 
 
 async def _on_disk(state: AppState, models: list[fleet.ModelInfo]) -> list[str]:
-    """Return the versions that the API sees among the artifacts and that are not loaded."""
+    """Return the versions that the API finds among the artifacts and that no core has loaded."""
     known = {model.id for model in models}
     settings = state.settings
     try:
@@ -143,7 +143,7 @@ def _where(core: str) -> str:
 
 
 def _done(request: Request, text: str) -> Response:
-    """Answer an action: a note for htmx, the page without it."""
+    """Answer an action: with a message for htmx, or else with the page."""
     if is_htmx(request):
         return render(request, "note.html", text=text)
     return RedirectResponse(base_of(request) + "models", 303, HEADERS)

@@ -33,7 +33,7 @@ FILES = Path(__file__).parent / "static"
 #: Modules with the routes of pages.
 PAGES = (overview, steering, models, ask, jobs, bulk, job, failed_items, webhooks)
 
-#: What the streams of pages send, by the pages' names.
+#: The feeds of the pages' streams, by the pages' names.
 FEEDS: dict[str, stream.Feed] = {
     "overview": overview.OverviewFeed(),
     "models": models.feed,
@@ -43,10 +43,10 @@ FEEDS: dict[str, stream.Feed] = {
 
 
 class Files(StaticFiles):
-    """The files of the console. Browsers ask each time whether one has changed, so an upgrade mixes no versions."""
+    """The files of the console. Browsers check each file for changes, so that an upgrade does not mix versions."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
-        """Return a file, or the news that it has not changed."""
+        """Return a file, or the status that it has not changed."""
         response = super().file_response(*args, **options)
         response.headers["Cache-Control"] = "no-cache"
         return response
@@ -66,13 +66,13 @@ def add_console(app: FastAPI, state: AppState) -> None:
 
     @rest.get("")
     async def enter(request: Request) -> Response:
-        """Lead to the overview: its address ends with a slash, to which the others are relative."""
+        """Redirect to the overview. Its address ends with a slash, and the other addresses are relative to it."""
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"console/{query}")
 
     @rest.get("/{path:path}", dependencies=[AS_READER])
     async def nothing(path: str) -> Response:
-        """Say that there is no such page."""
+        """Answer that the page does not exist."""
         raise NotFound(f"there is no page {path[:100]!r} here")
 
     whole.include_router(rest)

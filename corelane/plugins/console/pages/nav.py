@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NavEntry:
-    """A page in the navigation; ``key`` opens it after `g`, ``scope`` is what its readers need."""
+    """A page in the navigation; ``key`` opens it after `g`, ``scope`` is the one that readers need."""
 
     name: str
     path: str

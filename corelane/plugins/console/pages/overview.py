@@ -1,4 +1,4 @@
-"""The overview: whether the backlog drains, what was done of late, what the cores do, and what is wrong."""
+"""The overview: whether the backlog drains, the work done recently, the state of the cores, and what is wrong."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -20,14 +20,14 @@ from corelane.plugins.console.routes import read_history
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
-#: What a reader may choose, in minutes, with its name.
+#: The time ranges that a reader may choose, in minutes, with their names.
 RANGES = ((15, "15 min"), (60, "1 h"), (360, "6 h"))
 DEFAULT_MINUTES = 60
 
 #: The values of a point that charts draw.
 COLUMNS = ("items_s", "failed_s", "p50_s", "p95_s", "wait_p95_s", "backlog_s", "padding_ratio", "busy")
 
-#: The parts of the page that follow what happens, each a template and an element of its name.
+#: The parts of the page that are updated, each a template and an element of that name.
 LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
 
 
@@ -56,16 +56,14 @@ async def read_columns(state: AppState, minutes: int) -> dict[str, Any]:
 
 
 class OverviewFeed:
-    """What the overview shows now. Admins who look within the same second are sent the same, which is made once, and so
-    are all others.
-    """
+    """The current content of the overview. It is made once a second for all admins, and once for all other callers."""
 
     def __init__(self) -> None:
         self._seen: Overview | None = None
         self._updates: dict[bool, Update] = {}
 
     async def __call__(self, state: AppState, caller: Caller, _: Mapping[str, str]) -> Update:
-        """Return the parts of the page, and how many items the cores have answered, for its pulse."""
+        """Return the parts of the page, and the number of items that the cores have answered, for the pulse."""
         seen, is_admin = await state.of(Overviews).read(), Scope.ADMIN in caller.scopes
         if seen is not self._seen:
             self._seen, self._updates = seen, {}
@@ -78,7 +76,7 @@ class OverviewFeed:
 
 
 def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
-    """Return what the page's templates show to a caller."""
+    """Return the data for the page's templates that this caller may see."""
     return {
         "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
         "paused": {pause.subject: pause for pause in seen.paused},

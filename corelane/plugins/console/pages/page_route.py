@@ -1,4 +1,5 @@
-"""What all routes of the console share: failures become pages, and changes come from the console's own pages.
+"""The class of all routes of the console: failures become pages, and changes are accepted only from the console's
+pages.
 
 A route of the console calls the function behind the JSON route, so both have the same checks. Its dependencies are
 those of the JSON API too (``ReadCaller``, ``SubmitCaller``, ``AdminCaller``).
@@ -25,7 +26,7 @@ from corelane.plugins.console.pages.render import HEADERS, base_of, is_htmx, ren
 
 log = get_logger(__name__)
 
-#: Sentences for failures of the framework.
+#: Sentences for failures that the framework reports.
 DETAILS = {404: "there is no such page", 405: "this page does not take that"}
 
 
@@ -59,7 +60,7 @@ class PageRoute(APIRoute):
 
 
 async def refuse_page(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a request for a page with an error, in front of the routes; those who are not signed in are led there."""
+    """Answer a page request with an error, before the routes. Callers without a session are redirected to sign in."""
     request = Request(scope)
     await failed(request, error)(scope, receive, send)
 
@@ -91,13 +92,13 @@ def _problem(request: Request, status: int, code: str, detail: str, retry_after_
 
 
 def _to_sign_in(request: Request) -> Response:
-    """Lead to the sign-in page, and from there back to a page that was asked for."""
+    """Redirect to the sign-in page, which later returns to the requested page."""
     count_problem(request, errors.Unauthorized.code)
     address = base_of(request) + "sign-in"
     if is_htmx(request):
         return Response(status_code=401, headers={**HEADERS, "HX-Redirect": "sign-in"})
     if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-        # After a link on another site the browser keeps the cookie back; from this page it sends it.
+        # After a link on another site the browser does not send the cookie; from this page it does.
         return render(request, "again.html")
     if request.method == "GET" and request.url.path not in ("/console", "/console/"):
         address += f"?next={request.url.path.removeprefix('/console/')}"

@@ -1,4 +1,4 @@
-"""Pages of the console: how a template becomes a response.
+"""Turn templates into responses of the console.
 
 Every value in a template is escaped. Addresses in templates are relative to the console (``jobs``, ``static/x.css``,
 ``.`` for the overview), so the console works behind a proxy's prefix as well: the layout has a ``<base>``.
@@ -26,8 +26,8 @@ HERE = Path(__file__).parent
 #: Commands and settings in a sentence.
 CODE = re.compile(r"`([^`]+)`")
 
-#: Scripts, styles and connections are the service's own, nothing is inline, and nothing may frame a page.
-#: A referrer goes to the service itself only: without any, browsers hide the `Origin` of forms that changes need.
+#: Scripts, styles and connections come only from the service, there is no inline code, and no page may frame this one.
+#: A referrer is sent only to the service: without one, browsers hide the `Origin` of forms, which changes need.
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'self'; frame-ancestors 'none'",
@@ -35,8 +35,8 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-#: htmx asks this service only and adds no styles; what a reader opened stays open when a part is swapped. The policy
-#: above keeps it from evaluating anything.
+#: htmx requests only this service and adds no styles. Parts that a reader opened stay open when they are replaced. The
+#: policy above prevents it from evaluating code.
 HTMX = (
     '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,'
     '"morphIgnore":["data-htmx-powered","open"]}'
@@ -116,7 +116,7 @@ ENVIRONMENT = make_environment()
 
 
 def fragment(template: str, **context: Any) -> str:
-    """Return a template as text: a part of a page, for a stream or a swap."""
+    """Return a template as text: a part of a page, for a stream or a replacement."""
     return ENVIRONMENT.get_template(template).render(context)
 
 
@@ -126,15 +126,15 @@ def base_of(request: Request) -> str:
 
 
 def is_htmx(request: Request) -> bool:
-    """Return whether htmx asks, for a part of a page."""
+    """Return whether htmx requests a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
 def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
     """Return a page, or a part of one.
 
-    In the template ``can.admin`` and the like tell what the caller may do; buttons they may not press are left out.
-    ``here`` is the address of the page, relative to the console, without its query.
+    In the template ``can.admin`` and similar names say what the caller may do. Buttons that the caller may not use are
+    left out. ``here`` is the address of the page, relative to the console, without its query.
     """
     caller: Caller | None = request.scope.get(CALLER)  # None on pages that need no session
     scopes = caller.scopes if caller else frozenset[Scope]()
@@ -152,5 +152,5 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
 
 
 def rights(scopes: Iterable[Scope]) -> dict[str, bool]:
-    """Return what a caller of these scopes may do, as templates ask: ``can.admin`` and the like."""
+    """Return the rights of a caller with these scopes, as templates use them: ``can.admin`` and so on."""
     return {scope.value: scope in scopes for scope in Scope}

@@ -1,6 +1,6 @@
-"""Results for one page of the console: those of one status, from an item on; a walk remembers how far it came.
+"""Results for one page of the console: those of one status, from an item on. A walk remembers where it stopped.
 
-A result never changes once it is there. So a page that follows a running job reads each result once.
+A stored result never changes. So a page that follows a running job reads each result once.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from corelane.store.jobs.records import JobRecord
 #: Results on a page.
 PAGE_RESULTS = 25
 
-#: Results read in one trip, and looked at for one page, where only some are shown.
+#: Results read in one round trip, and most results looked at for one page if only some are shown.
 TRIP_RESULTS, MOST_LOOKED = 1000, 20_000
 
 #: Walks that one process remembers.
@@ -22,7 +22,7 @@ MOST_WALKS = 256
 
 @dataclass(frozen=True, slots=True)
 class ResultsPage:
-    """Some of a job's results. ``next`` is the index to go on from; None at the end, or where answers are awaited."""
+    """Some of a job's results. ``next`` is the index of the next page; None at the end, or if results are pending."""
 
     only: JobStatus | None
     first: int
@@ -33,7 +33,7 @@ class ResultsPage:
 
 @dataclass(slots=True)
 class ResultWalk:
-    """The results that one page has found so far, and the index of the first that it has not looked at."""
+    """The results that one page has found so far, and the index of the next result to look at."""
 
     only: JobStatus | None
     first: int
@@ -45,13 +45,13 @@ class ResultWalk:
         return len(self.rows) >= PAGE_RESULTS or self.at - self.first >= MOST_LOOKED
 
     async def go_on(self, state: AppState, record: JobRecord) -> ResultsPage:
-        """Look at the results that came since, and return the page."""
+        """Look at the results that are new, and return the page."""
         while self.at < record.total and not self._is_full:
             count = PAGE_RESULTS if self.only is None else TRIP_RESULTS
             begin = self.at
             found = await state.store.results(record, begin, count)
             if self.at != begin:
-                # Another reader of the same page was quicker.
+                # Another reader of the same page was faster.
                 continue
             for raw in found:
                 self.at += 1
@@ -68,13 +68,13 @@ class ResultWalk:
 
 
 class ResultWalks:
-    """The walks of the pages that are followed, by job, first item and status; the oldest are forgotten."""
+    """The walks of the pages that are being followed, by job, first item and status. The oldest are dropped."""
 
     def __init__(self) -> None:
         self._walks: OrderedDict[tuple[str, int, JobStatus | None], ResultWalk] = OrderedDict()
 
     def find(self, record: JobRecord, at: int, only: JobStatus | None) -> ResultWalk:
-        """Return a page's walk, from its beginning if it is new."""
+        """Return a page's walk; a new one begins at the page's first item."""
         key = (record.id, at, only)
         walk = self._walks.setdefault(key, ResultWalk(only, at, at))
         self._walks.move_to_end(key)
@@ -84,5 +84,5 @@ class ResultWalks:
 
 
 async def results_page(state: AppState, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
-    """Return the results from an item on, or those of one status among a bounded number of them."""
+    """Return the results from an item on; with a status, those among a bounded number of results."""
     return await ResultWalk(only, at, at).go_on(state, record)

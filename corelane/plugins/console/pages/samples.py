@@ -8,7 +8,7 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class SampleQuestion:
-    """One question and its passage; ``name`` stands in its address, ``about`` on its button."""
+    """One question and its passage; ``name`` is in its address, ``about`` on its button."""
 
     name: str
     about: str
@@ -20,5 +20,5 @@ SAMPLES = tuple(SampleQuestion(**each) for each in orjson.loads(Path(__file__).w
 
 
 def sample_named(name: str) -> SampleQuestion | None:
-    """Return the sample of a name, None if there is none."""
+    """Return the sample of this name, or None."""
     return next((sample for sample in SAMPLES if sample.name == name), None)

@@ -1,4 +1,4 @@
-"""Sign in with an API key, and out again, where the service asks for keys."""
+"""Sign in with an API key, and sign out, if the service requires keys."""
 
 import re
 from typing import Annotated
@@ -18,7 +18,7 @@ from corelane.plugins.console.pages.render import HEADERS, base_of, render
 
 log = get_logger(__name__)
 
-#: A page of the console to go on to: a path below it, so no other site's.
+#: The page to open after signing in: a path below the console, so it cannot lead to another site.
 NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 
@@ -39,7 +39,7 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
         key: Annotated[str, Form(max_length=500)] = "",
         next: Annotated[str, Form(max_length=300)] = "",
     ) -> Response:
-        """Begin a session of an API key, in a cookie that scripts cannot read and other sites' pages do not send."""
+        """Begin a session of an API key. Its cookie is hidden from scripts and not sent by other sites' pages."""
         try:
             found = await keys.find(key.strip())
         except Unauthorized as error:
@@ -49,7 +49,7 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
         log.info("console_signed_in", key=found.id, name=found.name)
         to = base_of(request) + (next if NEXT.fullmatch(next) else "")
         response = RedirectResponse(to, 303, HEADERS)
-        # Without a path the browser takes the console's, behind a proxy's prefix too.
+        # Without a path the browser uses the console's, also behind a proxy's prefix.
         response.set_cookie(
             COOKIE,
             session,
@@ -63,7 +63,7 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
 
     @router.post("/sign-out")
     async def sign_out(request: Request) -> Response:
-        """End the session, and forget its cookie."""
+        """End the session and delete its cookie."""
         await sessions.end(session_of(request.headers))
         response = RedirectResponse(base_of(request) + "sign-in", 303, HEADERS)
         response.set_cookie(COOKIE, "", max_age=0, path=None, httponly=True, samesite="strict")

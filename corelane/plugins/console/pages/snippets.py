@@ -1,4 +1,4 @@
-"""Write a call as it is made outside the console: with curl and with the Python client. Pure.
+"""Show how to make a call outside the console: with curl and with the Python client. Pure.
 
 The API key never appears: both read it from the environment variable ``CORELANE_API_KEY``.
 """
@@ -13,13 +13,13 @@ import orjson
 
 KEY_VARIABLE = "CORELANE_API_KEY"
 
-#: The line that ends curl's body. No line of indented JSON is this word.
+#: The line that ends curl's body. Indented JSON never has a line with just this word.
 BODY_END = "JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class Snippets:
-    """The same call twice."""
+    """The same call in two forms."""
 
     curl: str
     python: str
@@ -27,7 +27,7 @@ class Snippets:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where the service is, and whether it wants a key."""
+    """The address of the service, and whether it requires a key."""
 
     url: str
     requires_keys: bool
@@ -55,7 +55,7 @@ class Service:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a Python literal in double quotes, as it reads; only ASCII control characters are escaped."""
+    """Return a readable Python literal in double quotes; only ASCII control characters are escaped."""
     return orjson.dumps(text).decode()
 
 
@@ -71,7 +71,7 @@ def literal(value: Any) -> str:
 
 
 def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
-    """Return how one question is asked; ``body`` is that of ``POST /v1/answers``."""
+    """Return the call that asks one question; ``body`` is that of ``POST /v1/answers``."""
     options = body.get("options", {})
     arguments = {name: body[name] for name in ("question", "context", "context_id", "model") if name in body} | dict(
         options
@@ -82,7 +82,7 @@ def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
 
 
 def job_snippets(service: Service, job_id: str) -> Snippets:
-    """Return how a job and its results are read."""
+    """Return the calls that read a job and its results."""
     path = f"/v1/jobs/{job_id}"
     return Snippets(
         service.curl(path) + "\n" + service.curl(f"{path}/results"),
@@ -96,7 +96,7 @@ def job_snippets(service: Service, job_id: str) -> Snippets:
 
 
 def jobs_snippets(service: Service, filters: Mapping[str, Any]) -> Snippets:
-    """Return how the jobs that a filter matches are listed."""
+    """Return the call that lists the jobs of a filter."""
     arguments = ", ".join(f"{name}={literal(value)}" for name, value in filters.items())
     return Snippets(
         service.curl("/v1/jobs", params=filters),

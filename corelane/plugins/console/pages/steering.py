@@ -1,4 +1,4 @@
-"""What admins do beside the models: the audit of what was done, and the buttons that pause and resume."""
+"""Actions of admins besides those on models: read the audit, pause and resume."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ PAGE_LINES = 50
 Kind = Annotated[PauseKind, Form()]
 Name = Annotated[str, Form(min_length=1, max_length=210)]
 
-#: The page that a form stands on.
+#: The page that the form is on.
 Back = Annotated[Literal[".", "models"], Form()]
 
 
@@ -29,7 +29,7 @@ Back = Annotated[Literal[".", "models"], Form()]
 async def show_audit(
     request: Request, state: StateDep, caller: AdminCaller, after: Annotated[str, Query(max_length=40)] = ""
 ) -> Response:
-    """Show a page of what was done, newest first."""
+    """Show a page of the audit, newest first."""
     page = await list_audit(state, caller, PAGE_LINES, after or None)
     return render(
         request,
@@ -42,7 +42,7 @@ async def show_audit(
 
 @router.post("/pauses/pause")
 async def pause(request: Request, state: StateDep, caller: AdminCaller, kind: Kind, name: Name, back: Back) -> Response:
-    """Take no new work on, for or of it."""
+    """Stop new work on a core, for a version or of an owner."""
     await pauses.pause(kind, name, state, caller)
     return go_to(request, back, did="paused")
 
@@ -51,6 +51,6 @@ async def pause(request: Request, state: StateDep, caller: AdminCaller, kind: Ki
 async def resume(
     request: Request, state: StateDep, caller: AdminCaller, kind: Kind, name: Name, back: Back
 ) -> Response:
-    """Have it go on."""
+    """End a pause."""
     await pauses.resume(kind, name, state, caller)
     return go_to(request, back, did="resumed")

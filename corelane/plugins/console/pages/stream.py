@@ -1,10 +1,10 @@
 """One stream of events a page (SSE): the parts of the page that changed, about once a second.
 
-A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
-further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
-before. Pages that show the same ask once a second between them. While the store does not answer, or too many pages
-are open, the value ``away`` says why. The stream ends when the server stops, when the
-caller's session ends, and after ten minutes; browsers come back by themselves.
+A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and further
+values under names that the page's script knows. The stream calls the feed, and sends the parts that changed. Pages with
+the same content share one call a second. While the store does not answer, or too many pages are open, the value
+``away`` gives the reason. The stream ends when the server stops, when the caller's session ends, and after ten minutes.
+Browsers then reconnect by themselves.
 """
 
 import asyncio
@@ -30,38 +30,38 @@ from corelane.plugins.console.pages.page_route import PageRoute
 
 log = get_logger(__name__)
 
-#: A feed is asked this often, in seconds.
+#: Time between two calls of a feed, in seconds.
 TICK_S = 1.0
 
-#: A silent stream sends a comment this often, in seconds.
+#: Time after which a silent stream sends a comment, in seconds.
 PING_S = 15.0
 
-#: Whether the session still holds is looked up this often, in seconds: as often as keys are for the API.
+#: Time between two checks of the session, in seconds: as for keys of the API.
 SESSION_S = 2.0
 
-#: A stream ends after this, in seconds: a new request is counted, logged and checked again.
+#: A stream ends after this time, in seconds, so that a new request is counted, logged and checked.
 LONGEST_S = 600.0
 
-#: Streams that one owner may have open in one process; all who need no key are one owner.
+#: Most streams that one owner may have open in one process. All callers without a key are one owner.
 MOST_STREAMS = 10
 
-#: A page beyond that asks again after this, in milliseconds.
+#: When a page that was refused a stream tries again, in milliseconds.
 REFUSED_MS = 10_000
 
-#: A page whose stream breaks comes back after this, in milliseconds.
+#: When a page whose stream broke reconnects, in milliseconds.
 RETRY_MS = 1000
 RETRY_SPREAD_MS = (500, 2000)
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a page shows now: its parts as HTML by element id, and values for its script by name."""
+    """The current content of a page: its parts as HTML by element id, and values for its script by name."""
 
     parts: Mapping[str, str]
     values: Mapping[str, Any] | None = None
 
 
-#: Returns what a page shows: of the API's state, for a caller, with the page's own arguments.
+#: Returns the content of a page, for a caller, with the page's own arguments.
 Feed = Callable[[AppState, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
 
 
@@ -78,7 +78,7 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
         caller: ReadCaller,
         page: Annotated[str, Query(max_length=50)],
     ) -> Response:
-        """Stream what changes on a page."""
+        """Stream the changes of a page."""
         feed = feeds.get(page)
         if feed is None:
             raise NotFound(f"there is no stream of {page!r}")
@@ -101,32 +101,32 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
 
 
 class SharedFeeds:
-    """What pages show now, by page, caller and arguments: all who look within a tick get what the first one asked."""
+    """The current contents of pages, by page, caller and arguments. All requests within a tick share one call."""
 
     def __init__(self) -> None:
         self._asked: dict[Hashable, tuple[float, asyncio.Task[Update]]] = {}
 
     async def ask(self, key: Hashable, feed: Callable[[], Coroutine[Any, Any, Update]]) -> Update:
-        """Return what a page shows, asked for now or less than a tick ago."""
+        """Return the content of a page, made now or less than a tick ago."""
         now = asyncio.get_running_loop().time()
         # Streams wake a little early or late.
         fresh = {known: asked for known, asked in self._asked.items() if now - asked[0] < 0.9 * TICK_S}
         if key not in fresh:
             fresh[key] = now, asyncio.create_task(feed())
         self._asked = fresh
-        # One who leaves takes nothing away from the others.
+        # A request that is closed must not cancel the call for the others.
         return await asyncio.shield(fresh[key][1])
 
 
 async def refusal() -> AsyncIterator[bytes]:
-    """Yield why a page is not followed; it shows that, and asks again after a while."""
+    """Yield the reason why a page gets no stream. The page shows it, and tries again after a while."""
     yield format_sse_event(retry=REFUSED_MS)
     why = f"{MOST_STREAMS} pages of the console are followed already: close some"
     yield format_sse_event(data_str=orjson.dumps({"values": {"away": why}}).decode(), event="update")
 
 
 async def counted(streams: Counter[str], owner: str, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Pass a stream on; it counts as the owner's while it is open."""
+    """Yield a stream's content. While it is open, it counts for the owner."""
     streams[owner] += 1
     try:
         async for event in content:
@@ -140,7 +140,7 @@ async def counted(streams: Counter[str], owner: str, content: AsyncIterator[byte
 async def updates(
     state: AppState, update: Update, ask: Callable[[], Awaitable[Update]], is_signed_in: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
-    """Yield what changes on a page, ``update`` first, until the server stops or the session ends."""
+    """Yield the changes of a page, beginning with ``update``, until the server stops or the session ends."""
     clock = asyncio.get_running_loop().time
     begun = sent_at = checked_at = clock()
     sent: dict[str, Any] = {}
@@ -175,7 +175,7 @@ async def updates(
 
 
 def _changed(sent: dict[str, Any], update: Update) -> dict[str, Any]:
-    """Return what differs from what was sent, and note that it is sent."""
+    """Return the parts that differ from those in ``sent``, and note them as sent."""
     parts = {name: html for name, html in update.parts.items() if sent.get(f"#{name}") != html}
     values = {name: value for name, value in (update.values or {}).items() if sent.get(name) != value}
     sent.update({f"#{name}": html for name, html in update.parts.items()} | values)

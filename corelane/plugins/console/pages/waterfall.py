@@ -1,9 +1,9 @@
-"""Lay out where a job's time went: one bar a stage, one after the other. Pure."""
+"""Lay out where a job's time went: one bar for each stage, one after the other. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: The stages in the order in which a job passes them: field of its timing, name, and what happens in it.
+#: The stages in the order in which a job passes through them: field of its timing, name, and what happens.
 STAGES = (
     ("submit_s", "submit", "received, checked and written to the store"),
     ("wait_s", "wait", "in its lane, until a core had room for it"),
@@ -17,13 +17,13 @@ STAGES = (
 #: The full width of a bar.
 FULL = 1000.0
 
-#: A stage that took any time is drawn at least this wide.
+#: Least width of a bar whose stage took any time.
 LEAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stage: its seconds, its share of the whole, and where it is drawn, of ``FULL``."""
+    """One stage: its seconds, its share of the whole, and its place, in units of which ``FULL`` is the width."""
 
     name: str
     about: str

@@ -21,7 +21,7 @@ router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 #: Dead letters on a page.
 PAGE_ENTRIES = 25
 
-#: Waiting deliveries that are listed, and hosts that rest.
+#: Most waiting deliveries, and most resting hosts, that are listed.
 MOST_WAITING = 10
 
 
@@ -33,7 +33,7 @@ async def show_webhooks(
     after: Annotated[str | None, Query(max_length=140)] = None,
     find: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
+    """Show the dead letters to an admin; if a delivery or its job is searched for, redirect to it."""
     if find := find.strip():
         return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
     signing = await list_webhook_secrets(state, WebhookSecrets(state.link, caller.owner))

@@ -1,1 +1,1 @@
-"""File batches: how the keeper takes them from their input file to their output file."""
+"""File batches: how the keeper turns an input file into an output file."""

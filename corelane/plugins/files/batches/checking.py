@@ -1,7 +1,7 @@
-"""The lines of a batch's input: read, checked and sorted into groups.
+"""Read and check the lines of a batch's input, and sort them into groups.
 
-Every line that is not blank has a number, from 1, and exactly one outcome: the result of its question, or an error. No
-line, whatever it holds, harms another.
+Every line that is not blank has a number, from 1, and exactly one outcome: the result of its question, or an error. A
+bad line never affects another.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from corelane.submitting.items import id_of, no_such, read_line
 from corelane.submitting.lines import InputLine, cut_lines
 from corelane.submitting.submitter import check_item
 
-#: Different models and options in one batch; each becomes a job.
+#: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
 
-#: Bytes of a custom_id's digest: enough that no two of a billion are the same by chance.
+#: Bytes of a custom_id's digest: enough that even among a billion ids no two digests are equal by chance.
 DIGEST_BYTES = 16
 
-#: Lines that are checked at a time, in a thread.
+#: Lines that are checked at a time in a thread.
 BLOCK_LINES = 200
 
-#: The error of a line in the format of the other command.
+#: The error of a line in the format of `corelane batch`.
 FOR_THE_COMMAND = (
     "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and a question in `body`"
 )
@@ -45,7 +45,7 @@ FOR_THE_COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class GoodLine:
-    """A question that can be asked: of a model under options (JSON)."""
+    """A question that can be asked, with its model and its options (JSON)."""
 
     model: str
     options: str
@@ -64,21 +64,21 @@ class PlannedLine:
 
     @classmethod
     def decode(cls, line: bytes) -> "PlannedLine":
-        """Read a planned line back."""
+        """Read a planned line from the plan."""
         number, custom_id, group, error = orjson.loads(line)
         return cls(number, custom_id, group, None if error is None else (error[0], error[1]))
 
     def encode(self) -> bytes:
-        """Return the text that is written to the plan."""
+        """Return the line as text for the plan."""
         return orjson.dumps((self.number, self.custom_id, self.group, self.error), option=orjson.OPT_APPEND_NEWLINE)
 
 
-#: A line as it is planned, and its question if it has one.
+#: The plan of a line, and its question if it has one.
 Sorted = tuple[PlannedLine, GoodLine | None]
 
 
 class LineRefused(Exception):
-    """A line cannot be asked, for a reason that only lines of batches have."""
+    """A line cannot be asked, for a reason that applies only to lines of batches."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -90,11 +90,11 @@ class Sorter:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
-        #: The stored contexts that lines may name, by their ids.
+        #: The stored contexts that lines may name, by id.
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
-        #: The lines read, those among them that cannot be asked, and the first of these with their errors.
+        #: The number of lines read, the number that cannot be asked, and the first of these with their errors.
         self.lines = self.bad = 0
         self.errors: list[BatchError] = []
         self._places: dict[tuple[str, str], int] = {}
@@ -103,8 +103,8 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield the lines of a file, some at a time, as far as there may be; ``find`` returns what is known of stored
-        contexts by their ids.
+        """Yield the lines of a file in blocks, up to the most of a batch; ``find`` returns stored contexts by their
+        ids.
         """
         lines = cut_lines(content, self._settings.max_body_bytes)
         while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):
@@ -115,7 +115,7 @@ class Sorter:
 
     @property
     def refusal(self) -> tuple[str, str] | None:
-        """Why such a file is refused as a whole, however good its lines are: a code and a sentence."""
+        """Return why the file is refused as a whole, even if its lines are good: a code and a sentence."""
         if self.lines > self._most:
             return "too_many_lines", f"the file has more than {self._most:,} lines; send several batches"
         return None if self.lines else ("empty_file", "the file has no lines")

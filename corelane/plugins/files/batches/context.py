@@ -1,8 +1,8 @@
 """The batch context: the stores, the lease, and the working files.
 
-``plans/BATCH.….plan`` says line by line what becomes of the input, and ``items/JOB.jsonl`` holds the items of a job.
-Both are in the storage of files, so that keepers need no common folder. Without ``files_url`` items are ``JOB.jsonl``
-in the folder of large jobs' items, where a keeper of an earlier release looks for them; a batch that it has read has
+``plans/BATCH.….plan`` has the planned outcome of each input line. ``items/JOB.jsonl`` holds the items of a job. Both
+are in the storage of files, so keepers need no common folder. Without ``files_url`` items are ``JOB.jsonl`` in the
+folder of large jobs' items, where keepers of earlier releases look for them. A batch that such a keeper has read has
 ``BATCH.….plan`` and ``BATCH.JOB.items`` there.
 """
 
@@ -21,22 +21,22 @@ from corelane.store.item_files import ELSEWHERE, ItemFiles
 from corelane.store.jobs.store import JobStore
 from corelane.submitting.submitter import Submitter
 
-#: A long step renews the lease this often, in seconds; well within its time.
+#: A long step renews the lease this often, in seconds: well before the lease ends.
 RENEW_S = BATCHER.ttl_ms / 1000 / 5
 
-#: The folder of the storage of files that has plans; names that begin so are there.
+#: The folder for plans in the storage of files. Names with this prefix are there.
 PLANS = "plans/"
 
 
 class LeaseLost(Unavailable):
-    """Another keeper runs the batches now: this one must not write any more."""
+    """Another keeper runs the batches now, so this one must not write any more."""
 
     code = Unavailable.code
 
 
 @dataclass
 class BatchContext:
-    """The means of one holder of the lease; ``name`` is unique among the holders."""
+    """The stores and files that a holder of the lease works with; ``name`` is unique among the holders."""
 
     name: str
     settings: Settings
@@ -48,12 +48,12 @@ class BatchContext:
     renewed_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        """Read the plugin's own settings, and open the files of items."""
+        """Read the plugin's own settings, and open the folder of items."""
         self.limits = self.settings.of(FilesFields)
         self.item_files = ItemFiles(self.settings)
 
     async def renew_lease(self) -> None:
-        """Renew the lease if it is time to; raise LeaseLost if another keeper holds it."""
+        """Renew the lease if it is due; raise LeaseLost if another keeper holds it."""
         if time.monotonic() - self.renewed_s < RENEW_S:
             return
         if not await self.batches.take_turn(self.name):
@@ -62,7 +62,7 @@ class BatchContext:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Writer]:
-        """Yield a new working file; there is none after an error."""
+        """Yield a new working file; after an error it does not exist."""
         writer = self.item_files.place(name).create(name)
         try:
             yield writer
@@ -76,18 +76,18 @@ class BatchContext:
         return f"{job}.jsonl" if self.settings.files_url is None else f"{ELSEWHERE}{job}.jsonl"
 
     def items_of(self, record: BatchRecord, group: Group) -> str:
-        """Return the name of the file with the items of a group, which an earlier release may have named otherwise."""
+        """Return the name of the file with a group's items; an earlier release may have named it differently."""
         name = self.items_name(group.job)
         with suppress(FileNotFoundError):
             (self.settings.files_root / f"{record.id}.{group.job}.items").rename(self.settings.files_root / name)
         return name
 
     def has_plan(self, record: BatchRecord) -> bool:
-        """Return whether a batch's plan, if it has one, is there."""
+        """Return whether a batch's plan, if it needs one, exists."""
         return record.plan is None or self.item_files.exists(record.plan)
 
     def plan_lines(self, record: BatchRecord) -> Iterator[bytes]:
-        """Yield the lines of a batch's plan; none if it is gone, or the batch never got one."""
+        """Yield the lines of a batch's plan; none if it was deleted, or if the batch never got one."""
         if record.plan is not None:
             with suppress(NotFound):
                 yield from self.item_files.lines(record.plan, ())

@@ -1,4 +1,4 @@
-"""Dry runs of batches: every line of a file is checked and measured, as the keeper would, and nothing is kept."""
+"""Dry runs of batches: check and measure every line of a file, as the keeper would, and keep nothing."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,13 @@ class BatchDryRun:
         self._owner = owner
         self._window_s = window_s(completion_window)
         self._sorter = Sorter(settings)
-        #: The jobs that would answer the lines of each model and its options; None where there can be none.
+        #: The jobs that would answer the lines of each model and its options; None if there can be no job.
         self._groups: list[Sizing | None] = []
-        #: Lines of groups that have no job.
+        #: Number of lines in groups without a job.
         self._refused = 0
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
-        """Read the file to its end, and forecast the batch; raise NotReady like a job, and the errors of storage."""
+        """Read the whole file and forecast the batch; raise NotReady as a job would, and the errors of storage."""
         find = partial(self._submitter.contexts.find_some, self._owner)
         async for block in self._sorter.blocks(content, find):
             for model, options in self._sorter.groups[len(self._groups) :]:
@@ -44,7 +44,7 @@ class BatchDryRun:
         return self._describe(file_id)
 
     async def _open(self, model: str, options: str) -> Sizing | None:
-        """Check the job of a group as it would be checked when it is submitted."""
+        """Check the job of a group as it would be checked on submission."""
         head = group_head(model, options, self._window_s)
         try:
             admission = await self._submitter.admit(head, self._owner, new_job_id(cell=self._settings.cell))
@@ -73,7 +73,7 @@ class BatchDryRun:
     def _describe(self, file_id: str) -> BatchForecast:
         sorter, bad = self._sorter, self._sorter.bad + self._refused
         asked = [sizing for sizing in self._groups if sizing is not None and sizing.close().items]
-        # The jobs are answered side by side: each ends once all are done, more or less.
+        # The jobs run in parallel: each ends at about the time when all are done.
         size = Size(sum(sizing.tokens for sizing in asked), sum(sizing.items for sizing in asked))
         jobs = [sizing.describe(size) for sizing in asked]
         core_s = [job.core_s for job in jobs if job.core_s is not None]
@@ -102,7 +102,7 @@ class BatchDryRun:
 
     @staticmethod
     def _cost(asked: Sequence[Sizing], jobs: Sequence[JobForecast]) -> Cost | None:
-        """Return the cost of all jobs; None unless each has one, in the same currency."""
+        """Return the cost of all jobs; None unless every job has a cost, in the same currency."""
         core_s: dict[Price | None, float] = {}
         for sizing, job in zip(asked, jobs, strict=True):
             if job.core_s is None or job.cost is None:

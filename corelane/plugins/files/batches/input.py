@@ -1,4 +1,4 @@
-"""The input of a batch: its lines become a plan and groups, one for each model and options; each group becomes a job.
+"""The input of a batch: its lines become a plan and groups, by model and options. Each group becomes a job.
 
 Both steps may be repeated. Reading uses new names for files and jobs each time, until the batch knows its plan.
 Submitting uses the ids chosen while reading, until the batch is in progress.
@@ -26,7 +26,7 @@ from corelane.store.link.link import VersionClosed
 
 
 class InputRefused(Exception):
-    """The input makes the batch fail as a whole; ``plan`` has the error of each line, if they were all read."""
+    """The input makes the batch fail as a whole; ``plan`` has the error of each line, if all lines were read."""
 
     def __init__(self, errors: Sequence[BatchError], plan: str | None = None) -> None:
         super().__init__(errors[0].message)
@@ -37,7 +37,7 @@ class InputRefused(Exception):
 async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, Any]:
     """Write the plan and the files of items; return the batch's new fields: plan, lines, bad lines and groups.
 
-    Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
+    Raise InputRefused, NotFound if the input file was deleted, or the errors of storage and disk.
     """
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
     sorter = Sorter(context.settings)
@@ -61,7 +61,7 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
 
 
 class GroupFiles:
-    """The items of each group, each in its own file, where its job will look for them."""
+    """The items of each group, each group in its own file, where its job will look for them."""
 
     def __init__(self, context: BatchContext, stack: ExitStack) -> None:
         self._context = context
@@ -70,7 +70,7 @@ class GroupFiles:
         self.groups: list[Group] = []
 
     def add(self, place: int, line: GoodLine) -> None:
-        """Write one more item of a group, or the first of a new one."""
+        """Write one more item of a group, or the first item of a new group."""
         if place == len(self.groups):
             group = Group(new_job_id(cell=self._context.settings.cell), line.model, line.options, 0, 0)
             name = self._context.items_name(group.job)
@@ -86,8 +86,8 @@ class GroupFiles:
 async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
     """Submit each group as a job, once; return the groups, with the errors of those that were refused.
 
-    Raise NotReady before any worker has announced the default model; VersionClosed if a version stopped taking jobs
-    meanwhile. Then the call may be repeated.
+    Raise NotReady before any worker has announced the default model; VersionClosed if a version stopped taking jobs in
+    the meantime. In both cases the call may be repeated.
     """
     groups = []
     for place, group in enumerate(record.groups):

@@ -1,7 +1,7 @@
 """The output of a batch: each line of the plan gets its outcome, in the output file or in the error file.
 
-Both files have new ids, which only the step that ends the batch makes known. If the keeper dies before that step, or
-another keeper took it first, nothing refers to the files, and they are deleted.
+Both files have new ids, which become known only in the step that ends the batch. If the keeper dies before that step,
+or another keeper takes it first, nothing refers to the files, and they are deleted.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -24,7 +24,7 @@ from corelane.store.file_storage import Writer
 #: Results read in one page.
 PAGE = 500
 
-#: Errors of lines without an answer: by the status of their batch, then by that of their job.
+#: Errors of lines without an answer: first by the status of their batch, then by that of their job.
 UNANSWERED = {
     "cancelled": ("batch_cancelled", "the batch was cancelled before this line was answered"),
     "expired": ("batch_expired", "the completion window ended before this line was answered"),
@@ -42,7 +42,7 @@ Outcome = dict[str, Any] | None
 async def conclude(
     context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
 ) -> bool:
-    """Write both files and end a batch; return False, with nothing left behind, if its status has changed meanwhile."""
+    """Write both files and end a batch; if its status has changed, delete the files and return False."""
     output, failures, is_kept = OutcomeFile(context), OutcomeFile(context), False
     try:
         counts = await _write(context, record, to, output, failures)
@@ -60,7 +60,7 @@ async def conclude(
         known = [file for file in files if file is not None]
         is_kept = await context.batches.step(record, context.name, to, fields, known, context.limits.files_ttl_s)
     except Unavailable:
-        # If Redis did not answer, the step may have been taken: files that it made known must stay.
+        # If Redis did not answer, the step may still have happened: the files that it made known must stay.
         is_kept = await _is_known(context, output, failures)
         raise
     finally:
@@ -76,7 +76,7 @@ async def conclude(
 
 
 async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
-    """Return whether a file may be known by now; if Redis is unreachable, yes: the daily clean-up decides later."""
+    """Return whether a file may already be known; True if Redis is unreachable: the daily clean-up decides later."""
     ids = [file.writer.name for file in files if file.writer is not None]
     try:
         return any(await context.files.known(ids))
@@ -112,7 +112,7 @@ async def _write(
 
 
 async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:
-    """Yield the stored results of a group in order; end early if there is no job."""
+    """Yield the stored results of a group in order; end early if the job does not exist."""
     record = None if group.refused is not None else await context.jobs.get(group.job)
     if record is None:
         return
@@ -126,7 +126,7 @@ async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome
 
 
 def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
-    """Return the error of a line without an answer; None if it has one."""
+    """Return the error of a line without an answer; None if the line has an answer."""
     if result is None:
         return UNANSWERED.get(to, JOB_GONE)
     status = result["status"]
@@ -143,7 +143,7 @@ def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
 
 @dataclass
 class OutcomeFile:
-    """A file that is created with its first line; without lines there is no file."""
+    """A file that is created with its first line; without lines it is not created."""
 
     context: BatchContext
     writer: Writer | None = None
@@ -172,7 +172,7 @@ class OutcomeFile:
 
 
 def answered(batch: str, line: PlannedLine, result: dict[str, Any]) -> bytes:
-    """Return a line of the output file: the result as ``/v1/answers`` gives it, of a job of one item."""
+    """Return a line of the output file: the result as ``/v1/answers`` returns it for a job of one item."""
     response = {"status_code": 200, "request_id": _request_id(batch, line), "body": result | {"index": 0}}
     return _outcome(batch, line, response, None)
 
@@ -194,5 +194,5 @@ def _outcome(batch: str, line: PlannedLine, response: dict[str, Any] | None, err
 
 
 def _request_id(batch: str, line: PlannedLine) -> str:
-    """Return the id of a line, the same each time its outcome is written."""
+    """Return the id of a line. It is the same each time the line's outcome is written."""
     return f"batch_req_{batch.removeprefix('batch_')}_{line.number}"

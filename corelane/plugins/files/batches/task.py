@@ -1,7 +1,7 @@
 """The batch runner: takes open batches from step to step, in the keeper that holds the lease.
 
-Every step may be repeated: if a keeper dies, another goes on from the state in the store. A batch whose storage fails
-waits and harms no other. Expired files are deleted here, too.
+Every step may be repeated: if a keeper dies, another continues from the state in the store. A batch whose storage fails
+waits, and the others continue. Expired files are deleted here, too.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
-#: One run ends after this, so that files are cleaned up between runs, in seconds.
+#: A run ends after this time, in seconds, so that files are cleaned up between runs.
 RUN_S = 60
 
 #: Pause while no batch can take a step, in seconds.
 IDLE_PAUSE_S = 0.2
 
-#: A batch that could not go on is tried again after this, in seconds; after unforeseen errors, this many times.
+#: A batch that could not continue is tried again after this time, in seconds; after unforeseen errors, this many times.
 RETRY_S, MAX_FAILURES = 5.0, 3
 
-#: The results of final jobs are kept for open batches by a call this often, in seconds; they are kept longer than that.
+#: Open batches extend the life of their final jobs' results this often, in seconds; each time for longer than that.
 HOLD_S = 15.0
 
-#: Storage is searched for unknown files this often, and only older ones are deleted, in seconds.
+#: Storage is searched for unknown files this often, and only files older than this are deleted, in seconds.
 TIDY_S = STRAY_AGE_S = 24 * 3600
 
 
@@ -52,7 +52,7 @@ def run_batches(
 ) -> int:
     """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is unreachable.
 
-    ``name`` is unique among the holders of the lease (made up if not given): a holder that comes back after an error
+    ``name`` is unique among the holders of the lease (generated if not given). A holder that returns after an error
     still has its lease.
     """
     return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex, tracer))
@@ -77,12 +77,12 @@ class BatchRunner:
 
     def __init__(self, context: BatchContext) -> None:
         self._context = context
-        #: When a batch may be tried again, and how often it failed unforeseen, by its id.
+        #: When a batch may be tried again, and how many unforeseen errors it had, by its id.
         self._not_before: dict[str, float] = {}
         self._failures: dict[str, int] = {}
 
     async def run(self, should_stop: Callable[[], bool]) -> int:
-        """Step until nothing is open, the time is over, or another keeper has the lease; return the steps taken."""
+        """Take steps until no batch is open, the time is over, or the lease is lost; return how many."""
         context, steps, held_s = self._context, 0, float("-inf")
         deadline = time.monotonic() + RUN_S
         try:
@@ -216,7 +216,7 @@ async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, error
 
 
 async def log_end(context: BatchContext, batch: str) -> None:
-    """Log a batch's end. Reports that must happen exactly once belong in the library's ``step_batch`` instead."""
+    """Log a batch's end. A report that must happen exactly once belongs in the Lua function ``step_batch``."""
     record = await context.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()
@@ -224,7 +224,7 @@ async def log_end(context: BatchContext, batch: str) -> None:
 
 
 async def tidy(context: BatchContext) -> None:
-    """Delete old unknown files, items and plans, which died uploads and keepers left behind."""
+    """Delete old unknown files, items and plans, which broken uploads and dead keepers left behind."""
     records = await context.batches.open_batches()
     kept = {group.job for record in records for group in record.groups}
     plans = {record.plan for record in records}
@@ -248,9 +248,9 @@ async def tidy(context: BatchContext) -> None:
 def old_names(
     context: BatchContext, storage: Storage, folder: str, kind: str, before_ms: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the old files of a folder with the ids that they are named after.
+    """Yield the old files of a folder, with the ids in their names.
 
-    Services may share a storage: each looks after the files that it made, which its ids' cell tells.
+    Services may share a storage. Each looks only after its own files, whose ids have its cell.
     """
     for name in storage.names(folder.rstrip("/")):
         named = name.partition(".")[0]

@@ -14,7 +14,7 @@ from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClie
 from corelane.domain.batches import Batch, BatchError
 from corelane.domain.ids import iso_time
 
-#: Most lines named that have the same fault.
+#: Most lines that are listed for the same fault.
 MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
@@ -87,7 +87,7 @@ def describe(batch: Batch) -> dict[str, str | None]:
 
 
 def list_faults(faults: Sequence[BatchError]) -> str:
-    """Return the faults of a batch, each sentence once with the lines that have it."""
+    """Return the faults of a batch: each sentence once, with the lines that have it."""
     lines: dict[str, list[int]] = {}
     for fault in faults:
         lines.setdefault(fault.message, []).extend([] if fault.line is None else [fault.line])

@@ -1,4 +1,4 @@
-"""``corelane contexts``: store, list, show and delete passages that questions name in place of sending them."""
+"""``corelane contexts``: store, list, show and delete passages, which questions can name instead of sending them."""
 
 import sys
 from itertools import islice

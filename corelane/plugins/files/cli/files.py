@@ -17,7 +17,7 @@ from corelane.domain.batches import FileObject
 from corelane.domain.ids import iso_time
 from corelane.errors import InvalidInput
 
-#: Standard output, where a file is asked for.
+#: The name that stands for standard output.
 STANDARD = Path("-")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]

@@ -1,7 +1,7 @@
 """The console's pages of files, batches and stored contexts.
 
-The console asks for them (``Plugin.console``), so they may use what its own are made of.
-Without the console nothing here is loaded.
+The console asks for them (``Plugin.console``), so they may use the console's modules. Without the console nothing here
+is loaded.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def pages() -> ConsolePages:
 
 
 def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
-    """Return the pages' routes, and what changes on a batch's page."""
+    """Return the pages' routes, and the feed of a batch's page."""
     from corelane.plugins.files.console import contexts, files
 
     return (contexts.router, files.router), {"batch": files.feed}

@@ -1,4 +1,4 @@
-"""Stored contexts: the list, one of them, storing and deleting. A text is shown when its reader asks for it."""
+"""Stored contexts: the list, one of them, storing and deleting. A text is shown only on request."""
 
 import re
 from typing import Annotated, Any
@@ -27,13 +27,13 @@ router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
 #: Contexts on a page.
 PAGE_ENTRIES = 25
 
-#: A longer text is shown in part, in characters; its download has all of it.
+#: A longer text is shown in part, in characters; the download has the whole text.
 MOST_SHOWN = 100_000
 
-#: Times that the form offers beside the longest one, in seconds.
+#: Times that the form offers besides the longest one, in seconds.
 TIMES_S = (3600, 24 * 3600, 7 * 24 * 3600)
 
-#: What the form calls the fields of a context.
+#: The form's names for the fields of a context.
 FIELD_NAMES = {"text": "passage", "expires_in_s": "kept"}
 
 After = Annotated[str | None, Query(max_length=100)]
@@ -49,7 +49,7 @@ async def show_contexts(
 
 @router.post("")
 async def store_context(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
-    """Store a passage, and lead to its page; say what is wrong with it beside the form."""
+    """Store a passage and redirect to its page; show errors beside the form."""
     form = await read_form(request)
     typed = {name: first(form, name) for name in ("text", "name", "expires_in_s")}
     given: dict[str, Any] = {name: text for name, text in typed.items() if text or name == "text"}
@@ -107,7 +107,7 @@ async def show_text(context_id: ContextId, request: Request, state: StateDep, ca
 
 @router.get("/{context_id}/text")
 async def download_text(context_id: ContextId, state: StateDep, caller: ReadCaller) -> Response:
-    """Send the text of a stored context, to be saved."""
+    """Send the text of a stored context as a download."""
     return await api_contexts.get_context_text(context_id, state, caller)
 
 

@@ -1,4 +1,4 @@
-"""Files and batches: lists, one of each, upload, start, cancel, delete and download."""
+"""Files and batches: list, show, upload, start, cancel, delete and download."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -47,7 +47,7 @@ async def show_files(
 async def upload_file(
     request: Request, state: StateDep, caller: SubmitCaller, content_type: Annotated[str, Header()] = ""
 ) -> Response:
-    """Keep an uploaded file, and lead to its page."""
+    """Store an uploaded file and redirect to its page."""
     file = await api_files.upload_file(request, state, caller, content_type)
     return go_to(request, f"files/{file.id}", did="uploaded")
 
@@ -61,7 +61,7 @@ async def show_file(file_id: str, request: Request, state: StateDep, caller: Rea
 
 @router.get("/files/{file_id}/content")
 async def download_file(file_id: str, state: StateDep, caller: ReadCaller) -> StreamingResponse:
-    """Send a file's content, to be saved."""
+    """Send a file's content as a download."""
     return await api_files.read_file(file_id, state, caller)
 
 
@@ -84,7 +84,7 @@ async def show_batches(
 
 @router.post("/batches")
 async def start_batch(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
-    """Start a batch on a file, and lead to its page."""
+    """Start a batch on a file and redirect to its page."""
     form = await read_form(request)
     asked = {
         "input_file_id": first(form, "input_file_id"),
@@ -108,14 +108,14 @@ async def show_batch(batch_id: str, request: Request, state: StateDep, caller: R
 
 
 async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:
-    """Return what changes on a batch's page while the batch runs."""
+    """Return the changing part of a batch's page while the batch runs."""
     can = rights(caller.scopes)
     shown = await about_batch(arguments.get("id", ""), state, caller)
     return Update({"batch-head": fragment("parts/batch_head.html", can=can, **shown)})
 
 
 async def about_batch(batch_id: str, state: AppState, caller: Caller) -> dict[str, Any]:
-    """Return what the page of a batch shows."""
+    """Return the data of a batch's page."""
     batch = await api_batches.get_batch(batch_id, state, caller)
     names = ("created", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
     times = [(name.replace("_", " "), getattr(batch, f"{name}_at")) for name in names]

@@ -1,8 +1,8 @@
--- Files and batches: made known, moved on, canceled. `fields` are names and values in turn.
+-- Files and batches: register, take steps, cancel. `fields` holds names, each followed by its value.
 
 on('overdue', function(add_wait, since) add_wait('batches', since('batches', keys.BATCHING)) end)
 
--- Note a file that lies in the storage of files, until its time is over. → created_ms
+-- Register a file that is in the storage of files, for `ttl_ms`. → created_ms
 local function keep_file(file, owner, ttl_ms, fields)
   local now = now_ms()
   call('HSET', keys.file(file), 'owner', owner, 'created_ms', now, 'expires_ms', now + ttl_ms, unpack(fields))
@@ -32,8 +32,8 @@ define('begin_batch', function(ask)
 end)
 
 -- step_batch{batch, holder, fence, from, to, ttl_ms, fields, files: [{id, ttl_ms, fields}…]}
---   → 1 if it went on, 0 if it stands elsewhere or another holds the turn
--- The files are known from now on. With ttl_ms above 0 the batch is final and forgotten after that time.
+--   → 1 if the step was taken, 0 if its status differs or another has the lease
+-- The files are registered. With ttl_ms above 0 the batch is final and forgotten after that time.
 define('step_batch', function(ask)
   local key, now = keys.batch(ask.batch), now_ms()
   local fence = tonumber(call('HGET', keys.FENCES, keys.BATCHER) or nil)

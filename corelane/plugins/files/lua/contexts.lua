@@ -1,12 +1,14 @@
--- Stored contexts: passages that an owner keeps and jobs name. The hash of one is there until its time is over and no job
--- needs it; every use moves the end of its time. `removed` is set once it is deleted or its time is over: no new job may
--- name it then, and it stays for the jobs that do. cl:context_jobs has these: open ones, and final ones of which a retry
--- could ask for items again. The keeper looks at a context when its time is over, and drops what nobody needs.
+-- Stored contexts: passages that an owner stores and jobs name. A context's hash stays until its time is over and no
+-- job needs it. Every use extends the time. `removed` is set when the context is deleted or its time is over: new jobs
+-- cannot name it then, and it stays for the jobs that do. Those jobs are in cl:context_jobs: open ones, and final ones
+-- of which a retry could ask items again. The keeper looks at a context when its time is over, and drops it if no job
+-- needs it.
 
--- A context that jobs still need is looked at so much later; a use is noted this often. In milliseconds.
+-- When a context that jobs still need is looked at again; how often a use is noted; jobs looked at in one call. Times
+-- in milliseconds.
 local LOOK_AGAIN_MS, NOTE_USE_MS, LOOKED_AT_JOBS = 60000, 1000, 100
 
--- Whether a job needs its contexts yet: it is open, or items of it were not answered.
+-- Whether a job still needs its contexts: it is open, or some of its items were not answered.
 local function needs_contexts(job)
   local status, failed = unpack(call('HMGET', keys.job(job), 'status', 'failed'))
   return status and not (status == 'succeeded' and tonumber(failed) == 0)
@@ -14,7 +16,7 @@ end
 
 local function listed_as(created, digest) return string.format('%013.0f:%s', tonumber(created), digest) end
 
--- No new job may name it from now on.
+-- Remove a context: no new job may name it from now on.
 local function remove_context(owner, digest, created)
   call('HSET', keys.context(owner, digest), 'removed', 1)
   call('ZREM', keys.owner_contexts(owner), listed_as(created, digest))
@@ -27,7 +29,7 @@ local function drop_context(owner, digest)
   call('ZREM', keys.CONTEXTS_DUE, owner .. ':' .. digest)
 end
 
--- Those of some contexts that are not there. Only what a retry asks for again may be removed already.
+-- Return the contexts that are missing. Only items that a retry asks again may name removed ones.
 local function missing_of(owner, digests, is_retry)
   local missing, now = {}, now_ms()
   for _, digest in ipairs(digests) do
@@ -38,7 +40,7 @@ local function missing_of(owner, digests, is_retry)
   return missing
 end
 
--- Have a job keep contexts of its owner that are there.
+-- Make a job keep existing contexts of its owner.
 local function use(owner, digests, job)
   local now = now_ms()
   for _, digest in ipairs(digests) do
@@ -52,7 +54,7 @@ local function use(owner, digests, job)
   end
 end
 
--- `ask.stored` are the digests of the stored contexts that a job's items name.
+-- `ask.stored` holds the digests of the stored contexts that a job's items name.
 on('refuse', function(job, ask)
   local missing = ask.stored and missing_of(job.fields.owner, ask.stored, ask.is_retry) or {}
   if #missing > 0 then return { -3, unpack(missing) } end
@@ -62,7 +64,7 @@ on('submit', function(job, ask)
   if ask.stored then use(job.fields.owner, ask.stored, job.id) end
 end)
 
--- Have a job keep contexts no longer; `stored` are their digests, as its hash has them.
+-- Make a job release its contexts; `stored` holds their digests, as in the job's hash.
 local function leave(job, owner, stored)
   for digest in string.gmatch(stored, '%x+') do
     call('SREM', keys.context_jobs(owner, digest), job)
@@ -136,7 +138,7 @@ define('pin_context', function(ask)
   return 1
 end)
 
--- Look at the contexts whose time may be over, `most` at a time, and drop those that no job needs.
+-- Look at contexts whose time may be over, `most` at a time, and drop those that no job needs.
 on('prune', function(now, ask)
   for _, name in ipairs(call('ZRANGEBYSCORE', keys.CONTEXTS_DUE, '-inf', now, 'LIMIT', 0, ask.most)) do
     local owner, digest = string.match(name, '^(.*):(%x+)$')

@@ -1,5 +1,5 @@
--- Jobs whose items are read from a URL, or whose results are written to one. Steps under the lease of the keeper that does
--- it; each is taken from the state that was read, so that a keeper that was held up changes nothing.
+-- Jobs whose items are read from a URL, or whose results are written to one. The steps are taken by the keeper with the
+-- lease. Each starts from the state that was read, so a keeper that was delayed changes nothing.
 
 on('submit', function(job, ask)
   if ask.input then call('ZADD', keys.READING, job.now, job.id) end
@@ -9,14 +9,14 @@ on('finished', function(job)
   if job.output_url then call('ZADD', keys.WRITING, job.now, job.id) end
 end, { 'output_url' })
 
--- Whether a job is open and its input as far as `before` says.
+-- Whether a job is open and its input has been read as far as `before` says.
 local function is_at(key, before)
   local status, input = unpack(call('HMGET', key, 'status', 'input'))
   return is_open(status) and (input or '') == before
 end
 
 -- note_input{job, before, after, retry_ms} → 1 if noted, 0 if the job is final or another keeper has gone on
--- How far an input was read; with `retry_ms` it is tried again so much later.
+-- How far an input was read; with `retry_ms` it is tried again after that time.
 define('note_input', function(ask)
   local key = keys.job(ask.job)
   if not is_at(key, ask.before) then return 0 end

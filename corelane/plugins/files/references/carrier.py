@@ -1,6 +1,6 @@
 """The carrier: reads the inputs and writes the outputs of jobs by reference, several at a time, in the keeper.
 
-Slow servers hold up no one but those who named them: one owner has two of the places at most.
+Slow servers delay only the owners that named them: one owner has at most two of the places.
 """
 
 import threading
@@ -18,13 +18,13 @@ from corelane.settings import Settings
 
 log = get_logger(__name__)
 
-#: Inputs and outputs under way at a time; of one owner.
+#: Inputs and outputs in progress at a time; and of one owner.
 PLACES, OWNER_PLACES = 8, 2
 
-#: Pause between two looks at what is due, in seconds.
+#: Pause between two checks for due jobs, in seconds.
 LOOK_S = 0.2
 
-#: Time that those under way get to stop, in seconds; what goes on beyond it changes nothing.
+#: Time that transfers in progress get to stop, in seconds. One that continues after it changes nothing.
 GRACE_S = 5.0
 
 #: Most jobs whose owners are looked up at a time.
@@ -32,7 +32,7 @@ MOST_LOOKED_UP = 200
 
 
 class Carrier:
-    """Carries inputs and outputs while it has the lease."""
+    """Reads inputs and writes outputs while it has the lease."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         """``name`` is unique among the holders of the lease."""
@@ -40,11 +40,11 @@ class Carrier:
         self._store = ReferenceStore(settings)
 
     def has_work(self) -> bool:
-        """Tell whether anything waits and no other keeper has the lease."""
+        """Tell whether a transfer is waiting and no other keeper has the lease."""
         return self._store.has_work(self._name)
 
     def go_round(self, should_stop: Callable[[], bool]) -> int:
-        """Read and write until nothing waits; return how many. Raise Unavailable if Redis cannot be reached."""
+        """Read and write until no transfer waits; return their number. Raise Unavailable if Redis cannot be reached."""
         if not self.has_work():
             return 0
         over, carried = threading.Event(), 0
@@ -70,7 +70,7 @@ class Carrier:
         return carried
 
     def _begin(self, job: str, is_output: bool, is_over: Callable[[], bool]) -> Future[None]:
-        """Carry one job in a thread of its own, which does not keep the process from ending."""
+        """Transfer for one job in its own thread, which does not keep the process from ending."""
         future: Future[None] = Future()
 
         def run() -> None:
@@ -85,7 +85,7 @@ class Carrier:
         return future
 
     def _choose(self, running: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-        """Choose what is begun now: the jobs that are due first, a few of each owner."""
+        """Choose the transfers to begin now: the jobs that are due first, at most ``OWNER_PLACES`` of each owner."""
         at_work = {job for job, _ in running}
         due = [(job, is_output) for job, is_output in self._store.due() if job not in at_work][:MOST_LOOKED_UP]
         if not due or len(running) >= PLACES:
@@ -99,7 +99,7 @@ class Carrier:
         return chosen
 
     def _carry(self, job: str, is_output: bool, is_over: Callable[[], bool]) -> None:
-        """Carry one job's input or output, over a connection of its own."""
+        """Transfer one job's input or output, over its own connection."""
         store = ReferenceStore(self._settings)
         try:
             if is_output:

@@ -1,6 +1,6 @@
-"""Where a job's input and output may be. Addresses are checked as those of webhooks are, by rules of their own.
+"""Check where a job's input and output may be. Addresses are checked like those of webhooks, by separate rules.
 
-An address is checked when the job is submitted for the caller's sake, and each time it is used for the service's sake.
+An address is checked at submission, so that the caller learns of it, and at each use, to protect the service.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from corelane.webhooks.addresses import RESOLVE_S, Route, Rules, find_checked, r
 
 log = get_logger(__name__)
 
-#: Jobs whose input waits to be read, in all; their work is not known yet, so that no other bound holds them back.
+#: Most jobs whose input waits to be read, in all. Their work is not known yet, so no other limit applies to them.
 MOST_WAITING = 10_000
 
-#: When a caller comes back if there are as many, in seconds.
+#: When a caller may try again if that limit is reached, in seconds.
 RETRY_AFTER_S = 5
 
 
 async def check_url(settings: Settings, store: JobStore, name: str, url: str, owner: str) -> None:
-    """Raise UrlRefused for an `input_url` or `output_url` that may not be used, Overloaded if too many inputs wait."""
+    """Raise UrlRefused for an `input_url` or `output_url` that is not allowed, Overloaded if too many inputs wait."""
     await require_allowed(settings, name, url, owner)
     if name == "input_url" and await store.unread_inputs() >= MOST_WAITING:
         raise Overloaded(f"the inputs of {MOST_WAITING:,} jobs wait to be read: come back later", RETRY_AFTER_S)
@@ -45,15 +45,15 @@ async def require_allowed(settings: Settings, name: str, url: str, owner: str) -
             f"allows in {setting}, or is not the URL of one object"
         )
     if not url.startswith("s3://"):
-        # An unknown name is an OSError, a TimeoutError too: every attempt checks again.
+        # An unknown name is an OSError, as is a TimeoutError. Every later attempt checks again.
         with suppress(OSError):
             await asyncio.wait_for(asyncio.to_thread(find_reference_route, settings, url), RESOLVE_S)
 
 
 def find_reference_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check the URL of an input or output, whose beginning is one that the operator allows.
+    """Resolve and check the URL of an input or output that begins with a prefix that the operator allows.
 
-    Plain http was allowed by that beginning. Raise UrlRefused, or OSError for an unknown name.
+    That prefix also decides whether plain http is allowed. Raise UrlRefused, or OSError for an unknown name.
     """
     rules = Rules(settings.webhook_proxy, settings.of(FilesFields).reference_allowed_networks, url.startswith("http:"))
     try:

@@ -1,7 +1,7 @@
-"""One request for a job's input or output: to checked addresses only, and within its time.
+"""One request for a job's input or output: only to checked addresses, and with a time limit.
 
-Redirects are followed where the service allows their target as it allows the first URL, and each is checked alike. A
-URL's query is never in an error: it may be a key.
+A redirect is followed if its target passes the same checks as the first URL. An error never contains a URL's query,
+which may be a key.
 """
 
 import ssl
@@ -23,10 +23,10 @@ from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route
 from corelane.webhooks.post import FAILURES, default_tls, request_of, text_of
 
-#: Longest silence of a server, and time to connect, in seconds.
+#: Longest silence of a server, and longest time to connect, in seconds.
 SILENCE_S = 30.0
 
-#: Redirects that are followed.
+#: Most redirects that are followed.
 MOST_REDIRECTS = 3
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -57,7 +57,7 @@ class CheckedConnections(httpcore2.NetworkBackend):
         self._backend = httpcore2.SyncBackend()
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.NetworkStream:  # noqa: ARG002
-        """Connect to the first address that accepts, whatever the host."""
+        """Connect to the first checked address that accepts, whatever ``host`` says."""
         failures = []
         for address in self._addresses:
             try:
@@ -138,7 +138,7 @@ def _ask(
 
 
 def _in_time(chunks: Iterator[bytes], began: float, seconds: float) -> Iterator[bytes]:
-    """Yield chunks; raise TimeoutError once their time is over, however slowly they come."""
+    """Yield chunks; raise TimeoutError when ``seconds`` have passed since ``began``."""
     for chunk in chunks:
         if time.monotonic() - began > seconds:
             raise TimeoutError(f"more than {seconds:g} s")

@@ -1,6 +1,6 @@
-"""The items of an input: its bytes unpacked and cut into lines, each once. Pure.
+"""Turn the bytes of an input into items: unpack them and cut them into lines. Pure.
 
-A document (JSON) is read whole, so it is bounded as a request's body is. Lines are held one at a time.
+A JSON document is read whole, so its size is limited like a request's body. Lines are held one at a time.
 """
 
 import zlib
@@ -21,12 +21,12 @@ GZIP = 16 + zlib.MAX_WBITS
 #: Unpacked bytes that are held at a time: a chunk of a few kilobytes may unpack to gigabytes.
 UNPACKED_BYTES = 1024 * 1024
 
-#: Packed bytes that zlib gets at a time, and members of one input: those of bgzip hold 64 kB each.
+#: Packed bytes that zlib gets at a time, and most members of one input: those of bgzip hold 64 kB each.
 PACKED_BYTES, MOST_MEMBERS = 8 * 1024, 100_000
 
 
 def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Pass chunks on; raise InputFailed once they are more than allowed."""
+    """Yield the chunks unchanged; raise InputFailed once they have more than ``most`` bytes."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -38,7 +38,7 @@ def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
 def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Unpack gzip, which may have several members; raise InputFailed if it is damaged or ends too early."""
     unpacker, is_whole, members = zlib.decompressobj(GZIP), False, 1
-    # zlib copies what it leaves over, for each member again: it gets little at a time.
+    # zlib copies the unread rest for each member, so it gets little at a time.
     for chunk in (each[at : at + PACKED_BYTES] for each in chunks for at in range(0, len(each), PACKED_BYTES)):
         rest = chunk
         while rest:
@@ -59,9 +59,9 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
-    """Take the contexts of a first line that is no item; return False if it is an item.
+    """Read the contexts from a first line that is not an item; return False if it is an item.
 
-    Raise InputFailed if it has anything else: that belongs into the request.
+    Raise InputFailed if the line has other fields, which belong in the request.
     """
     if not isinstance(value, dict) or "question" in value or "contexts" not in value:
         return False
@@ -82,7 +82,7 @@ def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
 
 
 def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
-    """Return a JSON document; raise InputFailed if it is none, or too large to be held."""
+    """Return a JSON document; raise InputFailed if it is not JSON, or has more than ``most_bytes``."""
     found = bytearray()
     for chunk in chunks:
         found += chunk

@@ -1,7 +1,7 @@
-"""The objects that references name: opened at an offset in the version that was seen before, or written whole.
+"""Read and write the objects that references name: open one at an offset, in the same version, or write it.
 
-S3 is reached with the service's own credentials, which its library finds as every AWS tool does. Other URLs are reached
-through checked addresses only.
+S3 is reached with the service's own credentials, which its library finds like every AWS tool. Other URLs are reached
+only through checked addresses.
 """
 
 import os
@@ -23,10 +23,10 @@ from corelane.store.file_storage import reach
 #: S3 is read in requests of this size, in bytes.
 READ_BYTES = 1024 * 1024
 
-#: Statuses of a server that another attempt may change.
+#: Statuses that may be different at another attempt.
 PASSING = frozenset((408, 425, 429))
 
-#: Results are spooled in memory up to this size before they are sent by PUT, then on disk, in bytes.
+#: Results are spooled in memory up to this size, in bytes, and then on disk, before they are sent by PUT.
 SPOOL_BYTES = 8 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class ReferenceFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An object that is being read: its version, empty if it has none, and its bytes from an offset on."""
+    """An object that is being read: its version, or an empty string, and its bytes from an offset on."""
 
     etag: str
     start: int
@@ -45,10 +45,10 @@ class Opened:
 
 @contextmanager
 def open_object(settings: Settings, url: str, owner: str, start: int, etag: str) -> Iterator[Opened]:
-    """Open an object for reading from an offset on, or from its beginning where that cannot be done.
+    """Open an object for reading from an offset on, or from its beginning if the server cannot do that.
 
-    Raise InputFailed if it cannot be read at all or is not the version of that ``etag`` any more, ReferenceFailed if
-    another attempt may succeed.
+    Raise InputFailed if it cannot be read at all or no longer has that ``etag``, ReferenceFailed if another attempt may
+    succeed.
     """
     if not is_allowed(url, settings.of(FilesFields).input_urls, owner):
         raise InputFailed(f"{without_query(url)} is not allowed by CORELANE_INPUT_URLS of the keeper")
@@ -83,7 +83,7 @@ def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) 
         get(settings, url, asked, lambda target: is_allowed(target, allowed, owner)) as answer,
     ):
         check_status(answer.status, InputFailed)
-        # What tells two versions of an object apart, as far as the server says it.
+        # Identifies the version of an object, if the server gives one.
         found = answer.headers.get("etag") or answer.headers.get("last-modified", "")
         require_same(etag, found)
         yield Opened(found, start if answer.status == 206 else 0, answer.body)
@@ -96,14 +96,14 @@ def require_same(before: str, now: str) -> None:
 
 
 def check_status(status: int, kind: type[InputFailed] | type[OutputFailed]) -> None:
-    """Raise ``kind`` or ReferenceFailed for a status that is no success."""
+    """Raise ``kind`` or ReferenceFailed for a status that is not a success."""
     if not 200 <= status < 300:
         sentence = f"the server answered {status}"
         raise ReferenceFailed(sentence) if status >= 500 or status in PASSING else kind(sentence)
 
 
 def write_object(settings: Settings, url: str, owner: str, write: Callable[[BinaryIO], None], content_type: str) -> int:
-    """Write an object, whole or not at all; return its size. Raise OutputFailed or ReferenceFailed."""
+    """Write an object, completely or not at all; return its size. Raise OutputFailed or ReferenceFailed."""
     if not is_allowed(url, settings.of(FilesFields).output_urls, owner):
         raise OutputFailed(f"{without_query(url)} is not allowed by CORELANE_OUTPUT_URLS of the keeper")
     where = parse_s3(url)
@@ -111,7 +111,7 @@ def write_object(settings: Settings, url: str, owner: str, write: Callable[[Bina
 
 
 def _put_s3(where: S3Object, write: Callable[[BinaryIO], None], content_type: str) -> int:
-    """Upload in parts as it is written: S3 shows the object once the last part is complete."""
+    """Upload in parts while the object is written. S3 shows the object once the last part is complete."""
     with s3_errors(OutputFailed, f"s3://{where.bucket}/{where.key}"):
         file = s3_files().open(f"{where.bucket}/{where.key}", "wb", ContentType=content_type)
         try:
@@ -121,7 +121,7 @@ def _put_s3(where: S3Object, write: Callable[[BinaryIO], None], content_type: st
         except BaseException:
             with suppress(Exception):
                 file.discard()
-            # Or it would be uploaded when it is collected (fsspec 2026.9, AbstractBufferedFile.__del__).
+            # Otherwise it would be uploaded when it is garbage-collected (fsspec 2026.9, AbstractBufferedFile.__del__).
             file.closed = True
             raise
     return size
@@ -141,7 +141,7 @@ def _put_http(settings: Settings, url: str, write: Callable[[BinaryIO], None], c
 
 @contextmanager
 def http_errors(kind: type[InputFailed] | type[OutputFailed]) -> Iterator[None]:
-    """Translate what ``fetch`` raises."""
+    """Translate the errors of ``fetch``."""
     try:
         yield
     except UrlRefused as error:
@@ -151,7 +151,7 @@ def http_errors(kind: type[InputFailed] | type[OutputFailed]) -> Iterator[None]:
 
 
 def s3_files() -> Any:
-    """Return the file system of S3; raise SetupError without its library."""
+    """Return the file system of S3; raise SetupError if its library is missing."""
     try:
         return reach("s3://", os.getpid())[0]
     except ImportError:
@@ -160,7 +160,7 @@ def s3_files() -> Any:
 
 @contextmanager
 def s3_errors(kind: type[InputFailed] | type[OutputFailed], name: str) -> Iterator[None]:
-    """Translate what s3fs and botocore raise."""
+    """Translate the errors of s3fs and botocore."""
     try:
         yield
     except (InputFailed, OutputFailed, ReferenceFailed, SetupError):

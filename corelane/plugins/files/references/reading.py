@@ -1,7 +1,7 @@
-"""The reading of one input: from its URL into files of items, part by part, each noted as it is complete.
+"""Read one input from its URL into files of items, in parts. Each part is noted when it is complete.
 
-If the keeper dies, another goes on after the last part, in the same version of the object: by a range where the lines
-are plain, else by passing over the lines that it has. The job begins with the last part, so that nothing is fed twice.
+If the keeper dies, another continues after the last part, in the same version of the object. It requests a range if the
+lines are plain, or else skips the lines that were read. The job begins after the last part, so no item is fed twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from corelane.submitting.lines import cut_lines
 
 log = get_logger(__name__)
 
-#: A part is complete at this size, in bytes: so much is read again, at most, after a keeper's death.
+#: A part is complete at this size, in bytes. No more than this is read again after a keeper's death.
 PART_BYTES = 32 * 1024 * 1024
 
 #: Pause before the second attempt, in seconds; doubled each time up to the longest.
@@ -38,7 +38,7 @@ PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 
 class Overtaken(Exception):
-    """The job is final, or another keeper reads its input: this one must not write any more."""
+    """The job is final, or another keeper reads its input: this reader must not write any more."""
 
 
 class InputReader:
@@ -57,7 +57,7 @@ class InputReader:
         self._files = ItemFiles(settings)
 
     def read(self, job: str) -> None:
-        """Read a job's input, or a part of it if it fails; then the job says why, and is tried again or ends."""
+        """Read a job's input. If it fails, the job gets the reason, and is tried again or ends."""
         record = self._store.get(job)
         if record is None or record.status.is_final or record.input_url is None:
             self._store.let_go(job)
@@ -104,7 +104,7 @@ class InputReader:
         part.finish()
 
     def _find_context(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored context that an item names, and have the job keep it."""
+        """Find a stored context that an item names, and make the job keep it."""
         return self._store.pin_context(record, name)
 
     def _keep_lines(
@@ -151,7 +151,7 @@ class InputReader:
         self._files.delete(record.id)
 
     def _try_again(self, record: JobRecord, reason: str) -> None:
-        """Note why an attempt failed; give up once the job's time for it is over."""
+        """Note why an attempt failed; give up when the job's time for it is over."""
         timeout_s = self._limits.input_timeout_s
         if self._store.now_ms() - record.created_ms > 1000 * timeout_s:
             self._fail(record, f"{reason}; it was tried for {timeout_s:g} s")
@@ -164,7 +164,7 @@ class InputReader:
 
 
 class _Parts:
-    """The files of one job's items while they are written; ``done`` is how far they are."""
+    """The files of one job's items while they are written; ``done`` is the progress."""
 
     def __init__(
         self, settings: Settings, store: ReferenceStore, files: ItemFiles, record: JobRecord, part_bytes: int
@@ -177,7 +177,7 @@ class _Parts:
         self._size = 0
 
     def pin(self, etag: str) -> None:
-        """Note the version that is read, and that it is."""
+        """Note the version that is being read."""
         self._note(replace(self.done, etag=etag, state="reading", error=None))
 
     def keep(self, row: bytes, tokens: int, end: int, lines: int) -> None:
@@ -198,7 +198,7 @@ class _Parts:
             reach("input.part_noted", self._settings.armed_faults)
 
     def pass_over(self, end: int, lines: int) -> None:
-        """Leave out an invalid line."""
+        """Count an invalid line without writing it."""
         self.done = replace(self.done, bytes=end, lines=lines)
 
     def finish(self) -> None:
@@ -209,7 +209,7 @@ class _Parts:
             raise Overtaken
 
     def abort(self) -> None:
-        """Leave the part that is being written; another keeper may write one of the same name."""
+        """Discard the part that is being written; another keeper may write one of the same name."""
         if self._writer is not None:
             self._writer.abort()
 

@@ -1,7 +1,7 @@
-"""The writing of one output: the results of a final job, as lines in item order, to its URL.
+"""Write one output: the results of a final job, as lines in item order, to its URL.
 
-The object is there whole or not at all. If the keeper dies after it was written and before that was noted, another
-writes the same bytes again.
+The object is written completely or not at all. If the keeper dies after writing it and before noting that, another
+keeper writes the same bytes again.
 """
 
 import gzip
@@ -28,17 +28,17 @@ PAGE_ITEMS = 1000
 #: Pause before the second attempt, in seconds; doubled each time up to the longest.
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 
-#: An output is tried for so long after its job's end, in seconds; then its results have to be read from the service.
+#: How long after its job's end an output is tried, in seconds. Then its results must be read from the service.
 TRIED_S = 24 * 3600
 
-#: A job is held so much longer than the next attempt is away, in seconds.
+#: A job is kept for this long after the time of the next attempt, in seconds.
 HELD_S = 3600
 
 NDJSON, GZIP = "application/x-ndjson", "application/gzip"
 
 
 class Stopped(Exception):
-    """The keeper is about to stop: the next one begins again."""
+    """The keeper is about to stop: the next one starts again."""
 
 
 class OutputWriter:
@@ -48,7 +48,7 @@ class OutputWriter:
         self._settings, self._store, self._should_stop = settings, store, should_stop
 
     def write(self, job: str) -> None:
-        """Write a job's results, or note why they could not be; then it is tried again."""
+        """Write a job's results. If that fails, note why; the output is then tried again."""
         record = self._store.get(job)
         attempts = 0 if record is None or record.output is None else int(record.output.get("attempts", 0))
         if record is None or record.output_url is None:

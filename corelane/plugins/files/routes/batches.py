@@ -57,7 +57,7 @@ async def create_batch(
 async def make_batch(
     request: Request, body: BatchRequest, response: Response, state: AppState, caller: Caller, key: str | None = None
 ) -> Batch:
-    """Make a batch, once, or return the one that the same request made before."""
+    """Make a batch, once; if the same request was made before, return its batch."""
     once = None
     if key is not None:
         asked = fingerprint("batches", await request.body())
@@ -85,7 +85,7 @@ async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> 
 
 
 async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Response:
-    """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper takes it up."""
+    """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper starts it."""
     file = await require_input(state, body, caller)
     content = await asyncio.to_thread(state.of(Storage).read, file.id)
     run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body.completion_window)
@@ -96,7 +96,7 @@ async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Respo
 async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
     """Return the batch that the same request made before.
 
-    Raise the error of the ``Once`` if another request made it, NotFound if it is kept no longer.
+    Raise the error of the ``Once`` if a different request made it, NotFound if the batch no longer exists.
     """
     once.require_same(holder)
     record = await state.of(BatchStore).get(holder.subject)
@@ -135,7 +135,7 @@ async def cancel_batch(batch_id: str, state: StateDep, caller: SubmitCaller) -> 
 
 
 async def require_batch(state: AppState, batch_id: str, caller: Caller) -> BatchRecord:
-    """Return the record of a caller's own batch; raise NotFound, for another's batch as well."""
+    """Return the record of a caller's own batch; raise NotFound, also for a batch of another owner."""
     record = await state.of(BatchStore).get(batch_id) if is_id("batch", batch_id) else None
     if record is None or record.owner != caller.owner:
         raise NotFound(f"there is no batch {batch_id[:64]!r}; it never existed, or its time to be kept is over")

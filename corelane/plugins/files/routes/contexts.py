@@ -43,7 +43,7 @@ TEXT_BODY = {
     }
 }
 
-#: What a body of plain text is said to be, if anything.
+#: The content types of a plain text body.
 PLAIN = ("", "text/plain")
 
 ContextId = Annotated[str, Path(max_length=200, description="The context's id: `ctx_` and the SHA-256 of its text.")]
@@ -74,7 +74,7 @@ async def read_body(request: Request, state: AppState) -> ContextBody:
 
 
 def require_allowed(given: ContextBody, settings: Settings) -> None:
-    """Raise InvalidInput or TooLarge for a context that this service does not keep."""
+    """Raise InvalidInput or TooLarge for a context that this service does not accept."""
     try:
         not_blank(given.text)
     except ValueError as error:
@@ -164,5 +164,5 @@ async def delete_context(context_id: ContextId, state: StateDep, caller: SubmitC
 
 
 def no_such_context(given: str) -> NotFound:
-    """Return the error for an id that is none of the caller's contexts'; it is the same for another owner's."""
+    """Return the error for an id that is not of the caller's contexts; the same for another owner's."""
     return NotFound(f"there is no stored context {given[:80]!r}; it was never stored, was deleted, or its time is over")

@@ -84,7 +84,7 @@ def read_fields(fields: dict[str, str]) -> int | None:
 
 
 def discard(state: AppState, file: str) -> None:
-    """Delete the written part of a file that was not registered."""
+    """Delete the partly written file of an upload that was not registered."""
     try:
         state.of(Storage).delete(file)
     except StorageFailed as error:
@@ -149,7 +149,7 @@ async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> Fi
 
 
 async def require_file(state: AppState, file_id: str, caller: Caller) -> FileObject:
-    """Return a caller's own file; raise NotFound, for another's file as well."""
+    """Return a caller's own file; raise NotFound, also for a file of another owner."""
     file = await state.of(FileStore).get(file_id, caller.owner) if is_id("file", file_id) else None
     if file is None:
         raise NotFound(f"there is no file {file_id[:64]!r}; it never existed, was deleted, or its time is over")
@@ -157,7 +157,7 @@ async def require_file(state: AppState, file_id: str, caller: Caller) -> FileObj
 
 
 def page_of(kind: type[List], found: Sequence[Any], limit: int) -> List:
-    """Return the first files or batches as a page; one beyond the limit tells that others follow."""
+    """Return the first files or batches as a page; one entry beyond the limit shows that more follow."""
     data = list(found[:limit])
     ends = {"first_id": data[0].id, "last_id": data[-1].id} if data else {}
     return kind(data=data, has_more=len(found) > limit, **ends)

@@ -1,4 +1,4 @@
-"""Forms (multipart/form-data): the file is written to the storage as it comes in and is never whole in memory."""
+"""Forms (multipart/form-data): the file is written to the storage as it arrives. It is never completely in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ FILE_FIELD = "file"
 
 
 class FormReader:
-    """Reads one form, once; then it has the form's fields and what is known of its file."""
+    """Reads one form, once. Then it has the form's fields and the facts about its file."""
 
     def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
         """Write the file to the storage under ``name``; the caller deletes it there if it is not needed."""
@@ -31,10 +31,10 @@ class FormReader:
         self._storage = storage
         self._name = name
         self.fields: dict[str, str] = {}
-        #: The file's name; None until a file has come.
+        #: The file's name; None before a file has arrived.
         self.filename: str | None = None
         self.bytes = 0
-        #: Complete lines that are not blank.
+        #: Number of complete lines that are not blank.
         self.lines = 0
         self._part = ""
         self._is_file = False
@@ -46,9 +46,9 @@ class FormReader:
         self._is_whole = False
 
     async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Self:
-        """Return the form once its file is whole in the storage.
+        """Return the form once its file is completely in the storage.
 
-        Raise InvalidInput, TooLarge or StorageFailed, with nothing left in the storage.
+        Raise InvalidInput, TooLarge or StorageFailed, with the file deleted from the storage.
         """
         parser = self._parser(content_type)
         writer = await asyncio.to_thread(self._storage.create, self._name)

@@ -1,7 +1,7 @@
-"""Batches: their records, the lease of the keeper that carries them on, and their steps, each of which is taken once.
+"""Batches: their records, the lease of the keeper that runs them, and their steps, each of which is taken once.
 
-Only the holder of the lease moves a batch, and only from the status that it read: a keeper that lost its lease changes
-nothing any more. Cancelling is the callers' own step.
+Only the holder of the lease takes a batch's steps, and only from the status that it read. So a keeper that lost its
+lease changes nothing. Callers themselves cancel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, call, flatten, texts
 from corelane.store.link.replicas import ReplicaGate
 
-#: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
+#: The right to run batches. A keeper that has not extended it for this long is considered dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
 
 JOB_FIELDS = ("succeeded", "failed", "usage")
@@ -39,7 +39,7 @@ JOB_FIELDS = ("succeeded", "failed", "usage")
 class Group:
     """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
 
-    ``refused`` is the code and the sentence if there can be no such job, as where no version has the model's name.
+    ``refused`` is the code and the sentence if the job cannot exist, for instance if no version has the model's name.
     """
 
     job: str
@@ -67,10 +67,10 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One batch as it stood when it was read. ``times`` are when it reached each status, in milliseconds.
+    """One batch as it was when it was read. ``times`` holds when it reached each status, in milliseconds.
 
-    Until the input was read ``plan`` (the file that says how each line is answered) and ``lines`` are None, and there
-    are no ``groups``; ``bad`` counts lines that cannot be asked.
+    ``plan`` is the file that says how each line is answered. Before the input was read, ``plan`` and ``lines`` are
+    None, and there are no ``groups``. ``bad`` counts lines that cannot be asked.
     """
 
     id: str
@@ -89,7 +89,7 @@ class BatchRecord:
     bad: int = 0
     groups: tuple[Group, ...] = ()
     counts: RequestCounts | None = None
-    #: What its jobs took; None before there are any, and for a batch of a version that did not keep it.
+    #: Usage of its jobs; None before there are any, and for a batch of a version that did not record it.
     used: Used | None = None
     errors: tuple[BatchError, ...] = ()
     output_file: str | None = None
@@ -156,11 +156,11 @@ class BatchRecord:
 
 
 class BatchStore:
-    """Batches as the API and the keeper see them."""
+    """The batches, for the API and the keeper."""
 
     def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
         self._link, self._gate = link, gate
-        #: The fence of this process' lease: a step under an earlier one is refused.
+        #: The fence of this process' lease: steps with an earlier fence are refused.
         self._fence = 0
 
     async def begin(
@@ -171,7 +171,7 @@ class BatchStore:
         once: Once | None = None,
         origin: RequestContext = NO_CONTEXT,
     ) -> None:
-        """Keep a new batch, for a keeper to work on. Idempotent by its id; raise Held if another has its ``once``."""
+        """Store a new batch for a keeper to run. Idempotent by its id; raise Held if another batch has its ``once``."""
         expiry = request.output_expires_after
         fields = {
             "input_file": request.input_file_id,
@@ -200,9 +200,9 @@ class BatchStore:
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
-        """Read a batch with its counts as they are now; return None if there is none, or no longer.
+        """Read a batch with its current counts; return None if it does not exist, or no longer.
 
-        With a gate replicas hold its status by then.
+        With a gate, replicas have received its status by then.
         """
         found = await self.get_all([batch])
         if not found:
@@ -213,7 +213,7 @@ class BatchStore:
         return found[0]
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
-        """Read batches with their counts; missing ones are left out."""
+        """Read batches with their current counts; missing ones are left out."""
         raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
@@ -227,7 +227,7 @@ class BatchStore:
         return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:
-        """End a batch with the answers that it has; one that is being finished, or final, stays as it is."""
+        """End a batch with the answers that it has. A batch that is final or being finished does not change."""
         await self._link.run("cancel_batch", batch=batch)
 
     async def open_batches(self) -> list[BatchRecord]:
@@ -241,7 +241,7 @@ class BatchStore:
         return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
-        """Let another keeper work on batches."""
+        """Release the lease, so that another keeper can work on batches."""
         await self._link(*BATCHER.release(name))
 
     async def step(
@@ -255,7 +255,7 @@ class BatchStore:
     ) -> bool:
         """Move a batch from the status that was read to another, with new fields and files.
 
-        Return False if it has another status by now, or the lease is another's. A final batch is kept for ``ttl_s``.
+        Return False if its status has changed, or if another keeper has the lease. A final batch is kept for ``ttl_s``.
         """
         texts = {
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
@@ -278,7 +278,7 @@ class BatchStore:
         await self._link.many([("EXPIRE", key(job), ttl_s, "GT") for job in jobs for key in kinds])
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
-        """Tell whether no process looked for stray files for that time; if so the caller is to do it now."""
+        """Tell whether no process looked for stray files in the last ``every_s``. If so, the caller must do it now."""
         return await self._link("SET", keys.TIDIED, 1, "NX", "EX", every_s) is not None
 
     async def now_ms(self) -> int:
@@ -286,9 +286,9 @@ class BatchStore:
         return await self._link.now_ms()
 
     async def has_work(self, name: str = "") -> bool:
-        """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease.
+        """Tell whether no other keeper has the lease and there is work: an open batch, or files to forget or tidy.
 
-        Note that this loop went round.
+        Also notes that this loop is alive.
         """
         now = await self._link.now_ms()
         batches, retiring, tidied, holder, _ = await self._link.many(
@@ -304,7 +304,7 @@ class BatchStore:
 
 
 def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) -> BatchRecord:
-    """Return a batch with its counts and usage: those it ended with, or of its jobs as they are now."""
+    """Return a batch with its counts and usage: those it ended with, or the current ones of its jobs."""
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]

@@ -1,6 +1,6 @@
-"""Keeping contexts: a text is stored once for its owner, and removed.
+"""Store and remove contexts: each owner's text is stored once.
 
-An owner's deletion hides a text at once; it is gone with the last job that needs it.
+If the owner deletes a text, it is hidden at once. It is removed with the last job that needs it.
 """
 
 from corelane.domain.contexts import PREFIX, ContextInfo, digest_in, digest_of
@@ -15,7 +15,7 @@ from corelane.store.contexts import ContextStore
 from corelane.store.link.link import CommonLink, flatten
 from corelane.store.link.replicas import ReplicaGate
 
-#: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
+#: When an owner who has reached a limit may try again, in seconds: a context may have expired by then.
 FULL_S = 60
 
 
@@ -26,7 +26,7 @@ async def gauges(link: CommonLink) -> list[MetricSample]:
 
 
 class ContextKeeper(ContextStore):
-    """The stored contexts, for those who keep and remove them."""
+    """The stored contexts, with the methods to store and remove them."""
 
     def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
         super().__init__(link)
@@ -34,9 +34,9 @@ class ContextKeeper(ContextStore):
         self._gate = gate
 
     async def keep(self, owner: str, text: str, name: str | None, ttl_s: int) -> tuple[ContextInfo, bool]:
-        """Store a text; return it as it stands now, and whether it is new. One that is there is kept longer.
+        """Store a text; return its context, and whether it is new. A context that exists already is kept for longer.
 
-        Raise ContextsFull if the owner has as many as are allowed.
+        Raise ContextsFull if the owner has the most contexts that are allowed.
         """
         settings, digest = self._settings, digest_of(text)
         fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
@@ -70,5 +70,5 @@ class ContextKeeper(ContextStore):
         return found, reply == 1
 
     async def remove(self, owner: str, context: str) -> bool:
-        """Have no new job name a context; return whether there was one. Jobs that name it are still answered."""
+        """Hide a context from new jobs; return whether it existed. Jobs that name it are still answered."""
         return bool(await self._link.run("remove_context", owner=owner, digest=digest_in(context)))

@@ -1,4 +1,4 @@
-"""The records of files: owner, purpose, size, and how long they are kept. Their content is in the storage of files."""
+"""The records of files: owner, purpose, size, and how long they are kept. The content is in the storage of files."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, cast
@@ -8,25 +8,25 @@ from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
 from corelane.store.link.replicas import ReplicaGate
 
-#: Files and batches that the keeper forgets in one round.
+#: Most files and batches that the keeper forgets in one round.
 RETIRED_PER_ROUND = 100
 
 #: A file whose content could not be deleted is tried again after this, in milliseconds.
 RETIRE_AGAIN_MS = 60_000
 
-#: Files read in one trip.
+#: Files read in one round trip.
 TRIP_FILES = 500
 
 Order = Literal["asc", "desc"]
 
 
 def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
-    """Return the stored fields of a file, except its owner and times, as names each followed by its value."""
+    """Return the stored fields of a file, except its owner and times: names, each followed by its value."""
     return ["purpose", purpose, "filename", filename, "bytes", str(size)]
 
 
 class FileStore:
-    """Files as the API and the keeper see them."""
+    """The records of files, for the API and the keeper."""
 
     def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
         self._link, self._gate = link, gate
@@ -38,7 +38,7 @@ class FileStore:
             await self._gate.confirm(keys.file(file), "owner")
 
     async def get(self, file: str, owner: str) -> FileObject | None:
-        """Read an owner's file; return None if there is none, or no longer."""
+        """Read an owner's file; return None if it does not exist, or no longer."""
         values = texts(await self._link("HGETALL", keys.file(file)))
         return describe(file, values) if values and values["owner"] == owner else None
 
@@ -68,7 +68,7 @@ class FileStore:
         )
 
     async def retire(self) -> list[str]:
-        """Forget files and batches whose time is over, and return their ids. The content of files is still there."""
+        """Forget files and batches whose time is over, and return their ids. The content of the files still exists."""
         now = await self._link.now_ms()
         due = await self._link("ZRANGEBYSCORE", keys.RETIRING, "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
         ids = [each.decode() for each in due]
@@ -97,7 +97,7 @@ class FileStore:
 
 
 async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:
-    """Read ids in an owner's list after one of them, which may be gone; ids sort by their time."""
+    """Read ids in an owner's list after the id ``after``, which may no longer exist; ids sort by time."""
     if order == "desc":
         command = ("ZREVRANGEBYLEX", key, "+" if after is None else f"({after}", "-")
     else:

@@ -1,4 +1,4 @@
-"""Jobs with input or output by reference, as the keeper that carries them sees them: which are due, and their steps."""
+"""Jobs with input or output by reference, for the keeper: which are due, and their steps."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,16 +15,16 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call, texts
 
-#: The right to carry inputs and outputs; a keeper that has not extended it for so long is taken for dead.
+#: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
 CARRIER = Lease(keys.CARRIER, ttl_ms=10_000)
 
-#: Jobs looked at in one trip, of either kind.
+#: Most jobs read in one round trip, of either kind.
 DUE_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """The part of an input that was read: up to the end of its last part, or to its end.
+    """How far an input was read: to the end of its last part, or to its own end.
 
     ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
     """
@@ -40,7 +40,7 @@ class ReadProgress:
     error: str | None = None
 
     def encode(self) -> str:
-        """Return it as the store has it."""
+        """Return the progress in its stored form."""
         return orjson.dumps(asdict(self)).decode()
 
 
@@ -56,7 +56,7 @@ class ReferenceStore:
         self._link.close()
 
     def has_work(self, name: str) -> bool:
-        """Tell whether an input or output waits and no other keeper has the lease; note that this loop went round."""
+        """Tell whether an input or output waits and no other keeper has the lease; note that this loop is alive."""
         *jobs, holder, _ = self._link.many(
             [
                 ("ZCARD", keys.READING),
@@ -68,28 +68,28 @@ class ReferenceStore:
         return any(jobs) and holder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
-        """Take or extend the lease; return whether this process carries inputs and outputs."""
+        """Take or extend the lease; return whether this process reads inputs and writes outputs."""
         fence, _ = self._link.many([CARRIER.take(name), call("note_round", name="references")])
         return bool(fence)
 
     def end_turn(self, name: str) -> None:
-        """Let another keeper go on."""
+        """Release the lease, so that another keeper can continue."""
         self._link(*CARRIER.release(name))
 
     def due(self) -> list[tuple[str, bool]]:
-        """Return jobs whose input or output is to be tried now, and whether it is the output."""
+        """Return the jobs whose input or output must be tried now, and whether it is the output."""
         now = self._link.now_ms()
         both = [("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, DUE_JOBS) for key in (keys.WRITING, keys.READING)]
         writing, reading = self._link.many(both)
         return [(job.decode(), True) for job in writing] + [(job.decode(), False) for job in reading]
 
     def owners(self, jobs: list[str]) -> list[str]:
-        """Return the owner of each job; empty if it is gone."""
+        """Return the owner of each job; empty if the job no longer exists."""
         found = self._link.many([("HGET", keys.job(job), "owner") for job in jobs])
         return [owner.decode() if owner is not None else "" for owner in found]
 
     def get(self, job: str) -> JobRecord | None:
-        """Return a job as it stands."""
+        """Return the current record of a job."""
         return self._link.read(lambda link: JobStore(link, self._settings, "").get(job))
 
     def now_ms(self) -> int:
@@ -105,7 +105,7 @@ class ReferenceStore:
         return {name: by_number[str(number)] for number, name in enumerate(orjson.loads(ids or b"[]"))}
 
     def keep_contexts(self, record: JobRecord, contexts: dict[str, str]) -> None:
-        """Keep the contexts that an input came with."""
+        """Store the contexts that came with an input."""
         numbered = [part for number, text in enumerate(contexts.values()) for part in (number, text)]
         self._link.many(
             [
@@ -115,20 +115,20 @@ class ReferenceStore:
         )
 
     def pin_context(self, record: JobRecord, name: str) -> Known | None:
-        """Have an open job keep a stored context of its owner; return what is known of it, None if it is not there."""
+        """Make an open job keep a stored context of its owner; return its facts, None if it does not exist."""
         if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
             return None
         found = self._link.read(lambda link: ContextStore(link).known(record.owner, [name], held=True))
         return found.get(name)
 
     def note_input(self, job: str, before: str, after: ReadProgress, retry_s: float | None = None) -> bool:
-        """Note how far an input was read; return False if the job is final, or another keeper has gone on."""
+        """Note how far an input was read; return False if the job is final, or another keeper has continued it."""
         retry_ms = None if retry_s is None else int(1000 * retry_s)
         found = self._link.run("note_input", job=job, before=before, after=after.encode(), retry_ms=retry_ms)
         return bool(found)
 
     def begin_items(self, job: str, before: str, done: ReadProgress, file: str) -> bool:
-        """Let the items be fed; return the same as ``note_input``."""
+        """Let the items be fed; return False as ``note_input`` does."""
         done = replace(done, state="read", error=None)
         return bool(
             self._link.run(
@@ -149,11 +149,11 @@ class ReferenceStore:
         self._link.run("fail", job=job, ttl=self._settings.results_ttl_s, error=error)
 
     def let_go(self, job: str) -> None:
-        """Read a job's input no more."""
+        """Stop reading a job's input."""
         self._link("ZREM", keys.READING, job)
 
     def progress(self, job: str) -> tuple[str, ReadProgress]:
-        """Return how far an input was read, as it is stored, and read."""
+        """Return how far an input was read: as stored, and parsed."""
         found = self._link("HGET", keys.job(job), "input")
         text = "" if found is None else found.decode()
         stored = orjson.loads(text) if text else {}
@@ -164,7 +164,7 @@ class ReferenceStore:
         return self._link.read(lambda link: JobStore(link, self._settings, "").results(record, after, limit))
 
     def note_output(self, job: str, output: dict[str, Any], *, retry_s: float | None = None, hold_s: int = 0) -> bool:
-        """Note what became of an output, for good if it is not tried again; return whether its job is still there."""
+        """Note the outcome of an output; it is final without ``retry_s``. Return whether the job still exists."""
         retry_ms = None if retry_s is None else int(1000 * retry_s)
         text = orjson.dumps(output).decode()
         done = True if retry_s is None else None

@@ -90,7 +90,7 @@ def run(
 
 
 def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> None:
-    """Raise InvalidInput where an experiment would choose the load and the command line states one."""
+    """Raise InvalidInput if an experiment chooses the load and the command line also gives one."""
     stated = {"--sweep": sweep, "--find-rate": find_rate, "a load": offered.load}
     given = [name for name, value in stated.items() if value]
     if len(given) > 1:
@@ -112,7 +112,7 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
 
 
 def run_search(session: "Session", bound: "Objective", start_per_s: float, context: typer.Context) -> "Report":
-    """Search the highest rate that holds a bound."""
+    """Search for the highest rate that meets an objective."""
     from corelane.plugins.lab.find_rate import find_rate
 
     found = find_rate(

@@ -14,7 +14,7 @@ from corelane.plugins.lab.cli.session import modest_rate, report_of
 if TYPE_CHECKING:
     from corelane.plugins.lab.beside import Tell
 
-#: Most seconds between two lines of progress.
+#: Longest time between two lines of progress, in seconds.
 TOLD_S = 5.0
 
 of_batch = partial(typer.Option, rich_help_panel="Batch")
@@ -82,7 +82,7 @@ def beside(
 
 
 def teller(items: int) -> "Tell":
-    """Return what says on standard error how far it is: at each part, and now and then."""
+    """Return a function that prints the progress on standard error: at each part, and at intervals."""
     told: dict[str, float] = {}
 
     def tell(part: str, at_s: float, done: int) -> None:

@@ -1,4 +1,4 @@
-"""What a bench run is asked for on the command line: which service, which questions, which load, and how it is sent.
+"""The options of a bench run: which service, which questions, which load, and how it is sent.
 
 ``bench`` and its experiments share these options. Each group of them becomes plain data.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from corelane.plugins.lab.schema import Load
     from corelane.plugins.lab.workload import Questions
 
-#: Lengths of the questions that are made where none are given.
+#: Lengths of generated questions if the user gives none.
 SYNTHETIC = "words=lognormal(120,0.6)"
 
-#: Seconds measured where nothing says how long.
+#: Seconds of measurement if nothing else gives a time.
 DURATION_S = 30.0
 
 #: An option of a panel of the help.
@@ -44,7 +44,7 @@ class Where:
 
     @contextmanager
     def service(self) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield the service's address, the key for it, and what its webhooks are signed with."""
+        """Yield the service's address, its key, and the secret that signs its webhooks."""
         from corelane.client import local_url
         from corelane.settings import read_settings
 
@@ -81,7 +81,7 @@ class What:
     limit: Annotated[int | None, of_questions(min=1, help="Use, or make, so many questions.")] = None
 
     def read(self, seed: int) -> "Questions":
-        """Read or make them."""
+        """Read or generate the questions."""
         from corelane.plugins.lab.synthetic import COUNT, make_questions
         from corelane.plugins.lab.workload import read_file
 
@@ -92,13 +92,13 @@ class What:
         return make_questions(self.synthetic or SYNTHETIC, self.limit or COUNT, seed, passages)
 
     def read_given(self, seed: int) -> "Questions | None":
-        """Read or make them if the command line says which; else return None."""
+        """Read or generate the questions that the command line names; None if it names none."""
         return self.read(seed) if self.questions is not None or self.synthetic is not None else None
 
 
 @dataclass(frozen=True)
 class OfferedLoad:
-    """The load. Raises InvalidInput where options exclude each other or cannot be read."""
+    """The load. Raises InvalidInput if options exclude each other or cannot be read."""
 
     rate: Annotated[float | None, of_load(help="Requests a second; a modest rate if not given.")] = None
     arrivals: Annotated[str, of_load(metavar="KIND", help="constant, poisson, or gamma:CV, which comes in bursts.")] = (
@@ -136,7 +136,7 @@ class OfferedLoad:
 
     @cached_property
     def load(self) -> "Load | None":
-        """The load; None where none was asked for, so that a modest one is chosen."""
+        """The load, or None if none was given, so that a modest one is chosen."""
         from corelane.plugins.lab import load as loads
         from corelane.plugins.lab.schema import Load
 
@@ -154,7 +154,7 @@ class OfferedLoad:
 
     @property
     def duration_s(self) -> float | None:
-        """Seconds measured; None where something else says how long."""
+        """Seconds of measurement; None if something else gives the time."""
         has_end = self.requests is not None or self.stages is not None or self.trace is not None
         return self.duration if self.duration is not None or has_end else DURATION_S
 

@@ -107,12 +107,12 @@ class Outputs:
 
 
 def report_bytes(report: "Report") -> bytes:
-    """Return a report as a file has it."""
+    """Return a report as the content of a file."""
     return report.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
 
 
 def write_to(path: Path, content: bytes) -> None:
-    """Write a file whole, or print it if its name is ``-``; raise InvalidInput where it cannot be written."""
+    """Write a file completely, or print it if its name is ``-``; raise InvalidInput if it cannot be written."""
     from corelane.client.wire import whole_file
 
     if path == STDOUT:
@@ -124,7 +124,7 @@ def write_to(path: Path, content: bytes) -> None:
 
 
 def read_report(path: Path) -> "Report":
-    """Read a report; raise InvalidInput if it is none."""
+    """Read a report; raise InvalidInput if the file is not one."""
     from pydantic import ValidationError
 
     from corelane.plugins.lab.schema import SCHEMA, Report
@@ -141,7 +141,7 @@ def read_report(path: Path) -> "Report":
 
 
 def finish(report: "Report", outputs: Outputs) -> None:
-    """Judge a report, write it, and end with the exit code that says how it came out."""
+    """Evaluate a report, write it, and exit with the code of the outcome."""
     from corelane.plugins.lab.asserts import check
     from corelane.plugins.lab.compare import compare
     from corelane.plugins.lab.render import comparison
@@ -171,7 +171,7 @@ def plain_options(context: typer.Context) -> dict[str, Any]:
 
 
 def hidden_arguments(arguments: list[str]) -> list[str]:
-    """Return a command line without its API key."""
+    """Return a command line with its API key hidden."""
     pairs = zip(["", *arguments], arguments, strict=False)
     shown = ["…" if before.endswith("-api-key") else each for before, each in pairs]
     return [re.sub(r"(-api-key=).*", r"\1…", each, flags=re.DOTALL) for each in shown]

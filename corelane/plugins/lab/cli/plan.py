@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from corelane.plugins.lab.planning.forecast import Demand
     from corelane.plugins.lab.planning.hosts import HostChoice
 
-#: A file with this in its name becomes an override for docker compose.
+#: A file with this word in its name is written as an override for Docker Compose.
 COMPOSE = "compose"
 
 
@@ -47,7 +47,7 @@ def _money(amount: float | None) -> str:
     return "-" if amount is None else f"{amount:,.4g}"
 
 
-#: The columns of the table: their fields in the plan as JSON, and how they are written.
+#: The columns of the table: their fields in the JSON plan, and their formats.
 COLUMNS: Columns = {
     "host": ("instance", str),
     "cores": ("cores", "{:,}".format),
@@ -107,7 +107,7 @@ def forecast_load(
     if (rate is None) == (trace is None):
         raise InvalidInput("give either --rate or --trace")
     known = [load_profile(path) for path in profiles or ()] or [measure(url, api_key, model, mix, seconds)]
-    # Families without a profile are guessed from the first.
+    # Families without a profile are estimated from the first one.
     measured, own = {family_of(each.instance): each for each in reversed(known)}, known[0]
     asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
     if trace is not None:
@@ -138,9 +138,10 @@ plan.callback(invoke_without_command=True, help=plan.info.help)(with_options(for
 
 
 def instances_of(names: list[str] | None) -> "list[Instance]":
-    """Return the types of host of these names; those with an accelerator and a price, and this host, if none is named.
+    """Return the types of host with these names.
 
-    Raises InvalidInput for a name that is not known.
+    Without names it returns those with an accelerator and a price, and this host. Raises InvalidInput for an unknown
+    name.
     """
     table = instances_table()
     if names is None:
@@ -153,7 +154,7 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
 
 
 def describe(chosen: "HostChoice") -> list[str]:
-    """Return sentences on a candidate: the load, what is expected, where it breaks, and what was guessed."""
+    """Return sentences about a candidate: the load, the expected times, its limit, and what was estimated."""
     forecast, demand, seen = chosen.forecast, chosen.forecast.demand, chosen.outlook
     lines = [
         f"{demand.rate_per_s:,.4g} requests/s, {demand.items_per_s:,.4g} questions/s of "
@@ -194,7 +195,7 @@ def plain(
                 "p50_s": each.outlook.p50_s,
                 "p95_s": each.outlook.p95_s,
                 "p99_s": each.outlook.p99_s,
-                # One forecast: the field is of the time when runs were simulated.
+                # There is one forecast. The field is from the time when runs were simulated.
                 "runs_s": [each.outlook.p95_s],
                 "busy": each.outlook.busy,
                 "batch_rows": each.outlook.batch_rows,
@@ -218,7 +219,7 @@ def write_down(path: Path, chosen: "HostChoice", about: Sequence[str]) -> None:
     if COMPOSE not in path.name:
         path.write_text(kustomize_patch(chosen, about))
     else:
-        # The command line may have it from another plugin.
+        # The command line may have the command from another plugin.
         command = typer.main.get_group(make_cli()).commands.get("compose")
         if command is None:
             raise SetupError("there is no `corelane compose` to write it; another name than *compose* writes a patch")

@@ -1,4 +1,4 @@
-"""What ``corelane plan`` asks a running service: a profile of a core, a trace of its jobs, what its model weighs."""
+"""The data that ``corelane plan`` takes from a running service: a core's profile, a trace of jobs, a model's size."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: How long the service is measured, in seconds.
 PROFILE_S = 30.0
 
-#: The questions of a profile where none are given: their lengths and how many.
+#: The default questions of a profile: their lengths and number.
 LENGTHS, QUESTIONS = "words=uniform(20,200)", 40
 
 #: A time such as `90s`, `10m` or `2h`.
@@ -32,7 +32,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 MB = 1_000_000
 
-#: The columns of a table: the field of each row, and how it is written.
+#: The columns of a table: the field of each row, and its format.
 Columns = dict[str, tuple[str, Callable[[Any], str]]]
 
 HOST_COLUMNS: Columns = {
@@ -85,7 +85,7 @@ def measure(
     instance: str | None = None,
     cpus: int | None = None,
 ) -> "Profile":
-    """Measure a service; say on standard error what is done."""
+    """Measure a service; report each step on standard error."""
     from corelane.plugins.lab.planning.measure import take_profile
     from corelane.plugins.lab.planning.profile import BatchLimits
     from corelane.plugins.lab.senders import Target
@@ -108,7 +108,7 @@ def measure(
 
 
 def questions_of(mix: Path | None) -> "Questions":
-    """Return the questions of a file, or some of even lengths where none is given."""
+    """Return the questions of a file, or generated ones of evenly spread lengths."""
     from corelane.plugins.lab.synthetic import make_questions
     from corelane.plugins.lab.workload import read_file
 
@@ -116,7 +116,7 @@ def questions_of(mix: Path | None) -> "Questions":
 
 
 def fields(found: "Profile") -> dict[str, object]:
-    """Return what a reader wants to know of a profile."""
+    """Return the fields of a profile for readers."""
     seen = found.contention
     shapes = ", ".join(
         f"{shape.rows}x{shape.length} {1000 * found.batch_s(shape.length, 1):.1f}"
@@ -165,7 +165,7 @@ def record(
 
 
 def from_requests(path: Path) -> list[TraceEntry]:
-    """Return what a bench run offered, by when it was due; raise InvalidInput if a line cannot be read."""
+    """Return the load that a bench run offered, by due time; raise InvalidInput if a line cannot be read."""
     entries: list[TraceEntry] = []
     try:
         for line in path.read_bytes().splitlines():
@@ -187,7 +187,7 @@ def seconds_of(text: str) -> float:
 
 
 def _from_service(url: str | None, api_key: str | None, seconds: float, ratio: float) -> list[TraceEntry]:
-    """Return a service's jobs of the last seconds. A job knows the tokens that were read, a trace has estimates."""
+    """Return a service's jobs of the last seconds. A job has the real tokens, a trace has estimates."""
     since = datetime.now(UTC) - timedelta(seconds=seconds)
     entries = []
     with connect(url, api_key) as client:
@@ -249,7 +249,7 @@ def instances_table() -> "dict[str, Instance]":
 
 
 def _measured(model: str, url: str | None, api_key: str | None) -> tuple[int, int | None]:
-    """Return what a model and a worker that holds it weigh, as the service says."""
+    """Return the bytes of a model and of a worker that holds it, as the service reports them."""
     from corelane.plugins.lab.planning.measure import find_model
 
     with connect(url, api_key) as client:

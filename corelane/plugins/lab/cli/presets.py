@@ -103,14 +103,14 @@ def read_document(path: Path) -> str:
 
 
 class OwnServices(ExitStack):
-    """Starts services for variants, one at a time, each with a model of its shape. The last goes on."""
+    """Starts services for variants, one at a time, each with a model of its shape. The last one keeps running."""
 
     def __init__(self, model: str, dtype: str) -> None:
         super().__init__()
         self._model, self._dtype = model, dtype
 
     def serve(self, variant: "Variant") -> "Target":
-        """Stop the service before, and return one with a variant's settings."""
+        """Stop the previous service, and start one with a variant's settings."""
         from corelane.cli.local import running_service
         from corelane.plugins.lab.senders import Target
         from corelane.settings import read_settings
@@ -125,7 +125,7 @@ class OwnServices(ExitStack):
         return Target(self.enter_context(running_service(Path(folder), **changes)))
 
     def _compiled(self, model: str, bucket: str) -> str:
-        """Return the name of a model that is compiled for one shape; compile it if it is not."""
+        """Return the name of a model that is compiled for one shape; compile it if needed."""
         import subprocess
 
         name = f"{Path(model).name}-{bucket}"
@@ -138,7 +138,7 @@ class OwnServices(ExitStack):
 
 
 def report_of_outcome(found: "Preset", outcome: "PresetOutcome", context: typer.Context) -> "Report":
-    """Return the report of what a preset measured."""
+    """Return the report of a preset's measurements."""
     from corelane.plugins.lab.presets.tables import caption, published_row, sources, table_of
 
     report = report_of(outcome.session, outcome.points, found.name, context)

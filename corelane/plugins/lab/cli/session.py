@@ -1,4 +1,4 @@
-"""What commands make of a session: a rate where none is given, and the report."""
+"""Helpers of commands for a session: a default rate, and the report."""
 
 import sys
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def modest_rate(session: "Session") -> float:
-    """Return a rate for a run that names none, and say why it is that."""
+    """Choose a rate for a run without one, and print the reason."""
     from corelane.plugins.lab.machine import serving_cores
     from corelane.plugins.lab.session import probe
 

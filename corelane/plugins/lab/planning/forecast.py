@@ -1,14 +1,14 @@
-"""How long requests take on so many cores, by a formula, and so how many cores a load needs. Pure.
+"""Forecast how long requests take on a number of cores, by a formula, and how many cores a load needs. Pure.
 
-A request has two times of its own: ``alone_s`` on an idle core, and ``full_s`` in batches that are full; and the part
-of a core's time that it takes then, ``share_s``. Requests wait for a core by the formula of Allen and Cunneen for
+A request has two service times: ``alone_s`` on an idle core, and ``full_s`` in full batches, where its share of a
+core's time is ``share_s``. Requests wait for a core by the formula of Allen and Cunneen for
 queues with several servers, in Sakasegawa's form (Sakasegawa 1977, Ann. Inst. Stat. Math. 29, 67-75)::
 
-    wait = (Ca² + Cs²) / 2 * p / cores * (service + share * load / (1 - load)),   p = busy ** (√(2 (cores + 1)) - 1)
+wait = (Ca² + Cs²) / 2 * p / cores * (service + share * load / (1 - load)), p = busy ** (√(2 (cores + 1)) - 1)
 
 ``Ca`` and ``Cs`` are the coefficients of variation of the gaps between requests and of their times. ``busy`` is the
-load where each request has batches of its own, ``load`` that where batches are full. With batches of one row this is
-the usual formula, and for even times on one core (M/D/1) it is exact.
+load if each request has its own batches, ``load`` the load if batches are full. With batches of one row this is the
+usual formula, and for even times on one core (M/D/1) it is exact.
 """
 
 import math
@@ -26,13 +26,13 @@ from corelane.plugins.lab.planning.profile import Profile, variation
 from corelane.plugins.lab.traces import TraceEntry
 from corelane.plugins.lab.workload import DOC_STRIDE
 
-#: Requests that stand for all of a load, at most.
+#: Most requests that represent a load.
 SAMPLE = 500
 
-#: A trace is planned for as its busiest part of this length is, in seconds.
+#: Length of the busiest part of a trace, for which it is planned, in seconds.
 BUSIEST_S = 60.0
 
-#: More cores than this are not looked for.
+#: Most cores that are considered.
 MOST_CORES = 4096
 
 #: An item: the tokens of its windows.
@@ -49,7 +49,7 @@ class Mix:
 
     @classmethod
     def of(cls, questions: Iterable[tuple[str, str]], profile: Profile) -> "Mix":
-        """Return questions with their contexts as the model of a profile reads them."""
+        """Return questions and contexts as a profile's model reads them."""
         sizes: dict[str, float] = {}
         items = []
         for question, context in questions:
@@ -79,17 +79,17 @@ def windows_of(question: float, context: float, ratio: float, longest: int) -> W
 
 
 def cut(tokens: int, longest: int) -> Windows:
-    """Return windows of so many tokens in all; all but the last are full."""
+    """Return windows with ``tokens`` tokens in total; all but the last are full."""
     count, rest = divmod(max(1, tokens), longest)
     return (*[longest] * count, *([rest] if rest else []))
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of the service, and the objective: 95 of 100 requests within ``objective_s``.
+    """The load on the service, and the objective: 95 of 100 requests within ``objective_s``.
 
-    ``requests`` stand for all: each is a list of items. ``peak`` is the rate that is planned for, over the mean rate,
-    ``burstiness`` the coefficient of variation of the gaps, and ``margin`` is taken off the objective.
+    ``requests`` represents all requests: each is a list of items. ``peak`` is the ratio of the planned rate to the mean
+    rate, ``burstiness`` the coefficient of variation of the gaps, and ``margin`` is subtracted from the objective.
     """
 
     rate_per_s: float
@@ -107,14 +107,14 @@ class Demand:
 
     @property
     def goal_s(self) -> float:
-        """The objective less its margin."""
+        """The objective minus its margin."""
         return self.objective_s * (1 - self.margin)
 
 
 def demand_of_rate(
     rate_per_s: float, mix: Mix, objective_s: float, *, items: int = 1, burstiness: float = 1.0, margin: float = 0.1
 ) -> Demand:
-    """Return the demand of an even rate of requests of so many items of a mix."""
+    """Return the demand of a steady rate of requests, each with ``items`` items of a mix."""
     dice = random.Random(0)
     whole = [[item] for item in mix.items[:SAMPLE]]
     requests = whole if items == 1 else [dice.choices(mix.items, k=items) for _ in range(SAMPLE)]
@@ -162,7 +162,7 @@ class RequestTimes:
 
 
 def request_times(profile: Profile, items: Sequence[Windows]) -> RequestTimes:
-    """Return the seconds of a request on a core that is not disturbed."""
+    """Return the seconds of a request on an undisturbed core."""
     lengths = Counter(profile.length_of(tokens) for windows in items for tokens in windows)
     windows, tokens = sum(lengths.values()), sum(map(sum, items))
     own_s = profile.tokenize_token_s * tokens + profile.merge_row_s * windows
@@ -181,7 +181,7 @@ def request_times(profile: Profile, items: Sequence[Windows]) -> RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class CoresOutlook:
-    """What is expected of so many cores. Latencies are in seconds; infinite where more comes than they can do.
+    """The forecast for a number of cores. Latencies are in seconds; infinite if more arrives than the cores can do.
 
     ``wait_s`` is the mean time that a request waits for a core.
     """
@@ -207,16 +207,16 @@ class LoadForecast:
         self._rows = statistics.fmean(each.rows for each in self._times)
 
     def look(self, cores: int, factor: float = 1.0) -> CoresOutlook:
-        """Return what so many cores make of the load, of ``factor`` times its rate."""
+        """Return the forecast for ``cores`` cores at ``factor`` times the load's rate."""
         profile, rate = self.profile, factor * self._rate_per_s
-        # The more cores are at work at once, the longer each takes, and so the more of them are.
+        # The more cores are at work at once, the longer each takes, and so still more of them are at work.
         slowest = profile.stretch(cores, rate, profile.hosts(cores)) - 1
         undisturbed = rate * self._alone_s / cores
         at_work = min(1.0, undisturbed / max(1e-9, 1 - slowest * undisturbed))
         stretch = 1 + slowest * at_work
         alone_s, share_s = stretch * self._alone_s, stretch * self._share_s
         busy, load = min(1.0, rate * alone_s / cores), rate * share_s / cores
-        # Batches fill up as far as they must, so that the cores keep up.
+        # Batches fill up just enough for the cores to keep up.
         fill = min(1.0, max(0.0, (alone_s - cores / rate) / (alone_s - share_s))) if alone_s > share_s else 0.0
         services = sorted(stretch * (each.alone_s + fill * (each.full_s - each.alone_s)) for each in self._times)
         odds = busy ** (math.sqrt(2 * (cores + 1)) - 1)
@@ -237,7 +237,7 @@ class LoadForecast:
         )
 
     def find(self) -> CoresOutlook:
-        """Return the fewest cores that meet the objective; raise InvalidInput where no number of them does."""
+        """Return the fewest cores that meet the objective; raise InvalidInput if no number of cores does."""
         least = max(1, math.floor(self._rate_per_s * self._share_s))
         if least > MOST_CORES:
             raise InvalidInput(f"the load needs {least:,} cores at least; the planner looks for {MOST_CORES:,} at most")
@@ -252,7 +252,7 @@ class LoadForecast:
         )
 
     def breaking_rate(self, cores: int) -> float:
-        """Return the rate of requests above which so many cores miss the objective, without its margin; 0 if at any."""
+        """Return the request rate above which ``cores`` cores miss the objective, without its margin; 0 if any does."""
         low, high = 0.0, 1.0
         while self.look(cores, high).p95_s <= self.demand.objective_s:
             low, high = high, 2 * high
@@ -263,14 +263,14 @@ class LoadForecast:
         return low * self.demand.rate_per_s
 
     def _quantile(self, share: float, services: Sequence[float], wait_s: float, odds: float, busy: float) -> float:
-        """Return the time that this share of requests stays within.
+        """Return the time within which this share of requests is done.
 
-        Its parts are independent: what each has above its mean is added up by squares.
+        The parts of that time are independent, so their excesses over the means are added by squares.
         """
         laden = self.profile.contention.overhead
         around = self.profile.overhead.towards(laden, busy if laden.mean_s else 0.0)
         means = [statistics.fmean(services), wait_s, around.mean_s]
-        # Those who wait at all do so for times that are exponentially distributed.
+        # Requests that wait at all wait for exponentially distributed times.
         waited = wait_s / odds * math.log(odds / (1 - share)) if odds > 1 - share else 0.0
         found = [services[min(len(services) - 1, int(share * len(services)))], waited, around.quantile_s(share)]
         above = [value - mean for value, mean in zip(found, means, strict=True)]

@@ -1,4 +1,4 @@
-"""Which hosts could serve a load: what fits on each, its speed where that was only published, what it costs. Pure."""
+"""Hosts that could serve a load: what fits on each, its speed, even if that is only published, and its cost. Pure."""
 
 import json
 import math
@@ -29,20 +29,20 @@ CPU_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class ModelWeight:
-    """What a model weighs: a worker's process that holds it, and the model itself on its device, in bytes."""
+    """The memory of a model: of a worker's process that holds it, and of the model on its device, in bytes."""
 
     worker_bytes: int
     device_bytes: int
 
     @classmethod
     def of(cls, model_bytes: int, worker_bytes: int | None = None) -> "ModelWeight":
-        """Return the weight of a model; a worker that was not measured holds its process and one copy."""
+        """Return the memory of a model. If the worker was not measured, it is the process and one copy of the model."""
         return cls(worker_bytes or WORKER_BYTES + model_bytes, model_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class HostRoom:
-    """What fits on one host: workers, what binds them, and models of this weight that a core's memory holds."""
+    """The room on one host: how many workers, what limits them, and how many such models a core's memory holds."""
 
     instance: Instance
     workers: int
@@ -52,7 +52,7 @@ class HostRoom:
 
 
 def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
-    """Return what fits on a host of a type. A worker takes a core, a vCPU and its memory."""
+    """Return the room on a type of host. A worker needs a core, a vCPU and its memory."""
     per_core_gib = instance.device_gib / instance.cores if instance.cores else 0.0
     models = int(per_core_gib * GIB // max(1, weight.device_bytes))
     by_vcpu = max(0, instance.vcpu - RESERVED_VCPU)
@@ -66,7 +66,7 @@ def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
 
 
 def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:
-    """Return what fits on each type that has an accelerator."""
+    """Return the room on each type of host that has an accelerator."""
     return [room_on(instance, weight) for instance in instances if instance.cores]
 
 
@@ -79,8 +79,10 @@ def hosts_for(
     *,
     own_cpus: int | None = None,
 ) -> tuple[int, str] | None:
-    """Return how many hosts of a type hold so many workers and serve so many requests, and what binds; None if a worker
-    does not fit on one. A host without an accelerator runs a worker on each CPU; the profile's has ``own_cpus``.
+    """Return how many hosts of a type run ``cores`` workers and serve the requests, and what limits them.
+
+    None if a worker does not fit on one. A host without an accelerator runs a worker on each CPU; the profile's host
+    has ``own_cpus``.
     """
     if not instance.cores:
         workers = instance.vcpu or own_cpus or cores
@@ -94,8 +96,8 @@ def hosts_for(
     return (by_workers, room.binds) if by_workers >= by_requests else (by_requests, "vCPU for requests")
 
 
-#: Sequences a second of one core at its best batch, and where they are from: all of BERT-base with 128 tokens. A
-#: smaller model gains less from a faster core, as part of each call does not depend on the model.
+#: Sequences a second of one core at its best batch, with the source; all for BERT-base with 128 tokens. A smaller model
+#: gains less from a faster core, as part of each call does not depend on the model.
 PER_CORE_PER_S = {
     # 8x128 in 473 ms, bf16, one core of an AMD EPYC with AVX-512: benchmarks/models.py
     CPU: 16.9,
@@ -107,10 +109,10 @@ PER_CORE_PER_S = {
     "trn1": 3421.57 / 2,
 }
 
-#: Families with the cores of another.
+#: Families with the same cores as another family.
 SAME_CORES = {"trn1n": "trn1"}
 
-#: No batch is guessed to take less, in seconds: the published p50 of one row on Inf2.
+#: No batch is estimated to take less, in seconds: the published p50 of one row on Inf2.
 LEAST_BATCH_S = 0.001
 
 #: The workload of the workers in a patch, the container in it, and the resource of the Neuron device plugin.
@@ -124,7 +126,7 @@ def family_of(instance: str | None) -> str:
 
 
 def guess(profile: Profile, family: str) -> Profile:
-    """Return the profile of a core of another family, as published figures suggest; raise InvalidInput without any."""
+    """Return the profile of another family's core, estimated from published figures; raise InvalidInput without any."""
     own = family_of(profile.instance) if profile.instance or profile.target == "cpu" else profile.target
     if own == family:
         return profile
@@ -148,7 +150,7 @@ def guess(profile: Profile, family: str) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class HostChoice:
-    """Hosts of one type that serve the load. ``per_hour`` is None where no price is known."""
+    """Hosts of one type that serve the load. ``per_hour`` is None if no price is known."""
 
     instance: Instance
     forecast: LoadForecast
@@ -160,7 +162,7 @@ class HostChoice:
 
     @property
     def guess(self) -> str | None:
-        """How its profile was made up, if it was not measured."""
+        """How the profile was estimated, if it was not measured."""
         return self.forecast.profile.guess
 
     @property
@@ -179,7 +181,7 @@ def compare(
 ) -> tuple[list[HostChoice], dict[str, str]]:
     """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
 
-    ``profiles`` are measured ones by family; others are guessed from ``own``.
+    ``profiles`` holds measured ones by family; others are estimated from ``own``.
     """
     found: list[HostChoice] = []
     refused: dict[str, str] = {}
@@ -195,7 +197,7 @@ def compare(
 
 
 def choose(found: Sequence[HostChoice]) -> HostChoice:
-    """Return the cheapest of those whose cores were measured; the cheapest of all where none was."""
+    """Return the cheapest of the hosts whose cores were measured; without any, the cheapest of all."""
     return next((each for each in found if each.guess is None), found[0])
 
 

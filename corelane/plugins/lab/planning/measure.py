@@ -1,8 +1,8 @@
-"""Take a profile of the running service: three phases of load between readings of its metrics, and what follows.
+"""Measure a profile of the running service, in three phases of load between readings of its metrics.
 
-In ``lone`` one question is under way at a time: batches of one row, on a service without other work. In ``packed`` one
-job of several questions is, small enough for one core: batches of several rows. In ``busy`` lone questions keep all
-cores at work: what the cores, the API and Redis take from each other.
+In ``lone`` one question is in flight at a time, which gives batches of one row without other work. In ``packed`` one
+job of several questions is in flight, small enough for one core, which gives batches of several rows. In ``busy``
+single questions keep all cores at work, which shows how much the cores, the API and Redis slow each other.
 """
 
 import math
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from corelane.client import Client
     from corelane.plugins.lab.workload import Questions
 
-#: Requests of a phase whose jobs are asked where their time went.
+#: Requests of a phase for whose jobs the timing is read.
 TIMED = 300
 
 #: A job of the second phase has at most this share of a slice's estimated tokens, so that one core claims it, and at
 #: most so many items: a batch of many rows is asked for, not a long one.
 PACKED, MOST_PACKED = 0.7, 32
 
-#: Lone questions under way for each core in the third phase.
+#: Questions in flight for each core in the third phase.
 BUSY_A_CORE = 4
 
-#: Longest wait for processes to tell what they measured, and the time between two readings meanwhile, in seconds.
+#: Longest wait until all processes have reported, and the time between two readings while waiting, in seconds.
 SETTLED_S, POLL_S = 20.0, 0.25
 
-#: The last question of the first phase has this long, in seconds.
+#: How long the last question of the first phase may take, in seconds.
 LAST_S = 2.0
 
-#: Places at which the spread of the overhead is kept.
+#: Number of quantiles of the overhead that are stored.
 QUANTILES = 20
 
-#: A batch that took more than this many times its mean was held up by something else, and counts as this.
+#: A batch that took more than this many times its mean was delayed by something else, and counts as this.
 OUTLIER = 3.0
 
-#: What a step is called, and how long it takes in seconds.
+#: The name of a step, and how long it takes in seconds.
 OnStep = Callable[[str, float], object]
 
 
@@ -76,7 +76,7 @@ class SeenRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTotals:
-    """Batches of one shape: how many, their windows, and their seconds in all."""
+    """Batches of one shape: their number, their windows, and their total seconds."""
 
     bucket: Bucket
     batches: float
@@ -86,7 +86,7 @@ class ShapeTotals:
 
 @dataclass(frozen=True, slots=True)
 class SeenPhase:
-    """A phase: some of its requests, what they all were, and the metrics before and after."""
+    """A phase: some of its requests, the totals of all, and the metrics before and after."""
 
     requests: Sequence[SeenRequest]
     requests_per_s: float
@@ -95,11 +95,11 @@ class SeenPhase:
     after: Snapshot
 
     def total(self, name: str) -> float:
-        """Return what was added to a metric."""
+        """Return the growth of a metric."""
         return sum(added(self.before, self.after, name, "shape").values())
 
     def shapes(self) -> list[ShapeTotals]:
-        """Return what was measured of each shape."""
+        """Return the measurements of each shape."""
         batches, windows, seconds = (
             added(self.before, self.after, metric.name, "shape")
             for metric in (m.BATCHES, m.BATCH_WINDOWS, m.BATCH_SECONDS)
@@ -122,7 +122,7 @@ def take_profile(
     instance: str | None,
     on_step: OnStep,
 ) -> Profile:
-    """Load the service for about so many seconds, and return the profile of one core; nothing else should ask it.
+    """Load the service for about ``seconds``, and return the profile of one core. There should be no other load.
 
     Raises NotReady if no core holds the model, InvalidInput if too little was measured.
     """
@@ -185,7 +185,7 @@ def _phase(
 
 
 def _settled(target: Target, before: Snapshot, answered: int, *, are_long: bool) -> Snapshot:
-    """Return a reading in which all windows of so many answered items are counted: each item has one at least."""
+    """Return a reading that includes at least ``answered`` items, each with one window or more."""
     deadline = time.monotonic() + SETTLED_S
     seen = snapshot(target.url, target.api_key)
     while sum(added(before, seen, m.BATCH_WINDOWS.name, "").values()) < answered and time.monotonic() < deadline:
@@ -198,7 +198,7 @@ def _settled(target: Target, before: Snapshot, answered: int, *, are_long: bool)
 
 
 def _timed(client: "Client", request: Request) -> SeenRequest | None:
-    """Return a request with where its job's time went; None where that is not known."""
+    """Return a request with its job's timing; None if that is not known."""
     if request.job is None or request.sent_s is None or request.ended_s is None:
         return None
     timing = client.get(request.job).timing
@@ -208,7 +208,7 @@ def _timed(client: "Client", request: Request) -> SeenRequest | None:
 
 
 def find_model(models: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
-    """Return the version that a version, name or alias means; raise InvalidInput if there is none."""
+    """Return the version that a version, name or alias refers to; raise InvalidInput if there is none."""
     for model in models:
         if wanted == model["id"] or wanted in model["aliases"]:
             return model
@@ -220,7 +220,7 @@ def find_model(models: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str,
 
 
 def is_here(url: str) -> bool:
-    """Return whether a service runs on this machine, by its address."""
+    """Return whether a service runs on this machine, judged by its address."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -246,7 +246,7 @@ def fit(
         raise InvalidInput("the service's metrics did not move; its release must count seconds of batches by shape")
     seen = [*lone.shapes(), *packed.shapes()]
     ladder = sorted(parse_buckets(text)[0] for text in buckets)
-    # Where batches have only the rows they need, no row is all padding.
+    # If batches have only the rows they need, no row is all padding.
     needed = sum(each.bucket.length * each.windows for each in seen)
     is_flexible = len(tallest(ladder)) == len(ladder) and tokens + total(m.PADDING_TOKENS.name) <= 1.01 * needed
     timings = [request.timing for request in lone.requests]
@@ -273,7 +273,7 @@ def fit(
 
 
 def overhead_of(requests: Sequence[SeenRequest]) -> Overhead:
-    """Return the seconds around the core, and how they spread."""
+    """Return the seconds spent outside the core, and how they spread."""
     outside = sorted(request.outside_s for request in requests)
     front_s = statistics.fmean(request.timing.submit_s for request in requests)
     mean_s = statistics.fmean(outside)
@@ -285,7 +285,7 @@ def overhead_of(requests: Sequence[SeenRequest]) -> Overhead:
 
 
 def _flexible_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> list[ShapeTime]:
-    """Return shapes by a line through all batches: a time for each batch, and one for each place of its rows."""
+    """Return shapes from a line through all batches: a time for each batch, and one for each place of its rows."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -300,7 +300,7 @@ def _flexible_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> l
 
 
 def _fixed_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> list[ShapeTime]:
-    """Return the mean time of each shape; of one that was not seen, that of the nearest by its size."""
+    """Return the mean time of each shape; a shape that was not seen has the time of the nearest one in size."""
     batches = {each.bucket: 0.0 for each in seen}
     seconds = dict(batches)
     for each in seen:
@@ -315,7 +315,7 @@ def _fixed_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> list
 
 
 def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
-    """Return what each further item adds to a trip."""
+    """Return the time that each further item adds to a trip."""
     if not packed.requests:
         return 0.0
     items = statistics.fmean(request.items for request in packed.requests)
@@ -326,7 +326,7 @@ def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
 
 
 def _stretch(profile: Profile, seen: Sequence[ShapeTotals]) -> float:
-    """Return how much longer batches took than they do on a core that is not disturbed."""
+    """Return the ratio of batch times to those on an undisturbed core."""
     shapes = {Bucket(length=shape.length, rows=shape.rows): shape for shape in profile.shapes}
     alone_s = sum(
         each.batches * shapes[each.bucket].base_s + each.windows * shapes[each.bucket].row_s
@@ -337,7 +337,7 @@ def _stretch(profile: Profile, seen: Sequence[ShapeTotals]) -> float:
 
 
 def _noise(profile: Profile, requests: Sequence[SeenRequest]) -> float:
-    """Return how much the time of a batch of one row varies beside what its shape takes."""
+    """Return how much the time of a batch of one row varies around that of its shape."""
     ratios = []
     for request in requests:
         length = math.ceil(profile.tokens_ratio * request.tokens)

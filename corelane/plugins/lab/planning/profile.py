@@ -1,7 +1,7 @@
-"""A profile: what one core needs for one version, measured, and what a request costs around it. Pure.
+"""A profile: the measured times of one core for one version, and the costs of a request around it. Pure.
 
-A profile is saved as JSON, so that one taken on an instance can be planned with elsewhere. Times are seconds. A batch
-of a shape takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``, and a
+A profile is saved as JSON, so that one from one instance can be used for planning elsewhere. Times are seconds. A batch
+of a shape takes ``base_s``, and ``row_s`` for each row in it. If rows are fixed, the whole time is ``base_s``, and a
 length may have several shapes.
 """
 
@@ -16,7 +16,7 @@ from corelane.errors import InvalidInput
 
 
 class ProfilePart(BaseModel):
-    """A part of a profile: reads those of other versions too, as unknown fields are passed over."""
+    """A part of a profile. It also reads those of other versions, since unknown fields are ignored."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -33,7 +33,7 @@ class ShapeTime(ProfilePart):
 class Overhead(ProfilePart):
     """Seconds around the core: ``front_s`` until a request is in its lane, ``reply_s`` from its commit to its caller.
 
-    ``spread`` are quantiles of both together, evenly spaced, over their mean.
+    ``spread`` holds evenly spaced quantiles of their sum, divided by its mean.
     """
 
     front_s: float = Field(0, ge=0)
@@ -42,15 +42,15 @@ class Overhead(ProfilePart):
 
     @property
     def mean_s(self) -> float:
-        """Return the mean of both together."""
+        """Return the mean of the sum of both."""
         return self.front_s + self.reply_s
 
     def quantile_s(self, share: float) -> float:
-        """Return what this share of the requests stays within."""
+        """Return the time within which this share of requests stays."""
         return self.mean_s * self.spread[min(len(self.spread) - 1, int(share * len(self.spread)))]
 
     def towards(self, other: "Overhead", share: float) -> "Overhead":
-        """Return what lies so far on the way to another."""
+        """Return a mix of this and another: ``share`` is the part of the other."""
         return Overhead(
             front_s=self.front_s + share * (other.front_s - self.front_s),
             reply_s=self.reply_s + share * (other.reply_s - self.reply_s),
@@ -59,10 +59,10 @@ class Overhead(ProfilePart):
 
 
 class Contention(ProfilePart):
-    """How much slower batches ran while ``cores`` were all at work and the service answered so many requests.
+    """How much slower batches ran while all ``cores`` were at work and requests were answered.
 
-    ``stretch`` is the factor. With ``cpus`` known it says what a request costs the host, and so the stretch at other
-    rates and with other numbers of cores.
+    ``stretch`` is the factor. If ``cpus`` is known, it gives the cost of a request to the host, and so the stretch at
+    other rates and with other numbers of cores.
     """
 
     cores: int = Field(1, ge=1)
@@ -72,7 +72,7 @@ class Contention(ProfilePart):
 
 
 class BatchLimits(ProfilePart):
-    """Settings of the service that bound a batch and a slice of a job."""
+    """Settings of the service that limit a batch and a slice of a job."""
 
     latency_target_s: float = 0.04
     slice_tokens: int = 4096
@@ -120,7 +120,7 @@ class Profile(ProfilePart):
         return next(in_time, 1)
 
     def batch_s(self, length: int, rows: int) -> float:
-        """Return the seconds of a batch on a core that is not disturbed, in the quickest shape that holds it."""
+        """Return the seconds of a batch on an undisturbed core, in the fastest shape that holds it."""
         return min(
             shape.base_s + shape.row_s * (rows if self.flexible_rows else shape.rows)
             for shape in self.shapes
@@ -129,26 +129,26 @@ class Profile(ProfilePart):
 
     @property
     def request_cpu_s(self) -> float:
-        """The CPU seconds that a request costs the host outside the cores' batches; 0 where that is unknown."""
+        """The CPU seconds of the host for a request, outside the cores' batches; 0 if unknown."""
         seen = self.contention
         if self.cpus is None or seen.requests_per_s <= 0 or seen.stretch <= 1:
             return 0.0
         return max(0.0, self.cpus - seen.cores / seen.stretch) / seen.requests_per_s
 
     def stretch(self, at_work: float, requests_per_s: float, hosts: int = 1) -> float:
-        """Return how much longer a batch takes while ``at_work`` cores are at work, itself included."""
+        """Return how much longer a batch takes while ``at_work`` cores, including its own, are at work."""
         if self.cpus is None:
             return 1.0
         cpus = hosts * self.cpus
         return max(1.0, at_work / max(0.1 * cpus, cpus - requests_per_s * self.request_cpu_s))
 
     def hosts(self, cores: int) -> int:
-        """Return how many hosts such as the measured one run so many workers, one on each of their CPUs."""
+        """Return how many hosts like the measured one run ``cores`` workers, one on each CPU."""
         return 1 if self.cpus is None else -(-cores // self.cpus)
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a saved profile; raise InvalidInput that says what is wrong with it."""
+    """Read a saved profile; raise InvalidInput, with the reason, if it cannot be read."""
     try:
         return Profile.model_validate_json(path.read_bytes())
     except OSError as error:

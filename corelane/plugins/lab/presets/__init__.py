@@ -1,4 +1,4 @@
-"""Presets: experiments that people know, each run by its name, with published rows beside the measured ones."""
+"""Presets: well-known experiments, each run by its name, with published rows beside the measured ones."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 """Presets of work beside questions: a document, a batch of one's own, a batch of another API key.
 
-Rounds follow each other, each with the questions alone before and after the work. The ratio is that of p95 with the
-work to p95 before it. The median over the rounds counts, so a moment in which other programs took the CPU does not.
+There are several rounds, each with the questions alone before and after the work. The ratio is p95 during the work to
+p95 before it. The result is the median of the rounds, so a moment in which other programs used the CPU has no effect.
 """
 
 from dataclasses import replace
@@ -22,18 +22,18 @@ ROUNDS, BEFORE_S, DURING_S, AFTER_S, JOBS_S = 4, 20.0, 30.0, 10.0, 40.0
 #: Of a quick run: seconds of each part, questions a second, and those in its small jobs.
 QUICK_S, QUICK_RATE, QUICK_ITEMS = 1.0, 8.0, 2
 
-#: Lengths of the questions where none are given.
+#: Default lengths and number of the questions.
 LENGTHS, QUESTIONS = "words=lognormal(120,0.6)", 400
 
-#: Questions of the other owner's small jobs.
+#: Questions in the other owner's small jobs.
 JOB_QUESTIONS = 20
 
-#: The key of the batch's owner where none is given: services that check no keys tell owners apart by them.
+#: The default key of the batch's owner. Services that check no keys tell owners apart by their keys.
 OTHER_KEY = "clk_bench_other"
 
 
 def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, ...] = (1,)) -> PresetOutcome:
-    """Run the rounds. ``asked`` are the questions in what is asked beside the work: each kind has rounds of its own."""
+    """Run the rounds. ``asked`` holds the numbers of questions per request; each number has its own rounds."""
     questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
     session = stage.session(questions)
     rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores)[0]
@@ -55,7 +55,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
             if items > 1 and stage.quick:
                 own = replace(own, items_per_job=QUICK_ITEMS)
             elif items > 1:
-                # As many questions, so fewer requests, which take longer to tell something.
+                # The same rate of questions in fewer requests, so more time is needed for a result.
                 own = replace(own, items_per_job=items, rate_per_s=rate / items, before_s=JOBS_S, after_s=JOBS_S)
             stage.say(
                 f"round {len(rounds) + 1}: {own.before_s:g} s alone, {during_s:g} s beside, {own.after_s:g} s alone"
@@ -71,7 +71,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
 
 
 def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:
-    """Return the rounds as rows; the first kind's round with the median ratio, the lower one of two, is shown."""
+    """Return the rounds as rows; shown is the first kind's round with the median ratio, the lower one of two."""
     middles = {}
     for items, found in groupby(rounds, key=lambda each: each.items_per_job):
         ordered = sorted(found, key=lambda each: each.ratio_p95)

@@ -40,7 +40,7 @@ BATCHES_AHEAD = 2
 
 
 def measured(stage: Stage, session: Session, loads: dict[str, int]) -> list[LoadPoint]:
-    """Measure a closed loop for each name, of so many callers."""
+    """Measure a closed loop for each name, with its number of callers."""
     points = []
     with stage.show(session):
         for name, callers in loads.items():

@@ -1,4 +1,4 @@
-"""What a preset is: a name, and a function that is given a stage and returns what was measured on it."""
+"""A preset: a name, and a function that gets a stage and returns the measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,13 +19,13 @@ Row = Mapping[str, Any]
 #: Questions that fill a bucket of 128 tokens: made ones have 108 to 126, as the estimate is a fifth above plain text's.
 TOKENS_128 = "tokens=150"
 
-#: Questions asked before anything is measured: every length was met, every connection is open.
+#: Questions asked before the measurement, so that every length was met and every connection is open.
 WARM_UP = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A service of a preset's own: its settings, and the shape its model is compiled for, if any."""
+    """A service for a preset: its settings, and the shape that its model is compiled for, if any."""
 
     name: str
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -34,9 +34,9 @@ class Variant:
 
 @dataclass(slots=True)
 class Stage:
-    """What a preset is run on. ``quick`` asks for a run of seconds, whose figures mean nothing.
+    """The means of a preset to run. ``quick`` asks for a run of seconds, whose figures mean nothing.
 
-    ``serve`` starts a service for a variant, in place of the one before. ``show`` shows runs while they go on.
+    ``serve`` starts a service for a variant and stops the previous one. ``show`` shows runs in progress.
     """
 
     target: Target
@@ -52,7 +52,7 @@ class Stage:
     say: Callable[[str], object] = print
 
     def of_length(self, lengths: str, count: int) -> Questions:
-        """Return the questions that were given, else some that are made to these lengths."""
+        """Return the questions that the user gave, or generated ones of these lengths."""
         return self.questions or make_questions(lengths, count, self.seed)
 
     def session(self, questions: Questions, *, requests: int = 1, target: Target | None = None) -> Session:
@@ -99,5 +99,5 @@ class Preset:
 
 
 def closed(callers: int, seed: int) -> Load:
-    """Return a closed loop of so many callers."""
+    """Return a closed loop with this number of callers."""
     return Load(kind="closed", concurrency=callers, seed=seed)

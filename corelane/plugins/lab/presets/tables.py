@@ -10,7 +10,7 @@ from corelane.plugins.lab.render import markdown_table
 from corelane.plugins.lab.schema import Machine, Published, ServiceInfo
 from corelane.plugins.lab.texts import three
 
-#: The columns that published figures go to, and how they are written.
+#: The columns for published figures, and their formats.
 PUBLISHED = {
     "batch": ("batch", "{:.0f}"),
     "mean_s": ("mean ms", "ms"),
@@ -63,7 +63,7 @@ def caption(machine: Machine, service: ServiceInfo, created_at: str, command: st
 
 
 def sources(published: Iterable[Published]) -> str:
-    """Return where published rows come from, each source once, and what they leave open."""
+    """Return the sources of published rows, each once, and the facts that they do not state."""
     names = list(dict.fromkeys(each.source for each in published))
     notes = list(dict.fromkeys(each.note for each in published if re.search(r"not stated|noted here", each.note)))
     return " ".join(filter(None, [f"Published rows: {'; '.join(names)}." if names else "", *notes]))

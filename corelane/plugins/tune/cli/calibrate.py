@@ -1,7 +1,7 @@
 """``corelane calibrate``: make a compiled model's scores probabilities and choose when it answers, by known answers.
 
-Runs the model here, on one thread, as a worker would; needs no service. The figures shown are cross-validated: each
-fifth of the passages is scored by what was fitted on the rest. Workers use the calibration from the next time they load
+Runs the model here, on one thread, like a worker; needs no service. The figures shown are cross-validated: each fifth
+of the passages is scored by a calibration fitted on the rest. Workers use the calibration from the next time they load
 the model.
 """
 
@@ -98,7 +98,7 @@ def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation
 def keep(artifact: Artifact, calibration: Calibration) -> Path:
     """Write a calibration beside an artifact and those for other CPU kinds; return the path of the first.
 
-    With the same calibration scores are the same wherever a question is answered. Raises SetupError.
+    All CPU kinds get the same calibration, so that scores are the same everywhere. Raises SetupError.
     """
     for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
         write_calibration(folder, calibration)
@@ -106,10 +106,7 @@ def keep(artifact: Artifact, calibration: Calibration) -> Path:
 
 
 def measure_unseen(seen: Sequence["Seen"]) -> tuple[Metrics, list[PrecisionPoint]]:
-    """Return how good a calibration is on unseen questions, and the effects of precisions there.
-
-    Raises InvalidInput as ``held_out`` does.
-    """
+    """Return the quality of a calibration on unseen questions, and the effects of the values in ``SHOWN`` there."""
     from corelane.plugins.tune.held_out import held_out, observations
 
     results = held_out(seen)

@@ -92,7 +92,7 @@ def pass_gate(
     *,
     as_json: bool,
 ) -> None:
-    """Print the comparison of two named versions; raise CorelaneError if a limit is passed."""
+    """Print the comparison of two named versions; raise CorelaneError if a limit is exceeded."""
     if new[0] == old[0]:
         error_console().print(f"both are {new[0]}: this shows only how steady it is", style="yellow")
     report = compare_versions(asked.questions, new, old, limits)
@@ -107,7 +107,7 @@ def pass_gate(
 def ask_and_score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Scored], list[Result]]:
-    """Ask, with ``no_answer`` as the set says unless the options do; return the report, scores and results in order."""
+    """Ask, with ``no_answer`` as the set says unless the options set it; return report, scores and results in order."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
     elapsed_s = time.monotonic() - started
@@ -116,7 +116,7 @@ def ask_and_score(
 
 
 def version_of(client: "Client", model: str) -> str:
-    """Return the version that a name means; the name itself where it means several, or none."""
+    """Return the version that a name refers to; the name itself if it refers to several versions, or to none."""
     listed = client.models()
     found = [each["id"] for each in listed if model in (each["id"], each.get("name"), *each.get("aliases", ()))]
     return str(found[0]) if len(found) == 1 else model

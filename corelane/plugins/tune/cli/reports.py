@@ -1,8 +1,8 @@
-"""What ``corelane eval`` shows: the scores of one file, of several in one table, or of two versions side by side.
+"""The output of ``corelane eval``: the scores of one file, of several in one table, or of two versions side by side.
 
-A model that is good on the articles it was made with may be poor on others: sets stay apart. The last row counts every
-question once. Coverage is the share of questions that get an answer of at least such a score, as ``min_precision``
-gives it; beside it stands how many of those are exactly right.
+A model that is good on the articles that it was made with may be poor on others, so each set has its own row. The last
+row counts every question once. Coverage is the share of questions that get an answer with at least a given score, as
+``min_precision`` selects them. Beside it is the share of those that are exactly right.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from corelane.cli.output import print_line
 from corelane.plugins.tune.comparison import GateReport, ScoreDifference
 from corelane.plugins.tune.evaluation import Metrics, Scored, measure, precision_curve
 
-#: Questions whose answers changed, shown at most.
+#: Most questions with changed answers that are shown.
 SHOWN_CHANGES = 5
 
-#: The scores that coverage is given for.
+#: The scores for which coverage is shown.
 LEAST_SCORES = (0.8, 0.9)
 
 CAPTION = (
@@ -59,7 +59,7 @@ def _caption(report: dict[str, Any]) -> str:
 
 
 def show_files(files: Sequence[ScoredFile], *, as_json: bool) -> None:
-    """Print a row for each file and one for all, or the same as one JSON object."""
+    """Print a row for each file and one for all files, or the same as one JSON object."""
     total = figures([each for _, _, scored in files for each in scored])
     if as_json:
         rows = [{"file": name} | report | figures(scored) for name, report, scored in files]
@@ -78,9 +78,9 @@ def show_files(files: Sequence[ScoredFile], *, as_json: bool) -> None:
 
 
 def figures(scored: Sequence[Scored]) -> dict[str, Any]:
-    """Return what a row says of some results; None where a figure has no questions."""
+    """Return the figures of a row; None if a figure has no questions."""
     found = measure(scored)
-    # A question without an answer has none at any score.
+    # A question without an answer does not count at any score.
     scores = [
         (each.confidence if each.answered and each.confidence is not None else -1.0, each.exact == 1.0)
         for each in scored
@@ -123,7 +123,7 @@ def show_comparison(report: GateReport) -> None:
         bound = "at least" if each.name == "agreement" else "at most"
         console.print(f"{sign} {each.name}: {each.figure:.3g} ({bound} {each.limit:.3g})")
     for change in report.changed[:SHOWN_CHANGES]:
-        # A question's text is never read as markup.
+        # A question's text is not read as markup.
         text = f"{change['change']}: {change['question']} · new {change['new']!r} · old {change['old']!r}"
         console.print(text, markup=False, soft_wrap=True)
 

@@ -1,7 +1,6 @@
 """``corelane tune`` and ``corelane distil``: train a model on questions with known answers, then compile and judge it.
 
-The same command goes on with a run that was ended, by Ctrl-C, SIGTERM or a kill. What comes after training is in
-``tuned``.
+The same command resumes a run that was ended by Ctrl-C, SIGTERM or a kill. The steps after training are in ``tuned``.
 """
 
 import signal
@@ -30,7 +29,7 @@ RUNS_NAME = "tune"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run lies, and what comes after it. Each field is an option of both commands."""
+    """The folder of a run, and the steps after it. Each field is an option of both commands."""
 
     run: Annotated[Path | None, typer.Option(help="Folder of the run; tune/NAME in the data folder if not given.")] = (
         None
@@ -89,7 +88,7 @@ def distil(
 
 
 def follow_plan(plan: TrainingPlan, options: RunOptions, limits: GateLimits, as_json: bool) -> None:
-    """Train, then compile and judge what came out; exit code 130 if a signal ended the training."""
+    """Train, then compile and evaluate the result; exit code 130 if a signal ended the training."""
     require("tune", "torch", "transformers", "tokenizers")
     from corelane.plugins.tune.cli.tuned import finish, refusal
     from corelane.plugins.tune.training.run import tune as train
@@ -119,7 +118,7 @@ def follow_plan(plan: TrainingPlan, options: RunOptions, limits: GateLimits, as_
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM end the training after its next step; a second Ctrl-C ends it at once."""
+    """Make Ctrl-C and SIGTERM end the training after its current step; a second Ctrl-C ends it at once."""
     asked: list[int] = []
 
     def ask(number: int, _: object) -> None:

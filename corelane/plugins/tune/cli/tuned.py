@@ -1,6 +1,6 @@
-"""What follows training: the model is compiled, calibrated and compared with the version before, here, on one thread.
+"""The steps after training: compile the model, calibrate it, compare it with the previous one, on one thread.
 
-Nothing of the service changes: the commands that roll the version out are printed.
+The service is not changed: the commands that roll the version out are printed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,17 +29,17 @@ from corelane.settings import Settings
 #: The development part of a run, in its folder.
 DEV_NAME = "dev.json"
 
-#: What the figures are, of questions that a version was calibrated on.
+#: A note about the figures of a version that was calibrated on the same questions.
 CROSS_VALIDATED = "All figures are cross-validated: each fifth of the passages is judged by a calibration of the rest"
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What came of a trained model: its version, and its figures on the development part.
+    """A trained model after compiling: its version, and its figures on the development part.
 
     The figures and the comparison are cross-validated. ``ece`` is None if the version is not calibrated. ``comparison``
-    is that with the version before as plain data, ``failing`` names the limits that were passed; both are empty if
-    there is no such version. ``commands`` roll the version out.
+    is the comparison with the previous version, as plain data. ``failing`` names the limits that were exceeded. Both
+    are empty if there is no previous version. ``commands`` roll the version out.
     """
 
     id: str
@@ -63,7 +63,7 @@ def finish(
     *,
     quiet: bool,
 ) -> Compiled:
-    """Compile a trained model under a name, calibrate it on the development part, compare it there, and say all that.
+    """Compile a trained model under a name, calibrate and compare it on the development part, and print the results.
 
     With ``quiet`` nothing is printed on standard output.
     """
@@ -95,7 +95,7 @@ def finish(
 
 
 def refusal(found: Compiled) -> str:
-    """Return why a version does not pass, and what to do about scores that are no probabilities."""
+    """Return why a version does not pass, and what to do if its scores are not probabilities."""
     said = f"{found.id} does not pass against {found.against}: {'; '.join(found.failing)}"
     if found.ece is None and any(each.startswith(ECE_RISEN) for each in found.failing):
         said += (
@@ -106,7 +106,7 @@ def refusal(found: Compiled) -> str:
 
 
 def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
-    """Return the commands by which a running service takes the version, first for a tenth of the questions."""
+    """Return the commands that make a running service use the version, first for a tenth of the questions."""
     name = version.partition("@")[0]
     if old is None or old == version:
         return [f"corelane models load {version}", f"corelane models alias {name} {version}"]
@@ -122,7 +122,7 @@ def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
 def version_before(name: str, settings: Settings, began_with: str, against: str | None) -> Artifact | None:
     """Return the compiled version to compare with: the one named, the name's newest, or what training began with.
 
-    None if that is a model without a trained head.
+    None if training began with a model without a trained head.
     """
     if against is not None:
         return find_artifact(settings.artifact_root, against, settings.target)
@@ -142,8 +142,8 @@ def build(model: str, name: str, settings: Settings) -> Artifact:
 def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> list[Result] | None:
     """Calibrate a version on the development part, and return its cross-validated results there.
 
-    The model's folder keeps the calibration too: where it is compiled again, it is calibrated. If the part is too small
-    or one-sided, say so and return None. Raises SetupError for a folder that cannot be written.
+    The calibration is also written to the model's folder, so that compiling it again keeps the calibration. If the part
+    is too small or one-sided, print that and return None. Raises SetupError for a folder that cannot be written.
     """
     seen = observe(artifact, questions)
     try:
@@ -161,7 +161,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
 
 
 def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[Result]:
-    """Return what a version answers to a file's questions: cross-validated, if it was calibrated on this file."""
+    """Return a version's answers to a file's questions; cross-validated if it was calibrated on this file."""
     calibration = read_calibration(artifact.path, artifact.manifest.version)
     if calibration is not None and calibration.file_digest == digest_file(file):
         with suppress(InvalidInput):

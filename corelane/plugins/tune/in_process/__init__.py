@@ -1,1 +1,1 @@
-"""Questions answered in this process, without a service: the call of transformers' question-answering pipeline."""
+"""Answer questions in this process, without a service, by the call of transformers' pipeline."""

@@ -1,4 +1,4 @@
-"""What the pipeline may be called with: questions and contexts in the forms that transformers' pipeline took. Pure."""
+"""The inputs of the pipeline: questions and contexts in the forms that transformers' pipeline accepted. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -49,7 +49,7 @@ class Input:
 
 
 def take_parameters(usual: Parameters, arguments: dict[str, Any]) -> Parameters:
-    """Return the parameters among the arguments of a call, and take them out; None leaves one as usual."""
+    """Remove the parameters from the arguments of a call and return them. A value of None means the usual one."""
     if "topk" in arguments:
         arguments.setdefault("top_k", arguments["topk"])
         del arguments["topk"]
@@ -58,7 +58,7 @@ def take_parameters(usual: Parameters, arguments: dict[str, Any]) -> Parameters:
 
 
 def read_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Input] | Iterator[Any]:
-    """Return the examples of a call, or its iterator as it is; raises ValueError or KeyError with the reason."""
+    """Return the examples of a call, or its iterator unchanged; raises ValueError or KeyError with the reason."""
     given = _find_inputs(arguments, named)
     if isinstance(given, Iterator):
         return given

@@ -1,4 +1,4 @@
-"""``pipeline("question-answering", model=…)`` in this process: what transformers had until its version 5.
+"""``pipeline("question-answering", model=…)`` in this process, as in transformers before version 5.
 
 The model is compiled for this CPU on the first call of ``pipeline``, which takes seconds to a minute, and kept in the
 user's cache. Questions of a list share batches.
@@ -24,10 +24,10 @@ TASK = "question-answering"
 #: The model that comes with Corelane.
 DEFAULT_MODEL = "qa-minilm"
 
-#: What may be called a device here.
+#: The accepted values for a device.
 CPU = (None, "cpu", -1)
 
-#: Parameters of transformers' ``pipeline`` that have but one meaning here.
+#: Parameters of transformers' ``pipeline`` that make no difference here.
 IGNORED = ("framework", "use_fast")
 
 #: Questions of a list that are in progress at a time, unless ``batch_size`` says otherwise.
@@ -45,7 +45,7 @@ class QuestionAnsweringPipeline:
     task = TASK
 
     def __init__(self, runner: Runner, longest: int, usual: Parameters, batch_size: int | None = None) -> None:
-        """``longest`` is the longest row in tokens; ``usual`` are the parameters of calls that name none."""
+        """``longest`` is the longest row, in tokens. ``usual`` holds the parameters of calls that do not give them."""
         self._runner = runner
         self._longest = longest
         self._usual = usual
@@ -54,9 +54,9 @@ class QuestionAnsweringPipeline:
     def __call__(self, *arguments: Any, batch_size: int | None = None, **named: Any) -> Any:
         """Answer questions: ``question=…, context=…``, each a text or a list, dictionaries of both, or an iterator.
 
-        Returns a dictionary of ``score``, ``start``, ``end`` and ``answer``; a list of them if ``top_k`` asks for
-        several; a list of those for several questions; for an iterator an iterator. Raises ValueError or KeyError if
-        the arguments make no sense.
+        Returns a dictionary of ``score``, ``start``, ``end`` and ``answer``, or a list of them if ``top_k`` is more
+        than one. For several questions it returns a list of these; for an iterator, an iterator. Raises ValueError or
+        KeyError if the arguments make no sense.
         """
         parameters = take_parameters(self._usual, named)
         self._check(parameters)
@@ -71,7 +71,7 @@ class QuestionAnsweringPipeline:
         return answers[0] if len(inputs) == 1 else answers
 
     def close(self) -> None:
-        """Give the model's memory back."""
+        """Free the model's memory."""
         self._runner.close()
 
     def _check(self, parameters: Parameters) -> None:
@@ -99,7 +99,7 @@ class QuestionAnsweringPipeline:
 
 
 def _present(context: str, answers: Iterable[Any]) -> Answers:
-    """Return answers as transformers did: one by itself, several or none as a list."""
+    """Return answers in the form of transformers: one by itself, several or none as a list."""
     found = [
         {"score": score, "start": start, "end": end, "answer": context[start:end]} for score, start, end in answers
     ]
@@ -120,7 +120,7 @@ def pipeline(
 
     ``model`` is a Hugging Face id, a folder, a name that Corelane knows, or a network with its ``tokenizer``; the
     built-in model if not given. ``dtype`` is a number format, or ``auto`` for the fastest. The other parameters are
-    those of calls that name none. Raises ValueError, SetupError, or ModelRefused if the model is at fault.
+    used for calls that do not give them. Raises ValueError, SetupError, or ModelRefused if the model is at fault.
     """
     if task not in (None, TASK):
         raise ValueError(f"corelane's pipeline does {TASK!r} alone, not {task!r}; transformers has the others")
@@ -132,7 +132,7 @@ def pipeline(
     with ExitStack() as stack:
         source = _find_source(model, tokenizer, stack)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corelane-pipeline-")))
-        # Nothing of the artifact is read after it was loaded.
+        # No file of the artifact is read after it was loaded.
         artifact = _compile(source, read_settings(data_dir=folder), dtype, usual.max_seq_len)
         manifest, backend = artifact.manifest, open_backend("cpu")
         served = ServedModel.of(artifact, None)
@@ -157,7 +157,7 @@ def _find_source(model: Any, tokenizer: Any, stack: ExitStack) -> str:
 
 
 def _compile(source: str, settings: Settings, dtype: str, longest: int | None) -> Any:
-    """Compile a model, or take what this user compiled before."""
+    """Compile a model, or take it from this user's cache."""
     from compile.build import build
     from compile.once import compile_once
     from corelane.engine.buckets import AUTO_BUCKETS

@@ -1,7 +1,7 @@
-"""Scores as transformers' pipeline gave them: the probabilities of a start and of an end in their window, multiplied.
+"""Scores like those of transformers' pipeline: the probability of the start times that of the end, in their window.
 
-Equal texts, from one window or several, add up. So a score is no probability where a context has several windows, and
-scores of different windows cannot be compared; ``corelane.engine`` scores in another way. Pure.
+The scores of equal texts are added, within a window or across windows. So with several windows a score is not a
+probability, and scores of different windows cannot be compared. ``corelane.engine`` scores differently. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from corelane.engine.backends.protocol import Floats, Ints
 
-#: Stands for the logit of a token that is in no answer, as in transformers.
+#: The logit given to tokens that cannot be in an answer, as in transformers.
 HIDDEN = np.float32(-10_000)
 
-#: Candidates of a window are this many times ``top_k``, and so many more: words make some of them equal.
+#: A window has this many times ``top_k`` candidates, plus this number, because whole words make some of them equal.
 TIMES, MORE = 2, 10
 
 Places = NDArray[np.int32]
@@ -49,7 +49,7 @@ class WindowScores(NamedTuple):
 
 
 def score_window(window: WindowLogits, most_tokens: int, keep: int) -> WindowScores:
-    """Return the ``keep`` best spans of a window, best first, of at most ``most_tokens``; earlier ones among equals."""
+    """Return the ``keep`` best spans of a window, of at most ``most_tokens``; of equal spans the earlier is first."""
     start, null_start = _share(window.start, window.null_start)
     end, null_end = _share(window.end, window.null_end)
     count = len(start)
@@ -64,7 +64,7 @@ def score_window(window: WindowLogits, most_tokens: int, keep: int) -> WindowSco
 
 
 def _share(logits: Floats, null: float) -> tuple[Floats, float]:
-    """Return each token's share of the row, and the null token's."""
+    """Return each token's probability in the row, and the null token's."""
     row = np.append(logits, np.float32(null)).astype(np.float32)
     weights = np.exp(row - row.max(initial=HIDDEN))
     shares = weights / weights.sum()
@@ -76,8 +76,8 @@ def merge_windows(
 ) -> list[ScoredSpan]:
     """Return the ``top_k`` best answers, best first.
 
-    ``places`` are the characters that a token stands for: its own, or those of its word. ``with_null`` lets no answer,
-    an empty one, compete by its smallest score of all windows.
+    ``places`` has the characters of each token: its own, or those of its word. With ``with_null`` an empty answer
+    competes, with the smallest null score of all windows.
     """
     found: dict[str, ScoredSpan] = {}
     for window in windows:
@@ -92,7 +92,7 @@ def merge_windows(
 
 
 def word_places(words: Iterable[int | None], places: Places) -> Places:
-    """Return for each token the characters of its word; of a token without a word its own."""
+    """Return for each token the characters of its word, or its own if it has no word."""
     spans: dict[int, tuple[int, int]] = {}
     listed = list(words)
     for word, (start, end) in zip(listed, places.tolist(), strict=True):

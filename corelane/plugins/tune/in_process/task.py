@@ -1,4 +1,4 @@
-"""The task of the pipeline: texts cut and answered as transformers' pipeline did it, in batches of the engine."""
+"""The task of the pipeline: it cuts and answers texts like transformers' pipeline, in batches of the engine."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from corelane.plugins.tune.in_process.scoring import (
     word_places,
 )
 
-#: The overlap of windows unless told otherwise, in tokens; at most half of a row.
+#: The default overlap of windows, in tokens; at most half of a row.
 DOC_STRIDE = 128
 
 
@@ -36,7 +36,7 @@ class Ask(Query):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedAsk(TokenizedQuery):
-    """A question in tokens, and the characters that each token of its context stands for."""
+    """A tokenized question, and the characters of each token of its context."""
 
     places: Places = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int32))
 

@@ -1,7 +1,7 @@
 """Checkpoints of a run: the weights and the optimiser's state in one file, the run's own record in its head.
 
-A checkpoint is complete or absent: it is written beside its place, brought to the disk, and renamed. The last two are
-kept, so a damaged disk block costs a few minutes and not the run.
+A checkpoint is complete or does not exist: it is written under another name, synced to disk, and renamed. The last two
+are kept, so a damaged disk block costs only a few minutes of a run.
 """
 
 import json
@@ -24,7 +24,7 @@ PATTERN = "step-*.safetensors"
 
 
 def write_checkpoint(folder: Path, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    """Keep the state after a number of steps, with a record of plain data, and remove those before the last two."""
+    """Write the state after a step, with a record of plain data, and remove all but the last two checkpoints."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / f"step-{step:08d}.safetensors", state, record)
     for old in sorted(folder.glob(PATTERN))[:-KEPT]:
@@ -55,7 +55,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def last_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return the state and the record of the last checkpoint that is undamaged; None without one."""
+    """Return the state and the record of the last intact checkpoint; None without one."""
     for path in sorted(folder.glob(PATTERN), reverse=True):
         with suppress(OSError, SafetensorError, ValueError, KeyError):
             return read_tensors(path)

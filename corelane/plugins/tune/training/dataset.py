@@ -1,6 +1,6 @@
-"""What an epoch reads, and in which order. Every choice follows from the seed, the epoch and the example. No torch.
+"""The rows of an epoch, and their order. Every choice depends only on the seed, the epoch and the example. No torch.
 
-So a run that was killed goes on with the same rows: no state of a generator is kept. Rows of about the same length
+So a killed run resumes with the same rows, without a saved state of a random generator. Rows of about the same length
 share a batch, which costs little padding. Batches are of few shapes: the matrix library keeps something for each shape
 that it has seen.
 """
@@ -28,17 +28,17 @@ from corelane.plugins.tune.training.plan import TrainingOptions
 #: Texts tokenized at a time.
 TOKENIZED_AT_ONCE = 2048
 
-#: Batches whose rows are sorted by length together: more cost less padding and mix lengths less.
+#: Number of batches whose rows are sorted by length together. More cost less padding, but mix lengths less.
 SORTED_TOGETHER = 64
 
 #: A batch is as wide as its longest row, up to the next multiple of this.
 WIDTHS = 16
 
-#: Tokens that go through the network at once on a CPU, with their padding; a step adds up several passes. More would
-#: take more memory and no less time.
+#: Tokens of one pass through the network on a CPU, with padding; a step adds up several passes. A larger pass takes
+#: more memory and is not faster.
 PASS_TOKENS = 2048
 
-#: Other passages of the article that are looked at for one like the question.
+#: Number of other passages of the article that are compared with the question.
 LOOKED_AT = 8
 
 #: A row's span: first and last token in the row.
@@ -57,9 +57,9 @@ class TokenizedExample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one row of a batch holds, by numbers: the item, the item whose passage it reads, and the stretch of it.
+    """The content of one row of a batch: the item, the item whose passage it reads, and the part of it.
 
-    An answerable item that reads another's passage is made unanswerable.
+    An answerable item that reads another item's passage becomes unanswerable.
     """
 
     item: int
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A batch for the network, and for each row its spans; a row without any points at [CLS]."""
+    """A batch for the network, with the spans of each row. A row without spans has its answer at [CLS]."""
 
     batch: WindowBatch
     spans: list[list[Span]]
@@ -80,9 +80,9 @@ class Filled:
 
 
 class Dataset:
-    """The examples of all files in tokens, with the share of each file that an epoch reads.
+    """The tokenized examples of all files, with the share of each file that an epoch reads.
 
-    With ``fixed`` an item is cut, and gets another passage, in the same way in every epoch.
+    With ``fixed``, items are cut and given other passages in the same way in every epoch.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Dataset:
         return list(make_batches(rows, self.options.batch_tokens, rng))
 
     def fill(self, rows: Sequence[Row]) -> Filled:
-        """Return the arrays of some rows, and where their answers are."""
+        """Return the arrays of some rows, and the places of their answers."""
         bucket = Bucket(length=width_of(rows, self.options.max_length), rows=len(rows))
         shown = [self._shown(row) for row in rows]
         batch = self._task.fill(bucket, shown, len(rows))
@@ -152,7 +152,7 @@ class Dataset:
         return [(first + shift, last + shift) for first, last in answers if row.start <= first and last < row.end]
 
     def _drawn(self, epoch: int) -> Iterator[int]:
-        """Yield the items of an epoch: of each file its share, and over the epochs all of it equally often."""
+        """Yield the items of an epoch: each file's share. Over the epochs each item of a file comes equally often."""
         for file, ((first, end), share) in enumerate(zip(self._bounds, self._shares, strict=True)):
             count = end - first
             if not count:
@@ -162,7 +162,7 @@ class Dataset:
             yield from (int(order[at % count]) for at in range(begin, stop))
 
     def _rows_of(self, number: int, epoch: int) -> Iterator[Row]:
-        """Yield an item's row, and for some answerable items one with another passage of the article."""
+        """Yield an item's row. Some answerable items also yield a row with another passage of the article."""
         rng = np.random.default_rng((self.options.seed, 3, 0 if self._fixed else epoch, number))
         yield self._cut(number, number, rng)
         if self.items[number].answers and rng.random() < self.options.negatives:
@@ -171,7 +171,7 @@ class Dataset:
                 yield self._cut(number, other, rng)
 
     def _cut(self, number: int, passage: int, rng: np.random.Generator) -> Row:
-        """Cut a passage to the row's room, around one of the answers and at a random place."""
+        """Cut a passage to fit the row. The cut includes one of the answers, at a random place."""
         item, tokens = self.items[number], len(self.items[passage].context)
         beside = self._specials + len(item.question)
         room = min(tokens, self.options.max_length - beside)
@@ -183,7 +183,7 @@ class Dataset:
         return Row(number, passage, start, start + room, beside + room)
 
     def _other_passage(self, number: int, rng: np.random.Generator) -> int | None:
-        """Return an item whose passage is of the same article, most like the question and without its answer."""
+        """Return an item with another passage of the article, most similar to the question and without its answer."""
         item = self.items[number]
         known = self._passages.get(item.example.title, ())
         if len(known) < 2:
@@ -203,9 +203,9 @@ class Dataset:
 def tokenize_examples(
     examples: Sequence[Example], tokenizer: Tokenizer, contexts: dict[str, Context], room: int
 ) -> Iterator[TokenizedExample]:
-    """Yield examples in tokens; those whose question or answers leave no room in a row are left out.
+    """Yield tokenized examples, except those whose question or answers do not fit in a row.
 
-    ``contexts`` keeps the tokens of each passage once.
+    ``contexts`` stores the tokens of each passage once.
     """
     for at in range(0, len(examples), TOKENIZED_AT_ONCE):
         part = examples[at : at + TOKENIZED_AT_ONCE]
@@ -213,7 +213,7 @@ def tokenize_examples(
         contexts.update(zip(missing, tokenize(tokenizer, missing), strict=True))
         questions = tokenize(tokenizer, [each.question for each in part])
         for example, question in zip(part, questions, strict=True):
-            # An example keeps the one string of its passage that all share.
+            # All examples share one string of a passage, as the key in ``contexts``.
             context = contexts[example.context]
             answers = tuple(dict.fromkeys(token_span(context, *answer) for answer in example.answers))
             left = room - len(question)
@@ -223,7 +223,7 @@ def tokenize_examples(
 
 
 def token_span(context: Context, start: int, end: int) -> Span:
-    """Return the first and last token that share a character with a stretch of the text."""
+    """Return the first and last token that overlap the characters from ``start`` to ``end``."""
     first = int(np.searchsorted(context.places[:, 1], start, side="right"))
     last = int(np.searchsorted(context.places[:, 0], end, side="left")) - 1
     return min(first, len(context) - 1), max(min(first, len(context) - 1), last)
@@ -242,7 +242,7 @@ def passages_by_group(items: Sequence[TokenizedExample]) -> dict[str, list[int]]
 
 
 def make_batches(rows: Sequence[Row], batch_tokens: int, rng: np.random.Generator) -> Iterator[list[Row]]:
-    """Yield batches of at most ``batch_tokens`` with their padding, in random order; each row is in one."""
+    """Yield batches of at most ``batch_tokens``, including padding, in random order; each row is in exactly one."""
     if not rows:
         return
     mean = sum(row.length for row in rows) / len(rows)
@@ -257,7 +257,7 @@ def make_batches(rows: Sequence[Row], batch_tokens: int, rng: np.random.Generato
 def split_sorted(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[Row]]:
     """Yield rows, the longest first, in batches of at most ``batch_tokens`` with padding.
 
-    A batch of several passes has only full ones, so that few shapes occur.
+    A batch of several passes has only full passes, so that there are few shapes.
     """
     at = 0
     while at < len(rows):
@@ -269,18 +269,18 @@ def split_sorted(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[Row]]:
 
 
 def passes(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Yield the rows of a batch as they go through the network on a CPU."""
+    """Yield the rows of a batch in the passes in which a CPU runs them."""
     most = rows_of(width_of(rows), PASS_TOKENS)
     for at in range(0, len(rows), most):
         yield list(rows[at : at + most])
 
 
 def rows_of(width: int, tokens: int) -> int:
-    """Return how many rows of a width have so many tokens, one at least."""
+    """Return how many rows of a width fit in ``tokens``; at least one."""
     return max(1, tokens // width)
 
 
 def width_of(rows: Sequence[Row], most: int | None = None) -> int:
-    """Return how wide some rows are with their padding, at most ``most``."""
+    """Return the padded width of some rows, at most ``most``."""
     width = math.ceil(max(row.length for row in rows) / WIDTHS) * WIDTHS
     return width if most is None else min(width, most)

@@ -1,4 +1,4 @@
-"""How right a network is on the development part, by the engine's own search and the one evaluation."""
+"""Evaluate a network on the development part, with the engine's own search and the project's evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,31 +18,30 @@ from corelane.plugins.tune.fitting import Fit, choose_threshold
 from corelane.plugins.tune.held_out import Seen, observations, result_of
 from corelane.plugins.tune.training.examples import Example
 
-#: Tokens a batch without gradients.
+#: Tokens of a batch without gradients.
 BATCH_TOKENS = 8192
 
-#: Stands for a calibration: a network under training has none, and only which of two scores is higher counts here.
+#: Used in place of a calibration: a network in training has none, and only the order of scores matters here.
 PLAIN = Curve(intercept=0.0, slope=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentScores:
-    """How right a network is on the development part, at the threshold that suits it."""
+    """The quality of a network on the development part, at its best threshold."""
 
     metrics: Metrics
     threshold: float
 
     @property
     def score(self) -> float:
-        """By which one network is better than another: the mean of F1 and of F1 if every question gets an answer.
+        """The value by which networks are ranked: the mean of F1, and of F1 if every question gets an answer.
 
-        F1 at the best threshold alone would prefer an early network that answers little: on few questions it hardly
-        differs, whichever way it is reached.
+        F1 at the best threshold alone could prefer an early network that answers few questions, as it hardly differs.
         """
         return (self.metrics.f1 + (self.metrics.always_f1 or 0.0)) / 2
 
     def as_data(self) -> dict[str, Any]:
-        """Return the figures as plain data; ``answerable_f1`` is that if every question gets an answer."""
+        """Return the figures as plain data; ``answerable_f1`` is F1 if every question gets an answer."""
         own = {"answerable_f1": self.metrics.always_f1 or 0.0, "threshold": self.threshold, "score": self.score}
         return asdict(self.metrics) | own
 
@@ -54,7 +53,7 @@ class Evaluator:
         self._task = QuestionAnsweringTask(model.tokenizer, model.spec, max_length)
         queries = [Query(each.question, each.context) for each in examples]
         self._rows = sorted(read_rows(self._task, queries), key=lambda row: row[2].length)
-        #: The questions that are short enough to be asked, by their number.
+        #: The questions that are short enough to be asked, by number.
         self._asked = {number: (examples[number], item) for number, item, _ in sorted(self._rows, key=itemgetter(0))}
 
     def __len__(self) -> int:
@@ -87,7 +86,7 @@ class Evaluator:
 
 
 def score_spans(seen: Sequence[Seen]) -> DevelopmentScores:
-    """Return how right the best spans are at the threshold that suits them."""
+    """Return the quality of the best spans at their best threshold."""
     threshold = choose_threshold(observations(seen))
     plain = Fit(PLAIN, PLAIN, threshold)
     results = [result_of(number, *each, plain) for number, each in enumerate(seen)]

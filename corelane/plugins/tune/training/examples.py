@@ -1,7 +1,7 @@
-"""Questions to learn from: SQuAD-format files or JSONL, read and checked in whole before anything is trained. Pure.
+"""Questions to learn from: SQuAD-format files or JSONL, read and checked completely before training starts. Pure.
 
-An answer is a literal span: ``context[start:end] == text``. A file in which that does not hold is refused, and every
-fault is named with its line, up to a limit.
+An answer is a literal span: ``context[start:end] == text``. Otherwise the file is refused. Every fault is named with
+its line, up to a limit.
 """
 
 import re
@@ -15,7 +15,7 @@ import orjson
 from corelane.domain.squad import entries, read_unzipped, what_is_wrong
 from corelane.errors import InvalidInput
 
-#: Faults that a refusal lists; it counts the others.
+#: Most faults that a refusal lists; it counts the others.
 MOST_LISTED = 20
 
 #: Characters of a text that a fault shows.
@@ -24,9 +24,9 @@ SHOWN_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question about a passage; ``answers`` are bounds in characters, none if the passage does not answer it.
+    """A question about a passage; ``answers`` has bounds in characters; none if the passage does not answer it.
 
-    ``title`` is the article's, empty where the file names none.
+    ``title`` is the article's, or empty if the file has none.
     """
 
     id: str
@@ -42,15 +42,15 @@ class Example:
 
     @property
     def group(self) -> str:
-        """What may not be on both sides of a split: the article, or the passage where there is no title."""
+        """What must not be on both sides of a split: the article, or the passage if there is no title."""
         return self.title or self.context
 
 
 class Faulty(ValueError):
-    """An entry that cannot be learnt from, and why."""
+    """An entry that cannot be used for training, and why."""
 
 
-#: An entry as the file has it: where it stands, and its fields.
+#: An entry of the file: its place, and its fields.
 Entry = tuple[str, Mapping[str, Any]]
 
 
@@ -77,14 +77,14 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def complaint(name: str, faults: Sequence[tuple[str, str]], questions: int) -> str:
-    """Return the refusal of a file: each fault on a line of its own, up to a limit."""
+    """Return the refusal of a file: each fault on its own line, up to a limit."""
     listed = "".join(f"\n  {place}: {fault}" for place, fault in faults[:MOST_LISTED])
     more = f"\n  and {len(faults) - MOST_LISTED:,} more" if len(faults) > MOST_LISTED else ""
     return f"{len(faults):,} of the {questions:,} questions of {name} cannot be learnt from:{listed}{more}"
 
 
 def make_example(entry: Mapping[str, Any], id: str) -> Example:
-    """Return an entry as an example; raise Faulty with the reason. ``id`` is taken if the entry has none."""
+    """Return an entry as an example; raise Faulty with the reason. ``id`` is used if the entry has none."""
     if not entry:
         raise Faulty("it is no JSON object with question, context and answers")
     question, context = _text(entry, "question"), _text(entry, "context")
@@ -163,7 +163,7 @@ def _lines(content: bytes) -> Iterator[Entry]:
 
 
 def _place_of(content: bytes, place: str, entry: Mapping[str, Any]) -> str:
-    """Return where an entry of a document stands, with its line if its id is found in the text."""
+    """Return the place of an entry in a document, with its line if its id is found in the text."""
     if "id" not in entry:
         return place
     written = re.search(rb'"id"\s*:\s*' + re.escape(orjson.dumps(entry["id"])), content)
@@ -174,7 +174,7 @@ def _place_of(content: bytes, place: str, entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSplit:
-    """Examples of each training file, and the development part; ``dropped`` counts those that were in neither."""
+    """The examples of each training file, and the development part. ``dropped`` counts examples in neither."""
 
     train: list[list[Example]]
     dev: list[Example]
@@ -186,8 +186,8 @@ def split_examples(
 ) -> ExampleSplit:
     """Set whole groups aside for development, and drop training examples that share a group or passage with it.
 
-    ``set_aside`` names groups of the first file by title. If neither they nor ``dev`` are given, every n-th group of
-    the first file is taken, so that about ``share`` of them are.
+    ``set_aside`` names groups of the first file by title. Without ``set_aside`` and ``dev``, every n-th group of the
+    first file is taken, about ``share`` of all groups.
     """
     wanted = {str(title) for title in set_aside}
     groups = list(dict.fromkeys(each.group for each in files[0]))

@@ -1,7 +1,7 @@
-"""The training loop: batches in, gradients, weights, checkpoints; the best average of the weights comes out.
+"""The training loop: batches in, gradients, weights, checkpoints; the result is the best average of the weights.
 
-A run that ends at any moment goes on from its last checkpoint to the same weights, bit for bit, on the same machine:
-batches follow from the seed, a step's random numbers from its number, and all else is in the checkpoint.
+A run ended at any moment resumes from its last checkpoint, and ends with the same weights, bit for bit, on the same
+machine. Batches depend on the seed, a step's random numbers on its number, all else is saved.
 """
 
 import time
@@ -27,14 +27,14 @@ from corelane.plugins.tune.training.weights import Fp32Weights
 #: Files and folders of a run.
 CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
 
-#: Apart from the marginal loss, what a batch's logits are judged by: rows, start and end logits, and the tokens that an
-#: answer may have. Returns the whole loss.
+#: The whole loss of a batch, which may include the marginal loss. Arguments: rows, start and end logits, and the tokens
+#: that an answer may have.
 Objective = Callable[[list[Row], Filled, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass
 class RunRecord:
-    """Where a run is: steps done, the best judgement, judgements since, and the time taken."""
+    """The progress of a run: steps done, the best evaluation, evaluations since then, and the time taken."""
 
     step: int = 0
     best: float | None = None
@@ -44,7 +44,7 @@ class RunRecord:
 
 
 class Training:
-    """One run at work: the network, what it reads, what judges it, and its folder."""
+    """One run: the network, its data, its evaluator, and its folder."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Training:
         folder: Path,
         objective: Objective | None = None,
     ) -> None:
-        """``checkpoint_s`` is the time between checkpoints; ``objective`` the loss, the marginal loss if not given."""
+        """``checkpoint_s`` is the time between checkpoints; ``objective`` is the loss, by default the marginal loss."""
         self._model = model
         self._dataset = dataset
         self._evaluator = evaluator
@@ -68,9 +68,9 @@ class Training:
         self._record = RunRecord()
 
     def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> RunRecord | None:
-        """Train, or go on where the folder's last checkpoint is; None if ``stopped`` says so, after a checkpoint.
+        """Train, or resume from the folder's last checkpoint.
 
-        The best average of the weights is kept in the folder.
+        Returns None if ``stopped`` says so, after a checkpoint. The best average of the weights is stored.
         """
         sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._options.epochs)]
         record = self._record
@@ -97,7 +97,7 @@ class Training:
 
     def _step(self, epoch: int, rows: list[Row], steps: int, progress: TrainingProgress) -> None:
         record = self._record
-        # A step's random numbers follow from its number: a resumed run draws the same.
+        # A step's random numbers depend on its number, so a resumed run draws the same.
         torch.manual_seed((self._options.seed << 32) + record.step)
         loss = run_step(self._model, self._dataset, rows, self._objective)
         norm = self._weights.step(record.step, steps)
@@ -105,7 +105,7 @@ class Training:
         progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
 
     def _look_up(self, progress: TrainingProgress) -> None:
-        """Evaluate the average of the weights, and keep it if it is the best."""
+        """Evaluate the average of the weights, and store it if it is the best."""
         record, weights, module = self._record, self._weights, self._model.module
         weights.show(weights.average)
         module.eval()
@@ -151,7 +151,7 @@ def batches(dataset: Dataset, sizes: list[int], done: int) -> Iterator[tuple[int
 
 
 def judged_after(sizes: list[int], times: int) -> set[int]:
-    """Return the steps after which the development part is judged: ``times`` in each epoch, at its end too."""
+    """Return the steps after which the development part is evaluated: ``times`` in each epoch, the last at its end."""
     found, before = set(), 0
     for size in sizes:
         found |= {before + max(1, size * number // times) for number in range(1, times + 1)}

@@ -1,4 +1,4 @@
-"""How far logits are from the answers: the marginal loss over all reference spans, and the distance to teachers."""
+"""The loss of logits: the marginal loss over all reference spans, and the distance to teachers."""
 
 from collections.abc import Sequence
 
@@ -12,22 +12,22 @@ NULL: Span = (0, 0)
 
 
 def readable(width: int, context_at: Tensor, last: Tensor) -> Tensor:
-    """Return which tokens of each row an answer may have: [CLS] and the passage, as where answers are searched."""
+    """Return which tokens of each row an answer may have: [CLS] and the passage, as in the search for answers."""
     position = torch.arange(width, device=context_at.device)
     inside = (position >= context_at[:, None]) & (position < last[:, None])
     return inside | (position == 0)
 
 
 def log_shares(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Return the logarithm of each allowed token's share; what is not allowed has the least that fp32 holds."""
+    """Return the log probability of each allowed token; other tokens get the smallest value of fp32."""
     least = torch.finfo(torch.float32).min
     return torch.log_softmax(logits.float().masked_fill(~allowed, least), dim=-1)
 
 
 def marginal_loss(starts: Tensor, ends: Tensor, spans: Sequence[Sequence[Span]]) -> Tensor:
-    """Return the mean of -log Σ P(span) over the rows; a row without spans has the null.
+    """Return the mean of -log Σ P(span) over the rows; a row without spans has the null span.
 
-    ``starts`` and ``ends`` are log shares, rows × length. Any reference span is right, so their chances add up.
+    ``starts`` and ``ends`` are log probabilities, rows × length. All reference spans are right, so they add up.
     """
     wanted = [list(row) or [NULL] for row in spans]
     most = max(map(len, wanted))
@@ -42,7 +42,8 @@ def marginal_loss(starts: Tensor, ends: Tensor, spans: Sequence[Sequence[Span]])
 def distance(student: Tensor, teacher: Tensor, allowed: Tensor, temperature: float) -> Tensor:
     """Return the mean Kullback-Leibler distance of logits to a teacher's, both softened by a temperature.
 
-    The square of the temperature keeps its gradient as large as that of the loss beside it (Hinton et al., 2015).
+    Multiplying by the square of the temperature keeps its gradient as large as that of the other loss (Hinton et al.,
+    2015).
     """
     wanted = log_shares(teacher / temperature, allowed)
     found = log_shares(student / temperature, allowed)

@@ -1,4 +1,4 @@
-"""The network that is trained: where it starts from, the dtype that is fast here, and how it is saved."""
+"""The network that is trained: its start, the dtype that is fast here, and how it is saved."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ HEAD = tuple(f"{name}." for name in HEADS)
 
 @dataclass(frozen=True, slots=True)
 class TrainableModel:
-    """A network under training, and the tensors that learn, by name; ``start`` holds these in fp32."""
+    """A network in training, and its trainable tensors by name; ``start`` holds their first values in fp32."""
 
     source: SourceModel
     module: Any
@@ -58,7 +58,7 @@ def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
 def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold: float = 0.0) -> None:
     """Write a network in Hugging Face's layout, with the tokenizer's files of another folder. Atomic.
 
-    ``threshold`` is the one for giving no answer that its answers are served with.
+    ``threshold`` is the no-answer threshold that the model is served with.
     """
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
@@ -74,14 +74,14 @@ def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold:
     config |= {"architectures": [type(network).__name__], "dtype": str(dtype).removeprefix("torch.")}
     (new / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     for path in new.iterdir():
-        # Weights are written for their owner's eyes alone; the others of a model are not.
+        # Weights are written so that only their owner can read them. The other files of a model are readable by all.
         path.chmod(0o644)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
 
 
 def load_trainable(folder: Path, precision: Precision, dropout: float, frozen: bool) -> TrainableModel:
-    """Load a network for training. ``frozen`` keeps the embeddings of words as they are."""
+    """Load a network for training. ``frozen`` means that word embeddings are not trained."""
     with quiet_transformers():
         model = load_model(find_source(str(folder), folder.parent))
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,7 +99,7 @@ def load_trainable(folder: Path, precision: Precision, dropout: float, frozen: b
 def set_dropout(network: nn.Module, share: float) -> None:
     """Drop this share of the embeddings' outputs while training, and nothing elsewhere.
 
-    Random numbers are dear on a CPU, and a few epochs of fine-tuning need little of it.
+    Random numbers are expensive on a CPU, and a few epochs of fine-tuning need little dropout.
     """
     for name, module in network.named_modules():
         if isinstance(module, nn.Dropout):
@@ -109,7 +109,7 @@ def set_dropout(network: nn.Module, share: float) -> None:
 
 
 def choose_dtype(precision: Precision, device: str) -> torch.dtype:
-    """Return the dtype of products: bf16 where this machine is fast in it, fp32 elsewhere."""
+    """Return the dtype of products: bf16 if this machine is fast in it, or else fp32."""
     if precision == "auto":
         fast = device == "cuda" or any(name in FAST_BY["bf16"] for name in instruction_sets())
         return torch.bfloat16 if fast else torch.float32

@@ -1,4 +1,4 @@
-"""What a run learns, and how: the plan, and those of its fields that are options of `tune` and `distil`. No torch."""
+"""The plan of a run, and its fields that are options of `tune` and `distil`. No torch."""
 
 import json
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class SoftTargets:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(TrainingOptions):
-    """What a run learns, and how. Two runs with the same plan on the same machine end with the same weights."""
+    """All choices of a run. Two runs with the same plan on the same machine end with the same weights."""
 
     model: str
     files: tuple[Path, ...]
@@ -78,10 +78,10 @@ class TrainingPlan(TrainingOptions):
     soft_targets: SoftTargets | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the plan as plain data, with the digests of its files: a changed file is another run."""
+        """Return the plan as plain data, with the digests of its files, so that a changed file means another run."""
         files, dev = ([[path.name, digest_file(path)] for path in each] for each in (self.files, self.dev or ()))
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        # Runs from before the field had its name go on.
+        # Runs from before this field was renamed can be resumed.
         data["lesson"] = data.pop("soft_targets")
         return data | {"files": files, "dev": dev, "set_aside": list(self.set_aside or ())}
 

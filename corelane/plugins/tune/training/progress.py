@@ -1,6 +1,6 @@
-"""What a run says while it learns: lines for a reader, and the same as JSONL for programs.
+"""Report the progress of a run: lines for a reader, and the same as JSONL for programs.
 
-A resumed run drops the lines after its checkpoint, so each step stands in the log once.
+A resumed run drops the lines after its checkpoint, so each step is in the log once.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 
 from corelane.domain.durations import duration
 
-#: A line for the reader at most this often.
+#: Least time between two lines for the reader, in seconds.
 SAID_EVERY_S = 15.0
 
-#: How much of the measured speed is that of the last step.
+#: The weight of the last step in the measured speed.
 FRESH = 0.05
 
 Say = Callable[[str], None]
@@ -24,7 +24,7 @@ class TrainingProgress:
     """The log of one run, and its speed."""
 
     def __init__(self, path: Path, say: Say, step: int, elapsed_s: float) -> None:
-        """Go on after a step; ``elapsed_s`` is what the run took until then."""
+        """Continue after a step; ``elapsed_s`` is the time that the run took until then."""
         self._say = say
         self._before_s = elapsed_s
         self._started = self._last = time.monotonic()
@@ -38,11 +38,11 @@ class TrainingProgress:
 
     @property
     def elapsed_s(self) -> float:
-        """The seconds of this run, those before it was resumed too."""
+        """The seconds of this run, including those before it was resumed."""
         return self._before_s + time.monotonic() - self._started
 
     def step(self, step: int, steps: int, epoch: int, tokens: int, figures: dict[str, float]) -> None:
-        """Note one step; ``tokens`` are those it read."""
+        """Note one step; ``tokens`` is the number it read."""
         now = time.monotonic()
         speed = tokens / max(1e-9, now - self._last)
         self._last = now
@@ -59,7 +59,7 @@ class TrainingProgress:
             )
 
     def judged(self, step: int, figures: dict[str, Any], is_best: bool) -> None:
-        """Note a judgement of the development part."""
+        """Note an evaluation of the development part."""
         self._write({"step": step, "judged": figures, "best": is_best})
         accuracy = figures["no_answer_accuracy"]
         unanswerable = "" if accuracy is None else f", no-answer accuracy {accuracy:.1f} %"

@@ -1,6 +1,6 @@
-"""One run in its folder: what was asked for, the start, the checkpoints, the log and the model that comes out.
+"""One run in its folder: the plan, the start, the checkpoints, the log and the finished model.
 
-The same command goes on with a run that was ended. A folder that holds another run is refused, with what differs.
+The same command resumes a run that was ended. A folder with another run is refused, with the differences.
 """
 
 import fcntl
@@ -28,16 +28,16 @@ from corelane.plugins.tune.training.plan import TrainingPlan
 from corelane.plugins.tune.training.progress import Say
 from corelane.plugins.tune.training.teachers import consult, follow
 
-#: Files and folders of a run beside those of its loop.
+#: Files and folders of a run, besides those of its loop.
 RUN, LOCK, START, MODEL, DEV = "run.json", "lock", "start", "model", "dev.json"
 
-#: Dtypes that a model can be saved in.
+#: Dtypes in which a model can be saved.
 SAVED = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that came to its end: the folder of its model, its figures and how long it took."""
+    """A finished run: the folder of its model, its figures and how long it took."""
 
     model: Path
     figures: dict[str, Any]
@@ -52,7 +52,7 @@ def tune(
     stopped: Callable[[], bool] = lambda: False,
     checkpoint_s: float = 300.0,
 ) -> Finished | None:
-    """Run a plan to its end, or go on with it; None if ``stopped`` ended it before, after a checkpoint."""
+    """Run a plan to its end, or resume it; None if ``stopped`` ended it early, after a checkpoint."""
     split = read_split(plan)
     with alone(folder):
         plan = open_run(plan, folder, models_dir)
@@ -61,11 +61,11 @@ def tune(
         model = load_trainable(folder / START, plan.precision, plan.dropout, plan.frozen)
         source, targets = model.source, plan.soft_targets
         plan = replace(plan, max_length=min(plan.max_length, source.max_positions or plan.max_length))
-        # Teachers read each row once, so with them rows are the same in every epoch.
+        # Teachers read each row once, so with teachers the rows are the same in every epoch.
         dataset = Dataset(split.train, plan.shares, source.tokenizer, source.spec, plan, fixed=targets is not None)
         evaluator = Evaluator(split.dev, source, plan.max_length)
         say(introduce(split, dataset, evaluator, model))
-        # To calibrate and compare versions with.
+        # For calibrating and comparing versions.
         (folder / DEV).write_text(json.dumps(squad_layout(split.dev), ensure_ascii=False) + "\n", encoding="utf-8")
         objective = None
         if targets is not None:
@@ -84,7 +84,7 @@ def tune(
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run; raise SetupError if another process does, or if it cannot be written."""
+    """Lock the folder of a run; raise SetupError if another process holds it, or if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("w")
@@ -110,7 +110,7 @@ def read_split(plan: TrainingPlan) -> ExampleSplit:
 def open_run(plan: TrainingPlan, folder: Path, models_dir: Path) -> TrainingPlan:
     """Begin a run in its folder, or check that the folder's run is this one; return the plan with its threads.
 
-    Sums differ in their last bits by the number of threads, so a run keeps the number that it began with.
+    The number of threads changes the last bits of sums, so a run keeps the number that it began with.
     """
     path = folder / RUN
     asked = plan.as_data()
@@ -134,7 +134,7 @@ def open_run(plan: TrainingPlan, folder: Path, models_dir: Path) -> TrainingPlan
 
 
 def introduce(split: ExampleSplit, dataset: Dataset, evaluator: Evaluator, model: TrainableModel) -> str:
-    """Return a sentence on what is about to be learnt."""
+    """Return a sentence on what will be learnt."""
     asked = sum(map(len, split.train))
     unanswerable = sum(not each.answers for file in split.train for each in file)
     dtype = str(next(model.module.parameters()).dtype).removeprefix("torch.")
@@ -148,7 +148,7 @@ def introduce(split: ExampleSplit, dataset: Dataset, evaluator: Evaluator, model
 
 
 def save_best(folder: Path, plan: TrainingPlan) -> None:
-    """Write the best average of a run as a model. What did not learn is as it was at the start."""
+    """Write the best average of a run as a model. Weights that were not trained are as they were at the start."""
     weights, figures = read_tensors(folder / BEST)
     with quiet_transformers():
         network = load_model(find_source(str(folder / START), folder)).network

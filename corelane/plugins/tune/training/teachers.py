@@ -1,7 +1,8 @@
-"""Teachers of a student: the mean of their logits for every row, made once and kept, and the loss that follows them.
+"""The teachers of a student: the mean of their logits for every row, computed once and stored; and the loss that uses
+it.
 
-Rows are the same in every epoch here, so a teacher reads each one once, however long the student learns. A teacher's
-logits are a file of the run: a run that was killed asks only those that have none yet.
+Rows are the same in every epoch here, so a teacher reads each one once. A teacher's logits are a file of the run, so a
+killed run then asks only the teachers without a file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from corelane.plugins.tune.training.network import TrainableModel
 from corelane.plugins.tune.training.plan import SoftTargets
 from corelane.plugins.tune.training.progress import Say
 
-#: Rows read between two looks at whether the run was stopped.
+#: Rows read between two checks whether the run was stopped.
 ROWS_AT_ONCE = 4096
 
 
@@ -32,7 +33,7 @@ TeacherLogits = Mapping[Row, Tensor]
 
 
 def follow(logits: TeacherLogits, targets: SoftTargets) -> Objective:
-    """Return the loss of a student: its distance to the teachers beside the marginal loss."""
+    """Return the loss of a student: its distance to the teachers and the marginal loss."""
 
     def objective(rows: list[Row], filled: Filled, starts: Tensor, ends: Tensor, allowed: Tensor) -> Tensor:
         wanted = torch.zeros(2, *starts.shape)
@@ -56,9 +57,9 @@ def consult(
     say: Say,
     stopped: Callable[[], bool],
 ) -> TeacherLogits | None:
-    """Have every teacher read all rows, those excepted whose logits the folder has; None if ``stopped`` says so.
+    """Make every teacher read all rows, unless the folder has its logits; None if ``stopped`` says so.
 
-    Raises ModelRefused for a teacher that reads other tokens than the student.
+    Raises ModelRefused for a teacher whose tokens differ from the student's.
     """
     distinct = {row for epoch in range(epochs) for rows in dataset.epoch(epoch) for row in rows}
     rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
@@ -91,7 +92,7 @@ def _kept(path: Path, source: ModelSource, size: int) -> Tensor | None:
 def _ask(
     source: ModelSource, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
-    """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
+    """Return a teacher's logits for rows: the longest first, start and end, one row after the other in fp16."""
     with quiet_transformers():
         teacher = load_model(source)
     if teacher.tokenizer.to_str() != model.source.tokenizer.to_str() or teacher.spec != model.source.spec:

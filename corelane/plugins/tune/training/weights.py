@@ -1,4 +1,4 @@
-"""The weights in fp32 that learn, and their moving average. The network computes with rounded copies of them.
+"""The fp32 weights that are trained, and their moving average. The network computes with rounded copies of them.
 
 A step in bf16 alone would be lost: near 1 the next number that bf16 holds is 0.8 % away. All weights lie in two flat
 tensors, one with weight decay and one without, so that a step is a few passes over memory.
@@ -30,7 +30,7 @@ class Fp32Weights:
     def __init__(
         self, weights: Mapping[str, nn.Parameter], options: TrainingOptions, exact: Mapping[str, Tensor]
     ) -> None:
-        """``exact`` are the weights in fp32 by name, as the network's own are rounded."""
+        """``exact`` holds the weights in fp32 by name, as the network's own are rounded."""
         self._options = options
         self._names = [
             [name for name, each in weights.items() if (each.dim() > 1) == decays] for decays in (True, False)
@@ -46,9 +46,9 @@ class Fp32Weights:
         self._optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=BETAS, fused=True)
 
     def step(self, step: int, steps: int) -> float:
-        """Move the weights by the network's gradients and clear these; return the gradient's norm.
+        """Update the weights by the network's gradients and clear these; return the gradient's norm.
 
-        Raises SetupError for a gradient that is not finite, and leaves the weights as they are.
+        Raises SetupError for a gradient that is not finite, and does not change the weights.
         """
         gradients = [
             torch.cat([_gradient(self._weights[name]).reshape(-1) for name in names]).float() for names in self._names
@@ -63,7 +63,7 @@ class Fp32Weights:
             group["lr"] = rate_at(step, steps, self._options)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        # At first the average follows closely: it would keep the start for a thousand steps.
+        # At first the average follows closely. Otherwise it would contain the start for a thousand steps.
         keep = min(self._options.average, (1 + step) / (10 + step))
         for average, master in zip(self.average, self.flat, strict=True):
             average.lerp_(master.detach(), 1 - keep)
@@ -88,7 +88,7 @@ class Fp32Weights:
             yield from ((name, piece.view_as(self._weights[name])) for name, piece in zip(names, pieces, strict=True))
 
     def state(self) -> dict[str, Tensor]:
-        """Return all that a run needs to go on, by name."""
+        """Return everything that a run needs to resume, by name."""
         kept: dict[str, Tensor] = {}
         for number, (weights, average) in enumerate(zip(self.flat, self.average, strict=True)):
             kept |= {f"weights.{number}": weights.detach(), f"average.{number}": average}
@@ -96,14 +96,14 @@ class Fp32Weights:
         return kept
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state that ``state`` returned."""
+        """Restore a state that ``state`` returned."""
         with torch.no_grad():
             for number, (weights, average) in enumerate(zip(self.flat, self.average, strict=True)):
                 weights.copy_(state[f"weights.{number}"])
                 average.copy_(state[f"average.{number}"])
                 prefix = f"adam.{number}."
                 self._optimizer.state[weights] = {
-                    # The count of steps stays on the CPU in fp32; a fused step takes it where the weights are.
+                    # The count of steps stays on the CPU in fp32; a fused step needs it on the device of the weights.
                     name.removeprefix(prefix): value.to(weights.device)
                     for name, value in state.items()
                     if name.startswith(prefix)

@@ -111,7 +111,10 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read recently, by owner and digest. Drops the least recently used first. Not thread-safe."""
+    """The texts that a core read recently, by owner and digest. Not thread-safe.
+
+    The least recently used text is dropped first.
+    """
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link

@@ -196,7 +196,10 @@ class Feeder:
         return bool(reply == 1)
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
-        """Cut lines into slices, as (is_bad, first, count, tokens). A slice has only valid lines or only invalid ones."""
+        """Cut lines into slices, as (is_bad, first, count, tokens).
+
+        A slice has only valid lines or only invalid ones.
+        """
         settings, first = self._settings, 0
         for is_bad, run in groupby(lines, lambda line: line.error is not None):
             costs = [line.tokens for line in run]

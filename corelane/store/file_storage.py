@@ -183,7 +183,7 @@ class SyncedFile(FileIO):
 
 
 class DiskFiles:
-    """A folder on a disk. Raises its own errors, except FileNotFoundError for a missing file, as ``RemoteFiles`` does."""
+    """A folder on a disk. Raises its own errors, and FileNotFoundError for a missing file like ``RemoteFiles``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

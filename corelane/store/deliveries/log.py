@@ -92,7 +92,7 @@ class DeliveryLog:
         return outcomes, sum(lines), dead, circuits
 
     async def resting(self, limit: int) -> list[tuple[str, int]]:
-        """Return the hosts that rest because their webhooks fail, and the earliest time at which each is tried again."""
+        """Return the hosts that rest because their webhooks fail, and the earliest time of each one's next attempt."""
         hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
         times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
         return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]

@@ -66,10 +66,7 @@ async def get_job_id(
     state: Annotated[AppState, Depends(get_state)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
-    """Return the id of the job in a path, given as id or as the caller's name of it.
-
-    Raise NotFound if it is neither.
-    """
+    """Return the id of a path's job, given as id or as the caller's name; raise NotFound if it is neither."""
     if is_job_id(job_id):
         return job_id
     named = await state.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None

@@ -59,10 +59,7 @@ class CallerWait:
 
     @contextmanager
     def listening(self, event: asyncio.Event, seconds: float) -> Iterator[None]:
-        """Set an event after these seconds, or earlier if the caller disconnects.
-
-        Disconnects are noticed only in waits that are longer than most.
-        """
+        """Set an event after these seconds; in waits longer than most, also if the caller disconnects."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]

@@ -221,10 +221,7 @@ class InnerLayer:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
     async def _identify(self, secret: str, *, creates: bool) -> Caller:
-        """Return the caller, or raise the error that refuses the request.
-
-        ``creates`` says that it may store something.
-        """
+        """Return the caller, or raise the error that refuses it; ``creates`` says that it may store something."""
         if self._settings.requires_keys:
             if not secret:
                 raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")

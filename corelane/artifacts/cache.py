@@ -95,10 +95,7 @@ class ArtifactCache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _is_ours(self, folder: Path) -> bool:
-        """Return whether this user owns a folder and other users cannot write to it.
-
-        Raises OSError if it does not exist.
-        """
+        """Return whether only this user owns and may write to a folder; raises OSError if it does not exist."""
         found = folder.stat(follow_symlinks=False)
         return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 

@@ -75,10 +75,7 @@ class Calibration(FrozenRecord):
 
     @property
     def highest_precision(self) -> float:
-        """Return the highest score that a span can have, in steps of 0.001.
-
-        With a higher ``min_precision`` there is no answer.
-        """
+        """Return the highest score of a span, in steps of 0.001. A higher ``min_precision`` gives no answer."""
         return math.floor(1000 * math.exp(self.right.log_chance(0.0))) / 1000
 
     def _digest(self) -> str:

@@ -159,10 +159,7 @@ NO_MARKS = f"{ascii_letters}{digits}{whitespace}".encode() + bytes(range(128, 25
 
 
 def measure(text: str) -> float:
-    """Estimate the tokens of a text.
-
-    A character beyond ASCII adds half a token for each of its bytes after the first.
-    """
+    """Estimate the tokens of a text. Beyond ASCII, each byte of a character after the first adds half a token."""
     encoded = text.encode()
     chars = len(text)
     marks = len(encoded.translate(None, NO_MARKS))
@@ -330,10 +327,7 @@ Row = tuple[str | None, str, str | int | Stored]
 
 
 def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """Return an item as a row; ``numbers`` are those of the job's own contexts, by id.
-
-    Other contexts are stored ones.
-    """
+    """Return an item as a row; ``numbers`` are those of the job's own contexts, by id, others are stored."""
     if item.context_id is None:
         return item.id, item.question, item.context or ""
     number = numbers.get(item.context_id)

@@ -34,10 +34,7 @@ def give_back() -> None:
 
 
 def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
-    """Raise LoadFailed if a version with ``files_bytes`` of files does not fit into ``left_bytes``.
-
-    None is no limit.
-    """
+    """Raise LoadFailed if a version's files (``files_bytes``) do not fit into ``left_bytes``; None is no limit."""
     needed = LOAD_COPIES * files_bytes + LOAD_MARGIN_BYTES
     if left_bytes is not None and needed > left_bytes:
         raise LoadFailed(
@@ -48,10 +45,7 @@ def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the machine's free memory, or what is left below a control group's limit if that is less.
-
-    None if unknown.
-    """
+    """Return the free memory of the machine or, if less, of its control groups; None if unknown."""
     left = [room for path, version in _groups(proc, cgroups) if (room := _room(path, version)) is not None]
     if (free := _free(proc / "meminfo")) is not None:
         left.append(free)

@@ -246,10 +246,7 @@ class PassTimes:
         return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
 
     def _of_shapes(self, beside_s: float) -> PassTable:
-        """Return the table from the time of each shape.
-
-        A shape that has not run recently is estimated from its size.
-        """
+        """Return the table by the time of each shape; one without recent passes is estimated from its size."""
         known = {
             bucket: statistics.median(each.seconds for each in line) for (bucket, _), line in self._measured.items()
         }

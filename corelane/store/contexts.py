@@ -111,10 +111,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read recently, by owner and digest. Not thread-safe.
-
-    The least recently used text is dropped first.
-    """
+    """The texts that a core used most recently, by owner and digest. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link

@@ -64,10 +64,7 @@ class ClaimedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceResults:
-    """The results of one claimed ref, in stored form.
-
-    ``is_shared`` says that parts of it were offered to other cores.
-    """
+    """The results of one claimed ref, in stored form; ``is_shared`` says that other cores were offered parts."""
 
     ref: Ref
     results: list[dict[str, Any]]
@@ -219,10 +216,7 @@ class Dispatch:
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
-        """Return refs to the lanes as they were, without counting an attempt.
-
-        ``lost`` is as in an ``ExchangeRequest``.
-        """
+        """Return refs to the lanes without counting an attempt; ``lost`` is as in an ``ExchangeRequest``."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]

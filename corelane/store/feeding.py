@@ -196,10 +196,7 @@ class Feeder:
         return bool(reply == 1)
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
-        """Cut lines into slices, as (is_bad, first, count, tokens).
-
-        A slice has only valid lines or only invalid ones.
-        """
+        """Cut lines into slices of only valid or only invalid lines, as (is_bad, first, count, tokens)."""
         settings, first = self._settings, 0
         for is_bad, run in groupby(lines, lambda line: line.error is not None):
             costs = [line.tokens for line in run]

@@ -65,9 +65,9 @@ async def read_part_issues(link: CommonLink) -> list[HealthIssue]:
 
 
 async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
-    """Return the heartbeats of the cores, lost ones too, without those that left as asked.
+    """Return the heartbeats of all cores, lost ones too, without those that left as asked.
 
-    A core that leaves is no longer among the cores that ask for work; a lost one still is.
+    A lost core is recognised because it is still listed among those that ask for work.
     """
     cores, claimed, stopped = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED), await read_stopped(link)
     return [

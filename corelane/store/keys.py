@@ -61,7 +61,7 @@ WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL,
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
-CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
+CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
 # Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
 # `removed` once no new job may name it; see contexts.lua in the plugin `files`.
@@ -117,13 +117,13 @@ WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
 CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
 SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
-ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for lately; scale_in_s
+ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for recently; scale_in_s
 SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after it told them last
 SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
-costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
+costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost recently; 30 d
 residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
 MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON

@@ -28,10 +28,7 @@ class PauseStore:
         return await read_pauses(self._link)
 
     async def pause(self, kind: PauseKind, name: str, by: str) -> tuple[Pause, bool]:
-        """Stop claims on a core, for a version, or of an owner. Return the pause, and whether it is new.
-
-        Raise NotFound if there is no such core, version or owner.
-        """
+        """Stop new claims; return the pause, and whether it is new. Raise NotFound if the subject is unknown."""
         if not await self._is_known(kind, name):
             raise NotFound(f"there is no {kind} {name[:120]!r} to pause; {LISTED[kind]}")
         told, is_new = await self._link.run("pause", kind=kind, name=name, by=by, envelope=self._bell)

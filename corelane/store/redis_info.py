@@ -24,10 +24,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes.
-
-    If that is hidden, Redis counts as healthy.
-    """
+    """The memory that Redis uses, its limit, and whether it takes writes; healthy if that is hidden."""
 
     used_bytes: int = 0
     limit_bytes: int = 0

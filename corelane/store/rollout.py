@@ -129,10 +129,7 @@ class Rollout:
     async def _place(
         self, version: str, change: Callable[[Placement], Placement], *, force: bool, mark: tuple[MarkKind, str]
     ) -> Placement:
-        """Change the present placement, and mark the change in the history.
-
-        If another process changed the placement meanwhile, it is tried again.
-        """
+        """Change the placement, and mark that in the history; try again if it was changed meanwhile."""
         for _ in range(PLACE_ATTEMPTS):
             before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
             after = change(Placement.model_validate_json(before) if before else UNPLACED)

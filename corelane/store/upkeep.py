@@ -82,10 +82,7 @@ class Upkeep:
         return forgotten
 
     def prune(self) -> int:
-        """Remove entries that are no longer needed and never expire.
-
-        Return how many refs of ended jobs were dropped.
-        """
+        """Remove unneeded entries that never expire; return how many refs of ended jobs were dropped."""
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,

@@ -25,10 +25,7 @@ class StoredContexts:
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def resolve(self, submission: Submission) -> Submission:
-        """Return a submission with what is known of its items' contexts.
-
-        Raise UnknownContext naming all that are missing.
-        """
+        """Return a submission with what is known of its contexts; raise UnknownContext naming missing ones."""
         wanted = stored_ids(submission.items, submission.head.contexts)
         if not wanted:
             return submission
@@ -39,10 +36,7 @@ class StoredContexts:
     async def find(
         self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
     ) -> dict[str, Known]:
-        """Return what is known of contexts; raise UnknownContext.
-
-        ``afresh`` ignores the cache, for callers after whom there is no further check.
-        """
+        """Return what is known of contexts, without the cache if ``afresh``; raise UnknownContext."""
         found: dict[str, Known] = {}
         if not afresh:
             found = {each: self._known[owner, each] for each in wanted if (owner, each) in self._known}

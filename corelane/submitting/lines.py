@@ -85,10 +85,7 @@ class LineCutter:
 
 
 def cut_lines(chunks: Iterable[bytes], most_bytes: int, start: int = 0, number: int = 0) -> Iterator[InputLine]:
-    """Yield the lines of bytes that come in chunks.
-
-    ``start`` is their offset, ``number`` how many lines precede them.
-    """
+    """Yield lines from chunks; ``start`` is their offset, ``number`` how many lines precede them."""
     cutter = LineCutter(most_bytes, start, number)
     for chunk in chunks:
         yield from cutter.feed(chunk)

@@ -149,10 +149,7 @@ class NdjsonBody:
         return checker.check(f"line {number}", value)
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[InputLine]:
-        """Yield the lines that are not blank.
-
-        Raise TooLarge within a line that is too long, unless bad lines fail alone.
-        """
+        """Yield non-blank lines; raise TooLarge within one that is too long, unless bad lines fail alone."""
         most, room = self._settings.max_body_bytes, None
         cutter = LineCutter(most)
         try:

@@ -42,10 +42,7 @@ Outcome = Literal["delivered", "gone", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """The result of an attempt. Without an answer ``status`` is 0 and ``error`` says why.
-
-    ``snippet`` is the beginning of the body.
-    """
+    """The result of an attempt; ``status`` is 0 without an answer. ``snippet`` is the body's beginning."""
 
     status: int
     duration_ms: int

@@ -63,10 +63,7 @@ class CoreDevice(Protocol):
 
 
 def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> CoreDevice:
-    """Return the device of a target. ``held_bytes`` returns a device's memory.
-
-    ``cpus`` is the number of CPUs per core.
-    """
+    """Return a target's device; ``held_bytes`` returns its memory, ``cpus`` is the number of CPUs per core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
     return CpuDevice(cpus) if target in HOST_TARGETS else AddedDevice(held_bytes)

@@ -76,10 +76,7 @@ def after_start(history: FaultHistory) -> FaultHistory:
 
 
 def after_begin(history: FaultHistory) -> FaultHistory:
-    """Note that a process begins. If the one before noted no end it was killed, which is no fault of the core.
-
-    It counts as a restart.
-    """
+    """Note that a process begins. If the last one was killed (it noted no end), count a restart but no fault."""
     return replace(history, restarts=history.restarts + history.runs, runs=True)
 
 

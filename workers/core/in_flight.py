@@ -90,10 +90,7 @@ class InFlight:
         return [self.pending[preview.key[0]].preview(preview) for preview in found]
 
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
-        """Take in a claim. Refs without payloads fail, so that their job ends.
-
-        For a job that is gone this does nothing.
-        """
+        """Take in a claim. Refs without payloads fail, so that their job ends, unless the job is gone."""
         found = {each.ref.key for each in slices}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:

@@ -134,10 +134,7 @@ class CostBook(CoreObserver):
             self._spent[job] = self._spent.get(job, 0.0) + its_tokens * a_token
 
     def _class_of(self, pending: PendingSlice) -> str:
-        """Return the class of a slice.
-
-        Empty if it is not to be measured, as after a retry or if other cores read parts.
-        """
+        """Return a slice's class; empty if it is not measured, as after a retry or if other cores read parts."""
         ref, count = pending.ref, len(pending.ids)
         is_wanted = count > 1 or ref.first or len(self.costs) < ENOUGH_COSTS
         if ref.attempt > 1 or pending.is_shared or pending.slice is None or not is_wanted:

@@ -66,10 +66,7 @@ class CoreProcess:
         loader: Loader | None = None,
         observers: Sequence[ObserverFactory] = (),
     ) -> None:
-        """``loader`` replaces the one made from the settings.
-
-        ``observers`` make observers in addition to core's own.
-        """
+        """``loader`` replaces the default one; ``observers`` make observers in addition to core's own."""
         self.settings = settings
         self.core = core
         self.bell = bell

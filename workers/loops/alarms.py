@@ -25,7 +25,7 @@ class Alarm:
         self._looked_s = self._since_s = float("-inf")
 
     def tell(self, overdue: Waits, now_s: float) -> None:
-        """Log what is to be logged about the work that is overdue now; ``now_s`` must only grow."""
+        """Log work that becomes, stays or stops being overdue; ``now_s`` must only grow."""
         if now_s - self._looked_s > GAP_S:
             self._since_s = now_s
         self._looked_s = now_s

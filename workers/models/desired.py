@@ -100,10 +100,7 @@ def is_outdated(status: VersionStatus, desired: DesiredModel) -> bool:
 
 
 def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -> bool:
-    """Return whether this core lost a version that is wanted on a number of cores, because it failed here.
-
-    Another core holds it until it is asked for again.
-    """
+    """Return whether a version placed on a number of cores failed here, so that another core holds it now."""
     placement = plan.placements.get(version, UNPLACED)
     is_current = status.state is ModelState.FAILED and status.since_ms >= placement.since_ms
     return is_current and placement.scope is PlacementScope.COUNT and placement.allows(core)

@@ -64,10 +64,7 @@ class AddedFormat(ABC):
 
     @abstractmethod
     def open(self, artifact: "Artifact", file: str) -> "Pass":
-        """Load a file of an artifact whose digests were checked.
-
-        Raises ArtifactRefused, SetupError or the library's own errors.
-        """
+        """Load a file with checked digests; raises ArtifactRefused, SetupError or the library's own errors."""
 
     @abstractmethod
     def compiler(self) -> "FormatCompiler":

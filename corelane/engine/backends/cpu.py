@@ -50,10 +50,7 @@ class CpuBackend:
     rows_share_kernels = True
 
     def load(self, artifact: Artifact) -> CpuModel:
-        """Load every bucket, the largest first.
-
-        A model that cannot fit into memory is refused before any is allocated.
-        """
+        """Load every bucket, the largest first. If the model cannot fit into memory, refuse it before that."""
         manifest = artifact.manifest
         if manifest.target != "cpu":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")

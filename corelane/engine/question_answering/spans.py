@@ -270,10 +270,7 @@ class SpanSource:
 
 
 def choose_candidates(sources: Iterable[SpanSource], top_k: int) -> list[Candidate]:
-    """Return the ``top_k`` best candidates, best first, none overlapping a better one.
-
-    Among equals the earlier text.
-    """
+    """Return the ``top_k`` best candidates that do not overlap, best first; among equals the earlier text."""
     chosen: list[Candidate] = []
     offers = [(candidate, source) for source in sources if (candidate := source.best(())) is not None]
     while offers and len(chosen) < top_k:

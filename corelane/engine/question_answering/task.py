@@ -224,10 +224,7 @@ class QuestionAnsweringTask:
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
     def _longest(self, query: Query) -> int:
-        """Return the tokens of a query's longest row.
-
-        Raise InvalidInput if the model cannot read rows of that length.
-        """
+        """Return the tokens of a query's longest row; raise InvalidInput if the model cannot read that many."""
         longest = query.options.max_seq_len or self._max_length
         if longest > self._max_length:
             raise InvalidInput(

@@ -205,7 +205,7 @@ local function keep_input(job, ask, args)
 end
 
 -- Add a job to the list of its owner, to its `once`, to the index, and to the lists of what it waits for.
--- → when it expires, if it does
+-- → the time at which it expires, or nil
 local function list_job(job, ask)
   local id, once, fields = job.id, ask.once, job.fields
   call('ZADD', keys.owner_jobs(fields.owner), 0, id)

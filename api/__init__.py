@@ -1,1 +1,1 @@
-"""The HTTP API. Takes jobs in, keeps them in the store, tells how they stand. Never imports torch or the engine."""
+"""The HTTP API. Accepts jobs, stores them, reports their state. Never imports torch or the engine."""

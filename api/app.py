@@ -56,7 +56,7 @@ CORS_READ = (
 )
 
 
-#: Series of these begin at 0 with the process, so that the first burst of them is seen.
+#: The counters of these begin at 0 with the process, so that the first errors are seen as an increase.
 BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
@@ -64,7 +64,7 @@ ROUTES = (*(jobs, results, events, deliveries, webhook_secrets, fleet_routes, ca
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
-    """Make the ASGI app; without settings, as when a server calls it, it reads them itself."""
+    """Make the ASGI app. Without settings, as when a server calls it, it reads them itself."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
@@ -92,7 +92,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,
-        # Spans, metrics and logs are our own.
+        # Corelane has its own spans, metrics and logs.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.app_state = state
@@ -132,7 +132,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
 
 
 async def _check_storage(settings: Settings) -> None:
-    """Say in the log if files cannot be kept at their URL; requests that need it are refused until they can."""
+    """Log if files cannot be stored at their URL. Requests that need that are refused until they can."""
     if settings.files_url is not None:
         try:
             await asyncio.to_thread(open_storage(settings.files_url, settings.files_root).check)
@@ -141,7 +141,7 @@ async def _check_storage(settings: Settings) -> None:
 
 
 async def _warn_if_no_key(finder: ApiKeyFinder) -> None:
-    """Say in the log how to make the first key, if there is none."""
+    """Log how to make the first key, if there is none."""
     try:
         if not await finder.any_active():
             log.warning(

@@ -1,4 +1,4 @@
-"""Names under which the layers around a request and its route share facts, and the security headers of responses."""
+"""Names under which layers and routes share facts about a request, and the security headers of responses."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -10,16 +10,17 @@ REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("request_context", defa
 
 REQUEST_ID = "X-Request-ID"
 
-#: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, where it has one.
+#: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, if it has one.
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
-#: Probes use whatever address a machine has, and ask so often that "not ready" is logged by those who wait for it.
+#: Probes use any address of a machine. They are so frequent that "not ready" is logged by their callers, not here.
 PROBES = ("/livez", "/readyz")
 
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"
 
-#: For all responses but the page at /docs: browsers neither show, frame nor sniff them. HSTS is the TLS proxy's task.
+#: Headers for all responses except the page at /docs: browsers neither load content for them, frame nor sniff them.
+#: HSTS is left to the TLS proxy.
 STRICT: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -27,8 +28,8 @@ STRICT: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
-#: For the page at /docs: its own files and this service only. Swagger UI sets style attributes, and its style sheet
-#: holds its icons.
+#: Headers for the page at /docs: only its own files and this service. Swagger UI sets style attributes, and its style
+#: sheet contains its icons.
 PAGE: Mapping[str, str] = {
     **STRICT,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "

@@ -1,6 +1,6 @@
 """The dependencies of routes, as Annotated types: the app's state, the caller, and how long the caller waits.
 
-All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than they do.
+All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than these functions.
 """
 
 import difflib
@@ -22,7 +22,8 @@ from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput, NotFound
 
-#: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
+#: The form of a name that a caller gives a job: it cannot be confused with an id, and proxies do not remove it from an
+#: address.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
 
 #: The preference `wait=N` in a Prefer header (RFC 7240).
@@ -50,7 +51,7 @@ async def get_wait(
         float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")
     ] = None,
 ) -> CallerWait:
-    """Return how long the caller waits, cut to the longest time allowed."""
+    """Return how long the caller waits, at most the longest time allowed."""
     seconds = preferred_wait(prefer or "") if wait is None else wait
     return CallerWait(None if seconds is None else min(seconds, state.settings.max_wait_s), request.receive)
 
@@ -65,7 +66,7 @@ async def get_job_id(
     state: Annotated[AppState, Depends(get_state)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
-    """Return a path's job id, given itself or by the caller's own name; raise NotFound if it is neither."""
+    """Return the id of a path's job, given as id or as the caller's name; raise NotFound if it is neither."""
     if is_job_id(job_id):
         return job_id
     named = await state.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
@@ -86,7 +87,7 @@ async def get_job_name(
 
 
 def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
-    """Return a dependency: the caller if the key has a scope; it raises Forbidden otherwise."""
+    """Return a dependency that yields the caller if the key has a scope, and raises Forbidden otherwise."""
 
     async def allowed(caller: Annotated[Caller, Depends(get_caller)]) -> Caller:
         if scope not in caller.scopes:
@@ -97,7 +98,7 @@ def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Refuse query parameters that the route does not take, because a misspelt one would silently do nothing."""
+    """Refuse query parameters that the route does not have: a misspelt one would silently do nothing."""
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute) or not route.path.startswith("/v1/"):
         return
@@ -120,7 +121,7 @@ def _walk(dependant: Dependant) -> list[str]:
 
 
 def _names_of(field: Any) -> list[str]:
-    """Return the parameters that a field stands for: one, or those of a model."""
+    """Return the parameters that a field stands for: one, or all of a model."""
     model = field.field_info.annotation
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [each.alias or name for name, each in model.model_fields.items()]
@@ -128,7 +129,7 @@ def _names_of(field: Any) -> list[str]:
 
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:
-    """Name the nearest parameter, and list all of them."""
+    """Suggest the nearest parameter, and list all of them."""
     if not known:
         return "this route takes no query parameters"
     listed = ", ".join(f"`{each}`" for each in known)
@@ -138,13 +139,13 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 class JobQuery(JobFilter):
-    """A filter of jobs as query parameters; a route may take others beside them."""
+    """A filter of jobs as query parameters; a route may have other parameters too."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 async def get_job_filter(query: Annotated[JobQuery, Query()]) -> JobFilter:
-    """Return the filter that the query parameters make."""
+    """Return the job filter in the query parameters."""
     return query
 
 
@@ -154,7 +155,7 @@ JobName = Annotated[str, Depends(get_job_name)]
 JobFilterDep = Annotated[JobFilter, Depends(get_job_filter)]
 WaitDep = Annotated[CallerWait, Depends(get_wait)]
 
-#: Marks requests that are the same when they are sent again.
+#: A key that marks repeated requests as the same.
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -169,7 +170,8 @@ IdempotencyKey = Annotated[
 #: For routes that need the scope but not the caller.
 AS_READER = Depends(allow(Scope.READ))
 
-#: The caller of a route that takes in or changes work, of one that shows the caller's own, and of one for operators.
+#: The caller of a route that takes in or changes work, of a route that shows the caller's own work, and of a route for
+#: admins.
 SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
 ReadCaller = Annotated[Caller, Depends(allow(Scope.READ))]
 AdminCaller = Annotated[Caller, Depends(allow(Scope.ADMIN))]

@@ -1,7 +1,7 @@
-"""Problems (RFC 9457): the one table from error classes to HTTP status, and the handlers that apply it.
+"""Problems (RFC 9457): the table from error classes to HTTP status, and the handlers that use it.
 
 ``type`` and ``code`` are stable per error class. A problem never repeats the caller's documents, and the problem of an
-unforeseen error tells no details.
+unforeseen error contains no details.
 """
 
 import re
@@ -25,7 +25,7 @@ from corelane.metrics.definitions import PROBLEMS
 
 log = get_logger(__name__)
 
-#: The nearest ancestor in this table decides.
+#: The nearest ancestor of an error's class in this table gives the status.
 STATUS: dict[type[errors.CorelaneError], int] = {
     errors.CorelaneError: 500,
     errors.InvalidInput: 422,
@@ -50,10 +50,10 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.Overloaded: 429,
 }
 
-#: Codes of failures that happen before any of our own code runs.
+#: Codes of failures that happen before Corelane's own code runs.
 HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "bad_request"}
 
-#: Sentences for problems that the framework gives none.
+#: Sentences for problems for which the framework has none.
 HTTP_DETAILS = {
     400: "the request body cannot be read: send one JSON object in UTF-8",
     404: "there is nothing at this path; /docs lists what there is",
@@ -63,15 +63,15 @@ HTTP_DETAILS = {
 #: A retryable problem asks the caller to come back after this many seconds.
 RETRY_AFTER_S = 1
 
-#: Validation errors listed in one problem: of 10,000 bad items the first few.
+#: Most validation errors listed in one problem; of 10,000 bad items the first few.
 MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"
 
-#: Paths that OpenAI's stock client uses: their problems have its form of an error as the member ``error``.
+#: Paths that OpenAI's stock client uses: their problems also have OpenAI's form of an error, as the member ``error``.
 OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|models)(/|$)")
 
-#: What OpenAI's clients call the kinds of errors.
+#: OpenAI's names for kinds of errors.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -119,7 +119,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTER_S, **more: Any) -> JSONResponse:
-    """Make a problem response; statuses that a retry can help tell ``retry_after_s``."""
+    """Make a problem response. If a retry can help with the status, ``retry_after_s`` is included."""
     body = {
         "type": f"urn:corelane:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -138,7 +138,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
 
 
 def for_openai(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
-    """Return the member ``error`` of a problem on paths that OpenAI's client uses; nothing on others."""
+    """Return the member ``error`` of a problem on paths that OpenAI's client uses; empty on others."""
     if not OPENAI_PATHS.match(path):
         return {}
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -151,13 +151,13 @@ def status_of(error: errors.CorelaneError) -> int:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a request with an error's problem, outside the reach of the routes' error handlers."""
+    """Answer a request with an error's problem, outside the routes' error handlers."""
     response = await _foreseen(Request(scope), error)
     await response(scope, receive, send)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every failure with a problem."""
+    """Register handlers that answer every failure with a problem."""
     app.add_exception_handler(errors.CorelaneError, _foreseen)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -196,7 +196,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    """Name the place in a request: in its body, unless another part is named."""
+    """Return the place of a fault in a request: in its body, unless another part is named."""
     if found["type"] == "json_invalid":
         return "body"
     return place_of(found).removeprefix("body.")
@@ -204,7 +204,7 @@ def _place(found: Mapping[str, Any]) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, errors.CorelaneError):
-        # An error while the body came in, which FastAPI turns into a 400.
+        # The error occurred while the body came in, and FastAPI turned it into a 400.
         return await _foreseen(request, error.__cause__)
     if isinstance(error.__cause__, RequestValidationError):
         return await _invalid(request, error.__cause__)
@@ -216,7 +216,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
-    """Answer a caller who broke off: nothing was kept, and nobody reads this."""
+    """Answer a caller who disconnected. Nothing was stored, and the answer is not read."""
     log.info("sender_broke_off", path=request.url.path)
     return problem(400, HTTP_CODES[400], "the body broke off before its end")
 
@@ -226,6 +226,6 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
     detail = "something broke that should not; the service's log says what"
     response = problem(500, "internal", detail, **for_openai(request.url.path, 500, "internal", detail))
-    # Sent from outside the layer that adds these.
+    # This is sent outside the layer that adds these headers.
     response.headers.update(STRICT)
     return response

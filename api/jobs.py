@@ -38,15 +38,15 @@ RESUBSCRIBE_S = 0.5
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
 
-#: What every result has. One that is stored with all of it is what callers see, as in the stream of results.
+#: The fields of every result. A stored result that has them all is sent as it is, as in the stream of results.
 RESULT_FIELDS = {name for name, field in Result.model_fields.items() if field.exclude_if is None}
 
-#: Only a longer wait is worth a task that listens for the caller, in seconds: a lone question takes milliseconds.
+#: A task that listens for the caller is only started after this time, in seconds: a lone question takes milliseconds.
 LISTEN_AFTER_S = 0.05
 
 
 class CallerWait:
-    """The wait of a request's caller: its length, and whether the caller is still connected.
+    """How long a request's caller waits, and whether the caller is still connected.
 
     The server reports a disconnect on the channel of the body, which nothing else reads while a route waits.
     """
@@ -59,7 +59,7 @@ class CallerWait:
 
     @contextmanager
     def listening(self, event: asyncio.Event, seconds: float) -> Iterator[None]:
-        """Set an event after these seconds, or if the caller leaves meanwhile, once that is longer than most wait."""
+        """Set an event after these seconds; in waits longer than most, also if the caller disconnects."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]
@@ -74,7 +74,7 @@ class CallerWait:
                 task.cancel()
 
     async def _listen(self, event: asyncio.Event) -> None:
-        # A body that no route reads may exceed a limit: then the caller is there, and nothing more is heard.
+        # A body that no route reads may exceed a limit. Then the caller is still there, and nothing more is received.
         with suppress(CorelaneError):
             while (await self._receive())["type"] != "http.disconnect":
                 pass
@@ -83,14 +83,14 @@ class CallerWait:
 
 
 class Completions:
-    """The requests that wait for jobs, and the task that listens for final jobs."""
+    """The requests that wait for jobs, and the task that listens for jobs that become final."""
 
     def __init__(self, store: JobStore, settings: Settings) -> None:
         self._store = store
         self._redis_url = settings.redis_url
         self._ahead = settings.inline_results
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        #: What was published with the ends of jobs that are waited for.
+        #: The messages at the end of jobs that requests wait for.
         self._told: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
@@ -100,7 +100,7 @@ class Completions:
         self._task = asyncio.create_task(self._listen(), name="completions")
 
     def release(self) -> None:
-        """End every wait, now and from now on, because the server is about to stop."""
+        """End every wait, now and in the future, because the server is about to stop."""
         self.is_closing = True
         self._wake_all()
 
@@ -114,7 +114,7 @@ class Completions:
 
     @contextmanager
     def watch(self, job: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when the job may have become final, and when every wait ends."""
+        """Yield an event that is set when the job may have become final, and when all waits end."""
         event = asyncio.Event()
         self._waiting.setdefault(job, set()).add(event)
         try:
@@ -126,7 +126,7 @@ class Completions:
                 self._told.pop(job, None)
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
-        """Return the job once it is final, or as it is when the time is over or the caller leaves; None if deleted.
+        """Wait for a job; return it once final, after the time, or if the caller disconnects; None if it was deleted.
 
         ``event`` comes from a ``watch`` that began before the record was read.
         """
@@ -170,7 +170,7 @@ class Completions:
             except Unavailable as error:
                 outage.lost(error.detail)
             except Exception:
-                # Without this task every waiting request only polls: log, and listen again.
+                # Without this task every waiting request only polls: log the error, and listen again.
                 log.exception("completions_failed")
             self._wake_all()
             await asyncio.sleep(RESUBSCRIBE_S)
@@ -191,7 +191,7 @@ class Jobs:
         self.completions = Completions(store, settings)
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
-        """Submit a job and wait for it, if the caller asked to."""
+        """Submit a job, and wait for it if the caller asked to."""
         with self.completions.watch(submission.id) as event:
             with self._metrics.recorder.timed(SUBMIT_S):
                 if submission.file is None:
@@ -205,19 +205,19 @@ class Jobs:
             return replace(submitted, record=required(record, submission.id))
 
     async def measure_refusals(self) -> None:
-        """Record how well Retry-After held for refused jobs that would fit by now."""
+        """Measure how accurate Retry-After was, for refused jobs that would be accepted by now."""
         if not self.submitter.refusals.is_empty:
             for error in self.submitter.refusals.settle(await self._store.owed()):
                 self._metrics.recorder.add(RETRY_AFTER_ERROR, error)
 
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
-        """Log a job that was submitted, if it is new; wait for it, if the caller asked to."""
+        """Log a submitted job if it is new, and wait for it if the caller asked to."""
         if not submitted.is_replayed:
             report(submitted.record)
         return replace(submitted, record=await self.wait(submitted.record, wait))
 
     async def wait(self, record: JobRecord, wait: CallerWait) -> JobRecord:
-        """Wait for a job, if the caller asked to; raise NotFound if it is deleted meanwhile."""
+        """Wait for a job if the caller asked to; raise NotFound if it is deleted meanwhile."""
         if wait.seconds is None or record.status.is_final:
             return record
         with self.completions.watch(record.id) as event:
@@ -225,9 +225,9 @@ class Jobs:
             return required(found and await self.completions.wait(found, wait, event), record.id)
 
     async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
-        """Return the record of a caller's own job, or of any for an admin, and its first results, ``ahead`` at most.
+        """Return the record of a caller's job, or of any job for an admin, with up to ``ahead`` of its first results.
 
-        Raise NotFound, for another's job as well, and JobExpired for a job that is kept no longer.
+        Raise NotFound, also for another owner's job, and JobExpired for a job that is not kept any more.
         """
         record = await self._store.get(job_id, ahead)
         if record is None and await self._store.is_gone(job_id, caller.owner):
@@ -237,11 +237,11 @@ class Jobs:
         return record
 
     def sees_all(self, caller: Caller) -> bool:
-        """Return whether a caller may see and steer what others own: an admin, where keys are checked."""
+        """Return whether a caller may see and change what others own: an admin, if keys are checked."""
         return self._settings.requires_keys and Scope.ADMIN in caller.scopes
 
     def owner_meant(self, caller: Caller, owner: str | None) -> str:
-        """Return whose jobs a caller asks for, the caller's own if nobody's are named; raise Forbidden."""
+        """Return the owner whose jobs a caller asks for, by default the caller; raise Forbidden if not allowed."""
         if owner in (None, caller.owner):
             return caller.owner
         if not self.sees_all(caller):
@@ -249,14 +249,15 @@ class Jobs:
         return owner or caller.owner
 
     async def describe(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> Job:
-        """Return the job as callers see it, with ``results`` once final if they are few.
+        """Return the job as callers see it. With ``results``, a final job includes them if they are few.
 
-        It says what it waits for, unless a core ``is_held`` to be known that will take it.
+        It says what the job waits for. ``is_held`` means that a core is known that will take it, so this is not looked
+        up.
         """
         return Job.model_validate(await self.shown(record, is_held=is_held, results=results))
 
     async def shown(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> dict[str, Any]:
-        """Return the same as the fields of a ``Job``."""
+        """Return the fields of a ``Job`` that ``describe`` would return."""
         shown = record.shown()
         if not record.status.is_final and not is_held:
             has_begun = record.status is JobStatus.RUNNING
@@ -273,7 +274,7 @@ def report(record: JobRecord) -> None:
 
 
 def as_shown(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored result as callers see it; one that another version stored gets the fields that it lacks."""
+    """Return a stored result as callers see it; fields that another version did not store are added."""
     return result if result.keys() >= RESULT_FIELDS else Result.model_validate(result).model_dump()
 
 
@@ -290,12 +291,12 @@ def no_such_job(job_id: str) -> NotFound:
 
 
 def may_reuse(headers: Mapping[str, str]) -> bool:
-    """Return whether a request leaves it open that an answer is taken from an equal question, or given to one."""
+    """Return whether a request allows that answers are taken from equal questions, or given to them."""
     return not refuses_reuse(headers.get("cache-control"))
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
-    """Return the response headers that tell what became of a submission, and where to go on from there."""
+    """Return the response headers that tell the outcome of a submission, and where to continue."""
     headers = {"Location": f"/v1/jobs/{submitted.record.id}"}
     if submitted.is_replayed:
         headers["Idempotent-Replayed"] = "true"

@@ -1,4 +1,4 @@
-"""Serve the application by Hypercorn as it is, over HTTP/1 and HTTP/2, with bounds on each connection."""
+"""Serves the application with an unchanged Hypercorn, over HTTP/1 and HTTP/2, with limits on each connection."""
 
 import asyncio
 import gc
@@ -14,32 +14,34 @@ from corelane.settings import Settings
 
 log = get_logger(__name__)
 
-#: Connections that wait to be accepted.
+#: Most connections that wait to be accepted.
 BACKLOG = 1024
 
 #: A connection has this long for the head of its first request, and between two requests, in seconds. Trusted proxies
-#: keep idle connections for longer (an AWS load balancer 120 s), and may send a request into one that is being closed.
+#: keep idle connections longer (an AWS load balancer 120 s), and may send a request into a connection that is being
+#: closed.
 KEEP_ALIVE_S, BEHIND_PROXY_S = 15, 150
 
-#: Bytes of a request's head.
+#: Most bytes of a request's head.
 HEAD_BYTES = 64 * 1024
 
-#: Over HTTP/2 Hypercorn 0.18 loses responses in progress when a connection reaches this number: no connection does.
+#: Hypercorn 0.18 loses responses in progress when an HTTP/2 connection reaches this number of requests, so it is set
+#: too high to be reached.
 NO_LIMIT = 2**31
 
-#: Connections that are cut when the server stops are gone after this, in seconds.
+#: Connections that are cut when the server stops are closed within this time, in seconds.
 CUT_S = 1.0
 
 
 def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
-    """Return Hypercorn's configuration: a socket that listens, and how long a stop waits for requests.
+    """Return Hypercorn's configuration: a listening socket, and how long a stop waits for requests.
 
-    There is no time-out for reading: it would end long polls, streams and downloads, in which callers send nothing.
+    There is no timeout for reading: it would end long polls, streams and downloads, in which callers send nothing.
     """
     config = Config()
     config.bind = [bind]
     [listener] = config.create_sockets().insecure_sockets
-    # Connections inherit it: the kernel cuts one whose caller takes nothing of what is sent.
+    # Connections inherit this option: the kernel cuts a connection whose caller does not receive what is sent.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.send_timeout_s))
     config.bind = [f"fd://{listener.detach()}"]
     config.backlog = BACKLOG
@@ -54,8 +56,9 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
 
 
 async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[object]]) -> None:
-    """Serve until asked to stop: no more connections are accepted then, and requests have the grace to end."""
-    # The application stays for good. Else each full collection, which holds up all requests, takes 0.12 s more.
+    """Serve until asked to stop. Then no more connections are accepted, and requests get the grace to end."""
+    # The application stays for good. Otherwise each full garbage collection, which blocks all requests, takes 0.12 s
+    # more.
     gc.freeze()
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.set_exception_handler(_note_cut)
@@ -65,7 +68,7 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
         asked.set()
 
     async def be_late() -> None:
-        """Return once Hypercorn should have stopped: it waits for callers who do not take what was sent to them."""
+        """Wait until Hypercorn should have stopped: it waits for callers who do not receive what was sent to them."""
         await asked.wait()
         await asyncio.sleep(config.graceful_timeout + CUT_S)
 
@@ -80,7 +83,7 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
 
 
 def _note_cut(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log a connection that was cut in a line; asyncio's streams would log all that it was doing."""
+    """Log a cut connection in one line; asyncio's streams would log everything that was in progress."""
     error = context.get("exception")
     if isinstance(error, OSError | asyncio.CancelledError):
         log.info("connection_cut", reason=str(error) or "the service stops")

@@ -1,4 +1,4 @@
-"""The state of one API process: its link to Redis and everything that stands on it. Belongs to one event loop."""
+"""The state of one API process: its link to Redis and all objects that use it. Belongs to one event loop."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
-#: Time for closing, in seconds: the last flush may wait for a Redis that is silent.
+#: Time limit for closing, in seconds: the last flush may wait for a Redis that does not answer.
 CLOSE_S = 20.0
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Running(Protocol):
-    """What runs beside requests."""
+    """Something that runs beside requests."""
 
     def start(self) -> None:
         """Start it, in the event loop of the process."""
@@ -81,13 +81,13 @@ class AppState:
         self._running = [each for each in self._of_plugins.values() if isinstance(each, Running)]
 
     def of(self, kind: type[T]) -> T:
-        """Return a plugin's object by its type; raise KeyError if no plugin gave one."""
+        """Return a plugin's object by its type; raise KeyError if no plugin has one."""
         found: T = self._of_plugins[kind]
         return found
 
     @cached_property
     def dry_runs(self) -> DryRuns:
-        """Return the plugin's part that forecasts jobs; raise InvalidInput if no plugin does."""
+        """Return the plugin's object that forecasts jobs; raise InvalidInput if there is none."""
         for plugin in installed():
             if (found := plugin.dry_runs(self)) is not None:
                 return found
@@ -103,7 +103,7 @@ class AppState:
             self.keys.start()
 
     async def close(self) -> None:
-        """Stop it, and close the connections; what does not come to an end is named in the log and left."""
+        """Stop everything, and close the connections. What does not end in time is logged by name and left."""
         closing = asyncio.create_task(self._close())
         await asyncio.wait((closing,), timeout=CLOSE_S)
         if closing.done():
@@ -129,7 +129,7 @@ class AppState:
 
 
 def awaited(task: "asyncio.Task[None]") -> list[str]:
-    """Return the coroutines that a task is in, the innermost last."""
+    """Return the names of the coroutines that a task is in, the innermost last."""
     names = list[str]()
     coroutine: object = task.get_coro()
     while (code := getattr(coroutine, "cr_code", None)) is not None:

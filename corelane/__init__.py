@@ -13,10 +13,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Return what a plugin exports by this name."""
+    """Return what a plugin exports under this name."""
     from corelane.plugin import installed
 
-    # Python itself asks for names with underscores, and before it imports a module of the package for that module.
+    # Python itself looks up names with underscores, and looks up a module's name before it imports the module.
     for plugin in () if name.startswith("_") else installed():
         if (module := plugin.exports().get(name)) is not None:
             return getattr(import_module(module), name)

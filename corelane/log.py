@@ -1,6 +1,6 @@
-"""Logging: structlog over the standard library, so that Celery, Hypercorn and Redis join the same stream.
+"""Logging: structlog over the standard library, so that Celery, Hypercorn and Redis write to the same stream.
 
-Documents and questions are never logged. A line of our own is written by structlog's last step; only lines of libraries
+Documents and questions are never logged. Corelane's lines are written by structlog's last step. Only lines of libraries
 go through the standard library, which takes three times as long.
 """
 
@@ -20,27 +20,27 @@ from typing import Any, Literal, NoReturn, TextIO
 import orjson
 import structlog
 
-#: Celery's loggers that tell of every single task; our own lines say what a task did.
+#: Celery's loggers that write a line for every task; Corelane's own lines say what a task did.
 CHATTY_LOGGERS = ("celery.app.trace", "celery.worker.strategy", "celery.beat")
 
-#: What is away for long is told again after this, in seconds.
+#: A long outage is logged again after this time, in seconds.
 TELL_AGAIN_S = 60.0
 
-#: Celery's lines about a broker that is away, by their beginnings, and the logger they come from.
+#: How Celery's lines about an unreachable broker begin, and the logger they come from.
 BROKER_LINES = ("consumer: Connection to broker lost", "consumer: Cannot connect to", "Skipping prefetch count")
 BROKER_LOGGER = "celery.worker.consumer.consumer"
 
-#: How pydantic's errors quote what they refuse, in one line.
+#: How pydantic's errors quote the refused value, in one line.
 QUOTING = "input_value="
 QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 
 
-#: The ids that every line of this context has.
+#: The ids that are added to every line of this context.
 _BOUND: ContextVar[Mapping[str, str] | None] = ContextVar("bound", default=None)
 
 
 def bind_lines(**ids: str) -> None:
-    """Have every line of this context tell these ids, and no earlier ones."""
+    """Add these ids to every line of this context, in place of earlier ones."""
     _BOUND.set(ids)
 
 
@@ -88,13 +88,13 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
 
 
 class LineWriter:
-    """The last step of our own lines: writes each where the handler of the root logger writes, and in turn with it."""
+    """The last step of Corelane's lines: writes each to the stream of the root logger's handler, under its lock."""
 
     def __init__(self, handler: "logging.StreamHandler[TextIO]") -> None:
         self._handler = handler
 
     def __call__(self, _: object, __: str, line: Any) -> NoReturn:
-        """Write a line; raise DropEvent, as nothing is left to do."""
+        """Write a line; raise DropEvent, as there are no further steps."""
         handler = self._handler
         with handler.lock or nullcontext():
             try:
@@ -106,7 +106,7 @@ class LineWriter:
 
 
 def add_bound(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add the ids that are bound to a line, unless it tells them itself."""
+    """Add the bound ids to a line, unless it has them itself."""
     for name, value in (_BOUND.get() or {}).items():
         event.setdefault(name, value)
     return event
@@ -125,7 +125,7 @@ def _second(seconds: int) -> str:
 
 
 def to_json(event: Mapping[str, Any], **_: object) -> str:
-    """Return a line as JSON; what has no form in JSON is shown as Python shows it."""
+    """Return a line as JSON; values that JSON lacks are written by Python's ``repr``."""
     try:
         return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:  # A number or text beyond what orjson takes.
@@ -133,13 +133,13 @@ def to_json(event: Mapping[str, Any], **_: object) -> str:
 
 
 class Outage:
-    """Log that something is away: when that begins, now and then while it lasts, and when it is back.
+    """Log an outage when it begins, now and then while it lasts, and when it is over.
 
-    Several users of it may share one; it is back when all of them are served again. Thread-safe.
+    Several users may share one; the outage is over when all of them are served again. Thread-safe.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger, event: str) -> None:
-        """Lines are called ``EVENT_lost``, ``EVENT_away`` and ``EVENT_back``."""
+        """Lines are named ``EVENT_lost``, ``EVENT_away`` and ``EVENT_back``."""
         self._log, self._event = log, event
         self._without: set[str] = set()
         self._since_s = self._told_s = float("-inf")
@@ -170,7 +170,7 @@ class Outage:
 
 
 class SparseBrokerLines(logging.Filter):
-    """Lets one of Celery's lines about a broker that is away through per minute; none if ``others_tell`` of it."""
+    """Lets one of Celery's lines about an unreachable broker pass per minute; none if ``others_tell`` of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class SparseBrokerLines(logging.Filter):
         self._told_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """Return whether a line is written."""
         if not record.getMessage().startswith(BROKER_LINES):
             return True
         if self.others_tell or time.monotonic() - self._told_s < TELL_AGAIN_S:
@@ -188,7 +188,7 @@ class SparseBrokerLines(logging.Filter):
 
 
 def broker_lines() -> SparseBrokerLines:
-    """Return the filter of Celery's lines about its broker; one for a process."""
+    """Return the filter of Celery's lines about its broker; there is one per process."""
     logger = logging.getLogger(BROKER_LOGGER)
     found = [each for each in logger.filters if isinstance(each, SparseBrokerLines)]
     if not found:
@@ -198,7 +198,7 @@ def broker_lines() -> SparseBrokerLines:
 
 
 def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Strike out the values that pydantic quotes in a library's line: they are parts of documents."""
+    """Remove the values that pydantic quotes in a library's line: they are parts of documents."""
     if QUOTING in (text := str(event.get("event", ""))):
         event["event"] = QUOTED_INPUT.sub(rf"{QUOTING}…", text)
     return event
@@ -218,6 +218,6 @@ def _format_traceback(exc_info: Any) -> str:
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return a logger named after the module that asks."""
+    """Return a logger named after the calling module."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger

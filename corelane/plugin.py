@@ -1,8 +1,8 @@
-"""What a plugin may give, and which plugins are installed.
+"""What a plugin can add, and which plugins are installed.
 
-A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. The ones
-that come with Corelane stand in ``corelane/plugins``; any package may declare another. Core asks each for what it gives
-and knows none by name, so a plugin whose entry point is taken out leaves a service that says nothing of it.
+A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. The
+plugins that come with Corelane are in ``corelane/plugins``; any package may declare another. Core asks each for what it
+adds and knows none by name. So if a plugin's entry point is removed, no trace of it is left in the service.
 """
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -35,72 +35,72 @@ GROUP = "corelane.plugins"
 
 
 class Plugin:
-    """One plugin. It overrides what it gives.
+    """One plugin. It overrides the methods for what it adds.
 
-    Every process lists the plugins, so a plugin's module imports nothing that is heavy or optional: each method imports
+    Every process lists the plugins, so a plugin's module must import nothing heavy or optional: each method imports
     what it needs.
     """
 
-    #: Its name: that of its entry point, its folder and its extra.
+    #: Its name: the same for its entry point, its folder and its extra.
     name: str = ""
 
-    #: The kinds of its work that the keeper sees to, and that may be overdue (``corelane.store.overdue``).
+    #: The kinds of its work that the keeper does, and that may become overdue (``corelane.store.overdue``).
     overdue: Sequence[str] = ()
 
     def settings(self) -> "type[BaseSettings] | None":
-        """Return the class of its settings' fields; each is an environment variable ``CORELANE_…`` as core's are."""
+        """Return the class of its settings' fields; each is an environment variable ``CORELANE_…``, like core's."""
         return None
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add its commands to the command line."""
 
     def exports(self) -> Mapping[str, str]:
-        """Return the names that the package ``corelane`` has by this plugin, each with the module that has it."""
+        """Return the names that it adds to the package ``corelane``, each with the module that has it."""
         return {}
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return what its routes share in one API process; ``state.of(TYPE)`` finds each by its type.
+        """Return the objects that its routes share in one API process; ``state.of(TYPE)`` finds each by its type.
 
-        One that is an ``api.state.Running`` is started and closed with the process.
+        An ``api.state.Running`` among them is started and closed with the process.
         """
         return ()
 
     def routers(self) -> "Iterable[APIRouter]":
-        """Return its routes that are part of the documented API."""
+        """Return its routes for the documented API."""
         return ()
 
     def add_to_app(self, app: "FastAPI", state: "AppState") -> None:
-        """Add what is more than documented routes: pages, files, layers."""
+        """Add everything other than documented routes: pages, files, layers."""
 
     def console(self) -> object:
-        """Return its pages of the console, as the plugin that shows the console describes them; None without any."""
+        """Return its console pages, in the form of the plugin that shows the console; None without any."""
         return None
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
-        """Return the most bytes of a request's body and the setting that says so, by paths where that is not core's."""
+        """Return the most bytes of a request's body and the setting for it, by path, where it differs from core's."""
         return {}
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
-        """Return whether this plugin sees to jobs' ``input_url`` or ``output_url``; raise the error that refuses one.
+        """Return whether this plugin handles a job's ``input_url`` or ``output_url``; raise the error that refuses it.
 
-        ``name`` is that of the field. A URL that no plugin sees to is refused.
+        ``name`` is the name of the field. A URL that no plugin handles is refused.
         """
         return False
 
     def sections(self, state: "AppState") -> "Iterable[Section]":
-        """Return its pages that know callers in a way of their own."""
+        """Return its sections of pages, which identify callers in their own way."""
         return ()
 
     def addresses(self, settings: "Settings") -> Mapping[str, str]:
-        """Return the paths that `corelane serve` shows once it is ready, by their names."""
+        """Return the paths that `corelane serve` shows once it is ready, by name."""
         return {}
 
     def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
-        """Return its loops for the process that serves this queue (``corelane.domain.dispatch``)."""
+        """Return its loops for the process that reads this queue (``corelane.domain.dispatch``)."""
         return ()
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
-        """Return what `corelane serve` runs beside the workers that it starts, until the service ends."""
+        """Return what `corelane serve` runs beside its workers until the service ends."""
         return ()
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
@@ -108,19 +108,19 @@ class Plugin:
         return ()
 
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
-        """Return what is wrong with its part of the service, for ``/v1/overview`` and `corelane doctor`."""
+        """Return the issues of its part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
 
     def lua(self) -> Sequence[Path]:
-        """Return its files for the Lua library; each is loaded after core's, in this order."""
+        """Return its files for the Lua library, which are loaded after core's, in this order."""
         return ()
 
     def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
-        """Return its layers around the API's own; the first is the innermost."""
+        """Return its layers around the API's own; the first one is the innermost."""
         return ()
 
     def dry_runs(self, state: "AppState") -> "DryRuns | None":
-        """Return what forecasts jobs in one API process: ``dry_run`` of jobs and batches."""
+        """Return the object that forecasts jobs in one API process, for ``dry_run`` of jobs and batches."""
         return None
 
     def tracer(self, role: str, instance: str) -> "Tracer | None":
@@ -128,15 +128,15 @@ class Plugin:
         return None
 
     def prune(self, settings: "Settings") -> Mapping[str, object]:
-        """Return arguments of the keeper's ``prune`` for the plugin's own hook of it in Lua."""
+        """Return arguments of the keeper's ``prune`` for the plugin's own hook in Lua."""
         return {}
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return its observers of a core's work (``workers.core.observer``), made for one core's process."""
+        """Return its observers of a core's work (``workers.core.observer``), for one core's process."""
         return ()
 
     def targets(self) -> "Iterable[AddedTarget]":
-        """Return the targets that it runs artifacts of, and compiles models for."""
+        """Return the targets whose artifacts it runs, and for which it compiles models."""
         return ()
 
     def formats(self) -> "Iterable[AddedFormat]":
@@ -151,7 +151,7 @@ def installed() -> tuple[Plugin, ...]:
 
 
 def _load(entry: EntryPoint) -> Plugin:
-    """Return the plugin that an entry point names."""
+    """Return the plugin of an entry point."""
     where = f"the plugin {entry.name!r} ({entry.value})"
     try:
         plugin = entry.load()

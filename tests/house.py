@@ -23,11 +23,11 @@ OUTSIDE = ("cli", "client", "plugins")
 
 #: Most lines of each part, and the goal.
 LINES: Mapping[str, tuple[int, int]] = {
-    "core": (32_050, 24_000),
+    "core": (32_200, 24_000),
     "compile": (4_650, 4_700),
     "cli, client": (8_490, 6_000),
     "plugins": (24_000, 22_000),
-    "product": (69_150, 57_000),
+    "product": (69_300, 57_000),
     "benchmarks": (4_000, 4_000),
     "tests": (55_050, 40_000),
 }

@@ -1,7 +1,7 @@
 """The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
 
-All tasks are registered here, in one place, and call plain functions. The queues of a process say which role it plays
-and which loops it runs (``workers.loops.roles``); one that serves a core has ``CORELANE_CORE`` set.
+All tasks are registered here, in one place, and call plain functions. The queues that a process reads determine its
+role and its loops (``workers.loops.roles``). A process that serves a core has ``CORELANE_CORE`` set.
 """
 
 import os
@@ -28,10 +28,10 @@ from workers.loops.roles import loops_by_queue
 
 log = get_logger(__name__)
 
-#: A child that ends itself does so after the result of its last task has reached the parent, in seconds.
+#: A child that ends itself waits this long, in seconds, so that the result of its last task reaches the parent.
 RESTART_PAUSE_S = 0.2
 
-#: A Redis that is silent for longer does not hold up the start, in seconds.
+#: The start does not wait longer than this for a Redis that does not answer, in seconds.
 SCHEMA_TIMEOUT_S = 2
 
 
@@ -52,8 +52,8 @@ def create_app(settings: Settings) -> Celery:
 def _begin(settings: Settings) -> None:
     """Import what the children of this process run, and wait for their model to be compiled.
 
-    End it before it has any if it does not know the format of the data in Redis, or if another machine has the name of
-    its core.
+    End the process before it has children if it does not know the format of the data in Redis, or if another machine
+    uses the name of its core.
     """
     try:
         with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
@@ -70,11 +70,11 @@ def _begin(settings: Settings) -> None:
 
 
 def pass_over() -> None:
-    """Do nothing: a message of the version before asks for work that a loop does anyway."""
+    """Do nothing: a message of the previous version asks for work that a loop does anyway."""
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
-    """Add the drain, and the core's process around it; the parent of that process runs nothing of torch."""
+    """Add the drain, and the core's process around it. The parent of that process runs no code of torch."""
     held: dict[str, Any] = {}
     record = FaultRecord()
 
@@ -107,7 +107,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
 
 def end_process(core: Any) -> None:
-    """End this child, so that a fresh one holds the wanted models and nothing else; the parent replaces it at once."""
+    """End this child, so that a new one holds only the wanted models; the parent replaces it at once."""
     log.info("process_ends_to_free_memory")
     core.close(comes_back=True)
     os._exit(0)

@@ -1,10 +1,10 @@
 """The webhook sender: posts due deliveries, many at a time, a few to each host.
 
-One asyncio loop has all attempts, on one connection to Redis. It takes deliveries as attempts end, and waits for the
-store to wake it. It extends the leases of the deliveries under way; if the process dies, they are due again within
-seconds. The bytes of an event are kept before its first attempt. A failure is not the receiver's if it falls into a
-time when this process could not extend the lease, because it was stopped or Redis was away: then the attempt is made
-again and does not count.
+One asyncio loop runs all attempts, on one connection to Redis. It takes deliveries as attempts end, and waits for the
+store to wake it. It extends the leases of deliveries in progress; if the process dies, they are due again within
+seconds. The bytes of an event are stored before its first attempt. A failure is not blamed on the receiver if this
+process could not extend the lease at that time, because it was stopped or Redis could not be reached. Then the attempt
+is repeated and does not count.
 """
 
 import asyncio
@@ -39,30 +39,31 @@ from corelane.webhooks.protocol import (
 
 log = get_logger(__name__)
 
-#: A success is reported again for this long while Redis is away, in seconds, so that the receiver is not asked twice.
+#: A success is reported again for this time while Redis cannot be reached, in seconds, so that the receiver does not
+#: get it twice.
 REPORT_S, REPORT_PAUSE_S = 10.0, 0.5
 
 #: Longest wait for a small job's results, in seconds.
 RESULTS_S = 10
 
-#: A round lasts this long at most, in seconds.
+#: Longest time of a round, in seconds.
 ROUND_S = 5.0
 
-#: While attempts are under way, new deliveries are looked for this often, in seconds.
+#: While attempts are in progress, new deliveries are looked for this often, in seconds.
 PEEK_S = 0.05
 
 
 class Hold:
-    """The time for which this process surely holds a delivery; once the time is over, it stays over."""
+    """The time for which this process certainly holds a delivery. Once the time is over, it stays over."""
 
     def __init__(self, since_s: float) -> None:
         self._until_s = since_s + LEASE_S
-        #: The attempt was reported: the delivery may be handed out again, to this process too.
+        #: The attempt was reported. The delivery may be handed out again, also to this process.
         self.is_reported = False
 
     @property
     def lasts(self) -> bool:
-        """Return whether no other sender can have been given the delivery."""
+        """Return whether no other sender can have the delivery."""
         return time.monotonic() < self._until_s
 
     def renew(self, since_s: float) -> None:
@@ -72,7 +73,7 @@ class Hold:
 
 
 class WebhookSender:
-    """Posts due deliveries. Its rounds are called from one thread, which has the event loop."""
+    """Posts due deliveries. All rounds must be called from one thread, which has the event loop."""
 
     def __init__(self, settings: Settings, tracer: Tracer | None = None) -> None:
         self._settings = settings
@@ -85,11 +86,11 @@ class WebhookSender:
         self._held_s = 0.0
 
     def go_round(self, should_stop: Callable[[], bool]) -> None:
-        """Post for a few seconds; raises Unavailable if Redis is unreachable."""
+        """Post for a few seconds; raises Unavailable if Redis cannot be reached."""
         self._runner.run(self._round(should_stop))
 
     def finish(self) -> None:
-        """Take no more deliveries, and wait for those under way."""
+        """Take no more deliveries, and wait for those in progress."""
         self._runner.run(self._finish())
         self._runner.close()
         if self._tracer is not None:
@@ -152,9 +153,9 @@ class WebhookSender:
 async def deliver(
     settings: Settings, store: DeliveryStore, delivery_id: str, hold: Hold, tracer: Tracer | None = None
 ) -> None:
-    """Make one attempt and report it. A delivery that is done or forgotten is left alone.
+    """Make one attempt and report it. A delivery that is done or gone is left alone.
 
-    A failure is not reported if the hold is over: the delivery is due again, unless another sender has it.
+    If the hold is over, a failure is not reported: the delivery is due again, unless another sender has it.
     """
     delivery = await store.get(delivery_id)
     if delivery is None or delivery.state != "pending":
@@ -173,7 +174,7 @@ async def deliver(
     except Unavailable:
         raise
     except Exception as error:
-        # An unforeseen error may come again: counted as an attempt, the delivery leaves its place to others and ends.
+        # An unforeseen error may repeat. It counts as an attempt, so that the delivery makes room for others and ends.
         log.exception("delivery_broke", delivery=delivery_id)
         reply, is_ours = WebhookReply(0, 0, error=f"internal error, not the receiver's: {type(error).__name__}"), True
     verdict = judge(reply, tries, settings.webhook_retries_s, random.random(), datetime.now(UTC))
@@ -205,7 +206,7 @@ async def deliver(
 async def _report(
     store: DeliveryStore, settings: Settings, delivery: str, verdict: DeliveryVerdict, attempt: Attempt
 ) -> str:
-    """Report an attempt; return the delivery's state. A final outcome is reported until Redis takes it."""
+    """Report an attempt; return the delivery's state. A final outcome is reported until Redis accepts it."""
     end = time.monotonic() + (0 if verdict.outcome == "failed" else REPORT_S)
     while True:
         try:
@@ -225,7 +226,7 @@ async def _report(
 
 
 async def make_payload(settings: Settings, store: DeliveryStore, delivery: Delivery) -> bytes:
-    """Return the bytes of an event, made of the facts noted when it happened and a small job's results."""
+    """Make the bytes of an event from the facts noted when it happened, and a small job's results."""
     data, job = delivery.data, delivery.job
     if data is None:
         if job is None:
@@ -245,7 +246,7 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
 
 
 def trace_ids(delivery: Delivery) -> dict[str, str]:
-    """Return what the log says of a delivery's trace, if it has one."""
+    """Return the log fields for a delivery's trace; empty if it has none."""
     parent = delivery.headers.get("traceparent")
     return {"trace_id": trace_id(parent)} if parent else {}
 
@@ -266,7 +267,7 @@ async def _attempt(
 async def _traced_post(
     settings: Settings, delivery: Delivery, headers: Mapping[str, str], payload: bytes, tracer: Tracer
 ) -> WebhookReply:
-    """Make the attempt as a span of the job's trace, whose next step is the receiver."""
+    """Make the attempt as a span of the job's trace; the receiver is its next step."""
     facts: Attributes = {
         "http.request.method": "POST",
         "http.request.resend_count": delivery.tries or None,

@@ -1,7 +1,7 @@
 """The format of Hugging Face's question-answering pipeline, which transformers 5 removed. Pure.
 
 ``{"inputs": {"question", "context"}, "parameters": {…}}`` gives ``{"score", "start", "end", "answer"}``; several
-answers, or several inputs, give lists. "No answer", where it is allowed, is an answer with an empty text.
+answers, or several inputs, give lists. If "no answer" is allowed, it is an answer with an empty text.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from corelane.domain.jobs import JobStatus, Priority, Result, Text
 from corelane.domain.options import Options
 from corelane.domain.wire import Wire, in_pieces
 
-#: Parameters of the pipeline that have no meaning here, and why.
+#: Parameters of the pipeline that have no meaning here, and the reasons.
 WITHOUT_MEANING = {
     "padding": "padding is the service's own affair",
     "topk": "it is `top_k` now",
@@ -122,7 +122,7 @@ def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAn
     found = [HfAnswer(score=each.score, start=each.start, end=each.end, answer=each.text) for each in result.answers]
     if parameters.handle_impossible_answer or not found:
         none = HfAnswer(score=result.no_answer_score or 0.0, start=0, end=0, answer="")
-        # The decision goes first, whatever the scores: a threshold may overrule them.
+        # The decision goes first, whatever the scores are: a threshold may overrule them.
         found = sorted([*found, none], key=lambda each: -each.score)
         decided = none if result.answer is None else next(each for each in found if each is not none)
         found.remove(decided)
@@ -132,7 +132,7 @@ def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAn
 
 
 def require_answered(results: list[Result]) -> None:
-    """Raise the error of the first question that has none."""
+    """Raise the error of the first question without an answer."""
     for index, result in enumerate(results):
         if result.status is not JobStatus.SUCCEEDED:
             where = f"input {index}: " if len(results) > 1 else ""

@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI document that all routes share: how to send a key, and the problems of the layers around."""
+"""The parts of the OpenAPI document that all routes share: how to send a key, and the problems from the layers."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ from fastapi import FastAPI
 
 from api.errors import PROBLEM_TYPE
 
-#: Either is enough.
+#: A request needs only one of these.
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, `clk_…`."},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same, without `Bearer`."},
 }
 
-#: Problems before a route is chosen.
+#: Problems that occur before a route is chosen.
 ACCESS = {
     "401": "Unauthorized: no API key, or an invalid one.",
     "403": "Forbidden: the API key lacks the scope for this.",
     "429": "Too Many Requests: too many in a time, or more work waits than is allowed.",
 }
 
-#: Problems while a body is read.
+#: Problems that occur while a body is read.
 BODY = {
     "400": "Bad Request: the body cannot be read.",
     "408": "Request Timeout: the body stopped coming before its end.",
@@ -29,7 +29,7 @@ BODY = {
 
 
 def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
-    """Name the common responses in the app's document, on every route below /v1."""
+    """Add the common responses to every route below /v1 in the app's document."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page at /docs, Swagger UI from our own files (``static/README.md``), and its OpenAPI document."""
+"""The page at /docs, Swagger UI from local files (``static/README.md``), and its OpenAPI document."""
 
 import asyncio
 from functools import cache
@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 FOLDER = Path(__file__).parent / "static"
 
-#: Addresses are relative, so that the page works behind a proxy's prefix as well.
+#: Addresses are relative, so that the page also works below a proxy's prefix.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -36,7 +36,7 @@ def add_pages(app: FastAPI) -> None:
 
     @cache
     def writing() -> asyncio.Future[bytes]:
-        # In a thread, once for all who ask: it takes 0.4 s.
+        # It takes 0.4 s, so it runs in a thread, once for all requests.
         return asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
 
     async def page(_: Request) -> Response:
@@ -49,7 +49,7 @@ def add_pages(app: FastAPI) -> None:
         return Response(await asyncio.shield(writing()), media_type="application/json")
 
     async def home(_: Request) -> Response:
-        # Relative, for services behind a proxy's prefix.
+        # The address is relative, for services below a proxy's prefix.
         return RedirectResponse("docs")
 
     app.add_route("/", home, include_in_schema=False)

@@ -1,8 +1,8 @@
 """The edge: the two ASGI layers around all routes, and how routes read JSON bodies.
 
 ``OuterLayer`` gives each request its context and each response its headers, measures it, and refuses foreign hosts.
-``InnerLayer`` identifies the caller and bounds the rate and the body, before the body is read and a route is chosen: a
-route can be forgotten, but not left open. Headers for browsers' cross-origin rules go between the two.
+``InnerLayer`` identifies the caller and limits the rate and the body, before the body is read and a route is chosen. So
+a new route cannot be left open by mistake. Headers for browsers' cross-origin rules are added between the two.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from corelane.settings import Settings
 if TYPE_CHECKING:
     from api.state import AppState
 
-#: Digits of a number that a caller sends: more are none that is meant, and Python refuses thousands.
+#: Most digits of a number that a caller sends. Longer ones are mistakes, and Python refuses thousands of digits.
 MOST_DIGITS = 18
 
 #: Paths that never need a key: probes, and the page that documents the API.
@@ -52,18 +52,18 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Methods that make jobs, files and batches.
 CREATE_METHODS = frozenset({"POST", "PUT"})
 
-#: The methods that metrics tell apart.
+#: The methods that have their own metrics.
 METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
 
-#: The status of a request whose caller left before the response, as nginx logs it.
+#: The status of a request whose caller disconnected before the response, as nginx logs it.
 LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
 
-#: The key of a request's headers as ``read_headers`` read them, with the list that it read.
+#: The scope's key for a request's headers as ``read_headers`` read them, with the list that was read.
 HEADERS = "corelane.headers"
 
-#: The headers of a context as they are sent.
+#: The name of the request id's header, as it is sent.
 ID_SENT = REQUEST_ID.lower().encode()
 STRICT_SENT, PAGE_SENT = (
     [(name.lower().encode(), value.encode()) for name, value in policy.items()] for policy in (STRICT, PAGE)
@@ -87,7 +87,7 @@ class OuterLayer:
         self._recorder = recorder
         self._hops = settings.trusted_hops
         self._hosts = tuple(host.lower() for host in settings.allowed_hosts)
-        #: Nothing else keeps a web page of another site from reading what this API answers.
+        #: Nothing else prevents a web page of another site from reading this API's answers.
         self._only_private = not (settings.requires_keys or self._hosts or self._hops)
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -105,13 +105,13 @@ class OuterLayer:
             self._measure(scope, timing)
 
     def _is_reached_by(self, host: str, path: str) -> bool:
-        """Return whether a request may be addressed to this host name."""
+        """Return whether a request may use this host name."""
         if self._only_private:
             return path in (*PROBES, METRICS) or is_private(host)
         return not self._hosts or path in PROBES or is_allowed(host, self._hosts)
 
     def _measure(self, scope: Scope, timing: Timing) -> None:
-        """Count a request by its route, not its path; one that was refused before it had a route has none."""
+        """Count a request by its route, not its path. A request that was refused before it had a route has none."""
         route = getattr(scope.get("route"), "path", None) or OTHER
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._recorder.add(HTTP_REQUESTS, 1, route, method, str(timing.status))
@@ -126,7 +126,7 @@ class OuterLayer:
             others = [pair for pair in scope["headers"] if pair[0] != b"cookie"]
             scope["headers"] = [*others, (b"cookie", own_cookies(cookies).encode("latin-1"))]
         policy = PAGE_SENT if scope["path"] == "/docs" else STRICT_SENT
-        # Over HTTP/2 a request need not say that it has a body.
+        # Over HTTP/2 a request may have a body without saying so.
         body = RequestBody(source, is_whole=scope["http_version"] != "2" and not has_body(read_headers(scope)))
 
         async def send(message: Message) -> None:
@@ -146,7 +146,7 @@ class OuterLayer:
 
 
 class InnerLayer:
-    """The layer in front of the routes: answers 401, 403, 413 or 429, or lets a request through with its caller."""
+    """The layer in front of the routes: refuses with 401, 403, 413 or 429, or passes a request on with its caller."""
 
     def __init__(self, app: ASGIApp, state: "AppState", sections: Sequence[Section] = ()) -> None:
         self._app = app
@@ -202,7 +202,7 @@ class InnerLayer:
         async def receive() -> Message:
             nonlocal received, is_whole
             if is_whole:
-                # From here on only the news that the caller has left can come: long polls and streams are silent.
+                # From here on only a disconnect can be received: long polls and streams send nothing.
                 return await source()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -221,7 +221,7 @@ class InnerLayer:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
     async def _identify(self, secret: str, *, creates: bool) -> Caller:
-        """Return the caller, or raise the error that refuses the request; ``creates`` if it may store something."""
+        """Return the caller, or raise the error that refuses it; ``creates`` says that it may store something."""
         if self._settings.requires_keys:
             if not secret:
                 raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
@@ -233,7 +233,7 @@ class InnerLayer:
         return Caller(owner, ALL_SCOPES)
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Return the most bytes of a body, and the setting that says so."""
+        """Return the most bytes that a body may have, and the name of the setting."""
         if content_type(headers) == NDJSON:
             return self._settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
         return self._body_limits.get(path) or (self._settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
@@ -242,14 +242,14 @@ class InnerLayer:
 def with_edge(
     headers: Iterable[tuple[bytes, bytes]], request_id: str, policy: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """Return a response's headers with the request's id, and with those of a policy that it does not set itself."""
+    """Add the request's id to a response's headers, and those headers of a policy that it does not set itself."""
     sent = [pair for pair in headers if pair[0] != ID_SENT]
     names = {name for name, _ in sent}
     return [*sent, (ID_SENT, request_id.encode()), *(pair for pair in policy if pair[0] not in names)]
 
 
 def with_standing(standing: RateStanding, sink: Send) -> Send:
-    """Return a sink that adds the headers of a caller's limit to the response."""
+    """Return a sink that adds the headers about a caller's limit to the response."""
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -260,12 +260,12 @@ def with_standing(standing: RateStanding, sink: Send) -> Send:
 
 
 def is_below(path: str, prefix: str) -> bool:
-    """Return whether a path is a prefix, or below it."""
+    """Return whether a path is equal to a prefix, or below it."""
     return path.startswith(prefix) and path[len(prefix) :][:1] in ("", "/")
 
 
 def too_large(most: int, setting: str) -> TooLarge:
-    """Return the error of a body that has more bytes than a setting allows."""
+    """Return the error for a body that has more bytes than a setting allows."""
     return TooLarge(f"the body has more than {most:,} bytes; send it in several parts, or raise {setting}")
 
 
@@ -273,7 +273,7 @@ class JsonRoute(APIRoute):
     """A route that takes JSON bodies only."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler over a JsonRequest; it raises NotJson for a body of another content type."""
+        """Return FastAPI's handler for a JsonRequest. It raises NotJson for a body of another content type."""
         handle, takes_body = super().get_route_handler(), self.body_field is not None
         model = self.body_field.field_info.annotation if self.body_field is not None else None
 
@@ -289,7 +289,7 @@ class JsonRoute(APIRoute):
                 try:
                     return await handle(asked)
                 except Exception as error:
-                    # FastAPI 0.165 names an error in the frame that raises it. The circle would keep the body in
+                    # FastAPI 0.165 stores an error in the frame that raises it. That cycle would keep the body in
                     # memory until the next full garbage collection, thousands of requests later.
                     clear_frames(error.__traceback__)
                     raise
@@ -298,7 +298,7 @@ class JsonRoute(APIRoute):
 
 
 class NdjsonRoute(APIRoute):
-    """A route that matches only requests whose body is NDJSON; the others are left to the JSON form."""
+    """A route that matches only requests with an NDJSON body; others are left to the JSON form."""
 
     def matches(self, scope: Scope) -> tuple[Match, Any]:
         """Return whether this route serves a request."""
@@ -307,7 +307,7 @@ class NdjsonRoute(APIRoute):
 
 
 def read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by their names in lower case. If one was sent twice, the first counts."""
+    """Return a request's headers by lower-case name. If a header was sent twice, the first counts."""
     sent: list[tuple[bytes, bytes]] = scope["headers"]
     read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
     if read is not None and read[0] is sent:
@@ -318,9 +318,9 @@ def read_headers(scope: Scope) -> Mapping[str, str]:
 
 
 def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
-    """Make the request's context the current one, for everything inside and its log lines; return the request id.
+    """Make the request's context the current one, for its handlers and log lines; return the request id.
 
-    It is never reset: the response to an unforeseen error is sent from outside the layers, and has the id as well.
+    It is never reset: the response to an unforeseen error is sent outside the layers, and needs the id as well.
     """
     request_id = read_request_id(headers.get("x-request-id", ""))
     parent = traceparent or continue_trace(headers.get("traceparent", ""))
@@ -330,13 +330,13 @@ def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) 
 
 
 def given_key(headers: Mapping[str, str]) -> str:
-    """Return the key that a request carries; empty without one."""
+    """Return the key in a request; empty if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")
 
 
 def content_type(headers: Mapping[str, str]) -> str:
-    """Return the content type that a request states, without parameters; empty if it states none."""
+    """Return the content type of a request, without parameters; empty if it has none."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -346,5 +346,5 @@ def is_json(given: str) -> bool:
 
 
 def has_body(headers: Mapping[str, str]) -> bool:
-    """Return whether a request says that it has a body."""
+    """Return whether a request's headers say that it has a body."""
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

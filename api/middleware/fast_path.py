@@ -1,8 +1,8 @@
 """The fast path: requests of the usual form go straight to their endpoints, past FastAPI.
 
-FastAPI spends 0.4 ms of CPU on choosing a route, resolving its dependencies and checking its answer; the fast path a
-tenth of it. It leaves every request in which something is unusual or wrong to FastAPI, which alone says what is wrong.
-Both end in the same functions.
+FastAPI spends 0.4 ms of CPU on choosing a route, resolving its dependencies and checking its answer; the fast path
+takes a tenth of that. It leaves every unusual or wrong request to FastAPI, which reports what is wrong. Both call the
+same functions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,8 @@ from api.errors import refuse
 from api.middleware.edge import CREATE_METHODS, HEADERS
 from corelane.errors import CorelaneError
 
-#: Digits in the length of a body that is read here; ``api.middleware.json_bodies`` says how larger ones are read.
+#: Most digits in the length of a body that is read here; ``api.middleware.json_bodies`` describes how larger ones are
+#: read.
 MOST_DIGITS = 5
 
 
@@ -27,28 +28,28 @@ class FastRequest:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        #: As the layer before read them.
+        #: The headers, as the layer before read them.
         self.headers: Mapping[str, str] = scope[HEADERS][1]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
         self.caller: Any = scope.get(CALLER)
         self.state: Any = scope["app"].state.app_state
-        #: Its body, if it has one and that was read.
+        #: Its body, if it has one and it was read.
         self.body = b""
-        #: Returns what comes after the body: the news that the caller has left.
+        #: Returns what follows the body: the disconnect of the caller.
         self.receive = receive
         self._messages: list[Message] = []
 
     @property
     def is_json(self) -> bool:
-        """Return whether it sends JSON. The bytes of that are bounded; lines may be without end."""
+        """Return whether it sends a small body of JSON. Its size is declared; bodies of lines may be endless."""
         declared = self.headers.get("content-length", "")
         is_small = declared.isdecimal() and len(declared) <= MOST_DIGITS
         return is_small and self.headers.get("content-type") == "application/json"
 
     async def read_body(self) -> bool:
-        """Read the body; return False if the caller breaks off."""
-        # Parts are not kept as they came: a caller may send each byte by itself.
+        """Read the body; return False if the caller disconnects."""
+        # The parts are joined as they come: a caller may send each byte separately.
         body, message = bytearray(), await self.receive()
         while message["type"] == "http.request" and message.get("more_body", False):
             body += message.get("body", b"")
@@ -61,17 +62,17 @@ class FastRequest:
         return is_whole
 
     async def receive_again(self) -> Message:
-        """Return the messages that were received already, from the first, then what comes."""
+        """Return the messages that were received already, in order, then new ones."""
         return self._messages.pop(0) if self._messages else await self.receive()
 
 
-#: Answers a request; None for one that FastAPI has to look at. By the endpoint that it stands for.
+#: Answers a request; None for one that FastAPI must handle.
 FastHandler = Callable[[FastRequest], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class FastRoute:
-    """A handler, and the route that it stands for: requests are counted by it."""
+    """A handler, and the route that it stands for, under which requests are counted."""
 
     route: APIRoute
     handler: FastHandler
@@ -111,7 +112,7 @@ class FastPath:
 
 
 def fast_routes(router: APIRouter, handlers: Mapping[Any, FastHandler]) -> dict[tuple[str, str], FastRoute]:
-    """Return a router's fast routes by method and path, given the handlers by endpoint."""
+    """Return a router's fast routes by method and path; ``handlers`` are by endpoint."""
     return {
         (method, route.path.partition("{")[0]): FastRoute(route, handlers[route.endpoint])
         for route in router.routes

@@ -1,4 +1,4 @@
-"""Proxies in front of the service, and the host names it is reached by."""
+"""Proxies in front of the service, and the host names under which it is reached."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,17 +8,17 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-#: Endings of names that nobody can register in the public DNS.
+#: Endings of names that cannot be registered in the public DNS.
 PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa", ".test")
 
-#: Host headers whose verdict is remembered.
+#: Host headers for which the decision is cached.
 REMEMBERED = 256
 
 
 def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
-    """Return the entries of a scope that trusted proxies report: the caller's address, and the scheme and host used.
+    """Return the scope's entries as trusted proxies report them: the caller's address, and the scheme and host used.
 
-    Each proxy appends what it saw, so with N trusted proxies the N-th value from the right is the last to be believed.
+    Each proxy appends what it saw, so with N trusted proxies the N-th value from the right is the last trustworthy one.
     Hypercorn 0.18's own middleware for this copies the whole scope, which fails inside an application.
     """
     headers = Headers(scope=scope)
@@ -39,16 +39,16 @@ def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
 
 
 def is_allowed(address: str, hosts: Sequence[str]) -> bool:
-    """Return whether the name in a Host header is in the list; ``*.example.org`` stands for every name below it."""
+    """Return whether the name in a Host header is in the list; ``*.example.org`` means every name below it."""
     host = host_name(address)
     return any(host == name or name == "*" or (name.startswith("*.") and host.endswith(name[1:])) for name in hosts)
 
 
 @lru_cache(REMEMBERED)
 def is_private(address: str) -> bool:
-    """Return whether a Host header has an address or a name that is not of the public DNS.
+    """Return whether a Host header has an address, or a name outside the public DNS.
 
-    It keeps off web pages whose own name leads to this machine (DNS rebinding).
+    This protects against web pages whose own name resolves to this machine (DNS rebinding).
     """
     host = host_name(address).removesuffix(".")
     try:
@@ -59,7 +59,7 @@ def is_private(address: str) -> bool:
 
 
 def host_name(address: str) -> str:
-    """Return the name in a Host header, without its port, in lower case; an IPv6 address without its brackets."""
+    """Return the name in a Host header in lower case, without the port; for IPv6 the address without brackets."""
     text = address.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""The JSON body of a request, as a route reads it: a large one as ``corelane.submitting.large_bodies`` says."""
+"""The JSON body of a request, as a route reads it. Large ones are read as ``corelane.submitting.large_bodies`` says."""
 
 from typing import Any
 
@@ -16,18 +16,18 @@ LISTS = ("items", "inputs")
 
 
 class JsonRequest(Request):
-    """A request whose JSON is read by orjson: ten times as fast as the standard library on large jobs.
+    """A request whose JSON is read by orjson, ten times as fast as the standard library for large jobs.
 
     It refuses invalid UTF-8, NaN and lone surrogates, which the standard library accepts.
     """
 
-    #: What its body is validated as, if it is large.
+    #: The model that validates its body, if the body is large.
     model: type[BaseModel] | None = None
-    #: What its body takes up.
+    #: The room that its body takes up.
     room: BodyRoom | None = None
 
     async def json(self) -> Any:
-        """Return the body's value, or if it is large the model of it.
+        """Return the body's value, or its model if the body is large.
 
         Raise json.JSONDecodeError, which FastAPI answers with 422; TooLarge; RequestValidationError.
         """
@@ -36,14 +36,14 @@ class JsonRequest(Request):
         return await bodies_of(self).read(owner_of(self), sent, lambda sent: read_json(settings, sent, model))
 
     def let_go(self) -> None:
-        """Forget the body: what was made of it is kept elsewhere."""
+        """Drop the body: what was made of it is stored elsewhere."""
         self._body = b""
         if self.room is not None:
             self.room.leave()
 
 
 async def enter(request: Request) -> BodyRoom:
-    """Take up room for a request's body before it is read; raise Overloaded."""
+    """Reserve room for a request's body before it is read; raise Overloaded."""
     declared, most = request.headers.get("content-length", ""), request.app.state.app_state.settings.max_body_bytes
     size = min(int(declared), most) if declared.isdecimal() and len(declared) < 20 else most
     has_none = not declared and request.scope["http_version"] != "2" and "transfer-encoding" not in request.headers
@@ -73,6 +73,6 @@ def bodies_of(request: Request) -> LargeBodies:
 
 
 def owner_of(request: Request) -> str:
-    """Return the owner of the request; empty where keys are not checked."""
+    """Return the owner of the request; empty if it has no caller."""
     caller = request.scope.get(CALLER)
     return "" if caller is None else str(caller.owner)

@@ -1,4 +1,4 @@
-"""The key cache of one API process: a key is read once and kept until any key is made or revoked."""
+"""The key cache of one API process: a key is read once and cached until any key is made or revoked."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ log = get_logger(__name__)
 #: The counter of changes is read this often, in seconds: the longest time that a revoked key still works.
 POLL_S = 2.0
 
-#: Keys in the cache, and as many unknown ones: attempts to guess keys do not evict the keys in use.
+#: Most keys in the cache, and as many unknown ones. So attempts to guess keys do not evict real keys.
 MOST_KEYS = 10_000
 
 DAY_S = 24 * 3600
@@ -45,7 +45,7 @@ class KeyCache:
                 await self._task
 
     async def find(self, secret: str) -> Key:
-        """Return the active key; raise Unauthorized, saying whether it is unknown, revoked or expired."""
+        """Return the active key; raise Unauthorized, saying whether the key is unknown, revoked or expired."""
         if not KEY_FORM.fullmatch(secret):
             raise Unauthorized("this is not an API key of this service: they look like clk_…")
         digest = key_digest(secret)
@@ -85,6 +85,6 @@ class KeyCache:
             except Unavailable as error:
                 log.debug("keys_wait_for_store", detail=error.detail)
             except Exception:
-                # Without this task revoked keys would still work: log, and poll again.
+                # Without this task revoked keys would still work: log the error, and poll again.
                 log.exception("keys_not_polled")
             await asyncio.sleep(POLL_S)

@@ -8,31 +8,31 @@ from corelane.store.metrics import ProcessMetrics
 
 log = get_logger(__name__)
 
-#: From this share of the limit on the log warns; it does so again once the share was below the second one.
+#: The log warns from the first share of the limit on; it warns again after the share was below the second one.
 NEAR, FAR = 0.8, 0.6
 
 OWN = Path("/proc/self/fd")
 
-#: More open files than a process needs; hosts that set no bound say a thousand million.
+#: More open files than a process needs. Hosts without a bound say a thousand million.
 MOST = 65_536
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as it is allowed to: 1,024 is what a login shell gives by default."""
+    """Let this process open as many files as it may: a login shell's default is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
 
 
 class OpenFiles:
-    """Watches how near this process is to its limit."""
+    """Watches how close this process is to its limit."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
         self._is_near = False
 
     def measure(self) -> None:
-        """Note the share of the limit that is used; warn when it comes near."""
+        """Note the used share of the limit; warn when it gets close."""
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = sum(1 for _ in OWN.iterdir()) if OWN.exists() else 0
         share = self._metrics.gauges["open_files"] = round(used / most, 3)

@@ -1,6 +1,6 @@
 """Rate limits: sliding windows that the `limits` library keeps in Redis, so that all API processes count together.
 
-While Redis is away, requests are let through: the routes then fail by themselves.
+While Redis cannot be reached, requests are let through: the routes then fail by themselves.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from corelane.store.link.connections import make_async_pool
 
 log = get_logger(__name__)
 
-#: A Redis that is silent for longer counts as away, in seconds.
+#: A Redis that does not answer within this time counts as unreachable, in seconds.
 TIMEOUT_S = 1.0
 
-#: A missing Redis is logged this often, in seconds.
+#: A missing Redis is logged at most this often, in seconds.
 LOG_S = 10.0
 
-#: The smallest network of one subscriber of an IPv6 provider: counted as one caller.
+#: The smallest network that an IPv6 provider gives a subscriber. It counts as one caller.
 IPV6_PREFIX = 64
 
 
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateStanding:
-    """The state of a caller's limit after a request: ``left`` of ``most`` in ``window_s``, more after ``reset_s``."""
+    """A caller's limit after a request: ``left`` of ``most`` in ``window_s``, more after ``reset_s``."""
 
     kind: Kind
     is_within: bool
@@ -81,7 +81,7 @@ class RateLimiter:
         if self.is_on:
             times = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
             self._connections = make_async_pool(settings.redis_url, **times)
-            # With our own connections only the scheme of the URL matters.
+            # The limiter gets its own connections, so only the scheme of the URL matters.
             connections: dict[str, Any] = {"connection_pool": self._connections}
             storage = RedisStorage("redis://", implementation="redispy", key_prefix=keys.RATES_PREFIX, **connections)
             self._counter = SlidingWindowCounterRateLimiter(storage)
@@ -111,7 +111,7 @@ class RateLimiter:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Return the name that an address is counted under; for IPv6 it is the subscriber's network."""
+    """Return the name under which an address is counted; for IPv6 it is the subscriber's network."""
     host = client[0] if client else ""
     try:
         address = ip_address(host)

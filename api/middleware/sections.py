@@ -1,6 +1,6 @@
-"""Sections: pages below a path that browsers open, with a way of their own to know who asks.
+"""Sections: pages below a path that browsers open, with their own way to identify the caller.
 
-A browser sends a cookie by itself, so it counts for the pages of its section alone and never for the JSON API.
+A browser sends cookies by itself, so a cookie is valid only for the pages of its section, never for the JSON API.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 from corelane.domain.api_keys import Caller
 from corelane.errors import CorelaneError
 
-#: Of a header with cookies no more than this is read, in characters. Our own begin with OWN, and none is longer.
+#: At most MOST_COOKIES characters of a header with cookies are read. Corelane's own begin with OWN, and none is longer
+#: than MOST_CHARS.
 MOST_COOKIES, OWN, MOST_CHARS = 8 * 1024, "corelane_", 100
 
 
@@ -22,15 +23,15 @@ class Section(Protocol):
     prefix: str
 
     def is_open(self, path: str) -> bool:
-        """Return whether a path needs no caller: files of pages."""
+        """Return whether a path needs no caller, as files of pages do."""
         ...
 
     def session_of(self, headers: Mapping[str, str]) -> str:
-        """Return the session that a request carries; empty without one."""
+        """Return the session in a request; empty if there is none."""
         ...
 
     async def identify(self, session: str, path: str) -> Caller | None:
-        """Return the caller of a session, None for pages that need none; raise Unauthorized."""
+        """Return the caller of a session, None for pages that need no caller; raise Unauthorized."""
         ...
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: CorelaneError) -> None:
@@ -39,10 +40,10 @@ class Section(Protocol):
 
 
 def own_cookies(sent: str) -> str:
-    """Return those of a request's cookies that are ours, as they were sent.
+    """Return those of a request's cookies that are Corelane's, as they were sent.
 
-    FastAPI reads all cookies of a request, by the standard library, whose time grew by the square of a header's length
-    before Python 3.11.10.
+    FastAPI reads all cookies of a request with the standard library. Before Python 3.11.10 its time grew with the
+    square of a header's length.
     """
     pairs = (pair.strip() for pair in sent[:MOST_COOKIES].split(";"))
     return "; ".join(pair for pair in pairs if pair.startswith(OWN) and len(pair) <= MOST_CHARS)

@@ -1,19 +1,19 @@
-"""Wrong keys: who sends many of them waits for each answer. Whoever sends a good key never waits.
+"""Wrong keys: a caller that sends many of them waits for each answer. A good key never waits.
 
-An address is not shut out: behind a proxy or a company's gateway it may be that of all callers.
+An address is not blocked: behind a proxy or a company's gateway all callers may share it.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 
-#: Wrong keys of one address in a window that are answered at once, and the window, in seconds.
+#: Wrong keys of one address in a window that are answered at once, and the length of the window, in seconds.
 FREE, WINDOW_S = 20, 60.0
 
-#: How long the answer to each further one takes, in seconds.
+#: How long the answer to each further wrong key is delayed, in seconds.
 PAUSE_S = 1.0
 
-#: Addresses that are remembered.
+#: Most addresses that are remembered.
 MOST_ADDRESSES = 10_000
 
 
@@ -29,7 +29,7 @@ class WrongKeys:
             await asyncio.sleep(PAUSE_S)
 
     def count(self, address: str, now_s: float) -> bool:
-        """Count a wrong key; return whether its sender is to wait."""
+        """Count a wrong key; return whether its sender must wait."""
         begun_s, tried = self._seen.pop(address, (now_s, 0))
         if now_s - begun_s >= WINDOW_S:
             begun_s, tried = now_s, 0

@@ -1,1 +1,1 @@
-"""Routes by resource. Only they know HTTP: status codes, headers, requests and responses."""
+"""Routes by resource. Only they deal with HTTP: status codes, headers, requests and responses."""

@@ -1,4 +1,4 @@
-"""One question, its answer: without a job to look after. And the payload of Hugging Face's removed pipeline."""
+"""One question and its answer, without a job to manage. Also the format of Hugging Face's removed pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ NOT_YET: dict[int | str, dict[str, Any]] = {
     202: {"model": Job, "description": "Not done within the time waited: the job, to be looked at where Location says."}
 }
 
-#: The longest time that these routes wait, in seconds; most proxies give up then.
+#: Longest time that these routes wait, in seconds; most proxies give up after that.
 MAX_WAIT_S = 60.0
 
 
@@ -47,7 +47,7 @@ async def answer(
 
 
 async def answer_fast(asked: FastRequest) -> Response | None:
-    """Do what ``answer`` does, for a body of JSON that is valid."""
+    """Do what ``answer`` does, for a valid body of JSON."""
     wait = wait_of(asked)
     if wait is None or Scope.SUBMIT not in asked.caller.scopes:
         return None
@@ -61,7 +61,7 @@ async def answer_fast(asked: FastRequest) -> Response | None:
 async def answer_one(
     state: AppState, request: AnswerRequest, caller: Caller, wait: CallerWait, *, reuse: bool
 ) -> Response:
-    """Ask one question; return its result, or 202 with its job. Without ``reuse`` it is computed on its own."""
+    """Ask one question; return its result, or 202 with its job. Without ``reuse`` no other answer is reused."""
     head = JobHead(
         model=request.model, options=request.options, priority=request.priority, reuse=request.reuse and reuse
     )
@@ -97,7 +97,7 @@ async def answer_as_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The results of a job that was waited for, as they are stored, and the response's headers."""
+    """The stored results of a job that was waited for, and the response's headers."""
 
     results: Sequence[dict[str, Any]]
     headers: dict[str, str]
@@ -106,9 +106,9 @@ class Answered:
 async def ask(
     state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
 ) -> Answered | Response:
-    """Submit a job and wait for it; return its results, or 202 with the job if it is not final by then.
+    """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
 
-    A caller who leaves cancels the job: no one else knows its id, and this route knows no ``Idempotency-Key``.
+    If the caller disconnects, the job is canceled: its id was not given out, and this route has no ``Idempotency-Key``.
     """
     longest = min(MAX_WAIT_S, state.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)

@@ -1,4 +1,4 @@
-"""Kept answers: an owner has all of theirs forgotten."""
+"""Cached answers: lets an owner delete its own."""
 
 from typing import Annotated
 

@@ -22,10 +22,10 @@ router = APIRouter(prefix="/v1", tags=["webhooks"], responses=documented(403, 40
 #: The requests that receivers get, for the OpenAPI document.
 posted = APIRouter(tags=["webhooks"])
 
-#: The form of a delivery's id, evt_SUBJECT_WHAT.
+#: The form of a delivery's id, evt_SUBJECT_EVENT.
 DELIVERY_ID = re.compile(r"evt_[0-9a-z]{1,64}_[a-z_]{1,32}")
 
-#: The form of the cursor of dead letters: when one was given up, and its id.
+#: The form of the cursor of dead letters: when the last one was given up, and its id.
 CURSOR = re.compile(r"(\d{1,15})\.([0-9a-z_]{1,120})")
 
 
@@ -146,7 +146,7 @@ async def redeliver(delivery_id: DeliveryId, state: StateDep, caller: SubmitCall
 
 
 async def require_delivery(state: AppState, delivery_id: str, caller: Caller) -> LoggedDelivery:
-    """Return a caller's own delivery, or any for an admin; raise NotFound, for another's as well."""
+    """Return a caller's own delivery, or any for an admin; raise NotFound, also for another owner's."""
     found = await state.deliveries.get(delivery_id)
     if found is None or (found.delivery.owner != caller.owner and not state.jobs.sees_all(caller)):
         raise no_such_delivery(delivery_id)
@@ -154,12 +154,12 @@ async def require_delivery(state: AppState, delivery_id: str, caller: Caller) ->
 
 
 def no_such_delivery(delivery_id: str) -> NotFound:
-    """Return the error for an id that is unknown, or no longer known."""
+    """Return the error for an id that is unknown, or not known any more."""
     return NotFound(f"there is no delivery {delivery_id}; it never existed, or its time to be kept is over")
 
 
 def read_cursor(after: str | None) -> tuple[int, str]:
-    """Return the time and the id a cursor points to; raise InvalidInput if it is malformed."""
+    """Return the time and the id in a cursor; raise InvalidInput if it is malformed."""
     if after is None:
         return 0, ""
     match = CURSOR.fullmatch(after)

@@ -1,7 +1,7 @@
-"""A job's events as a stream (SSE), from any event on: the stored ones are replayed, then new ones follow.
+"""A job's events as a stream (SSE), from any event on: stored ones are sent first, then new ones follow.
 
-A stream ends after `job.completed`, when its job is deleted, and when the server stops, with a hint when to come back.
-While Redis is away, it stays open.
+A stream ends after `job.completed`, when its job is deleted, and when the server stops; then it says when to reconnect.
+While Redis cannot be reached, it stays open.
 """
 
 import asyncio
@@ -33,17 +33,18 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 #: A stream that has sent all events polls for more this often, in seconds; the job's end wakes it at once.
 POLL_S = 0.25
 
-#: Streams of one process that poll so often; more of them poll less often, so that all ask Redis as much as these.
+#: Up to this many streams of one process poll that often. If there are more, each polls less often, so that the load on
+#: Redis stays the same.
 OFTEN = 100
 
 #: A silent stream sends a comment this often, so that no proxy closes it, in seconds.
 PING_S = 15.0
 
-#: A reader whose stream breaks comes back after this, in milliseconds; when a server stops, readers are spread out.
+#: A reader whose stream breaks reconnects after this time, in milliseconds. When a server stops, the times are spread.
 RETRY_MS = 1000
 RETRY_SPREAD_MS = (500, 2000)
 
-#: The events that are sent; a newer version of Corelane may have written others.
+#: The types of events that are sent; a newer version of Corelane may have written others.
 KNOWN = frozenset(EventType)
 
 #: An event's id, or nothing.
@@ -51,7 +52,7 @@ ID_OR_NOTHING = f"^({ID_PATTERN})?$"
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of an event's data, for the OpenAPI document, which defines its parts already."""
+    """Return the schema of an event's data, for the OpenAPI document. Its parts are defined in the document already."""
     if model is Job:
         return {"$ref": "#/components/schemas/Job"}
     schema = model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
@@ -115,7 +116,7 @@ async def follow_job(
 
 
 async def follow(state: AppState, record: JobRecord, after: EventId) -> AsyncIterator[bytes]:
-    """Yield the events after an event, to the end of the job, or until the server stops."""
+    """Yield the events after a given one, until the job ends or the server stops."""
     clock = asyncio.get_running_loop().time
     sent = clock()
     yield format_sse_event(retry=RETRY_MS)
@@ -147,7 +148,7 @@ async def follow(state: AppState, record: JobRecord, after: EventId) -> AsyncIte
 
 
 async def encode(state: AppState, record: JobRecord, event: StoredEvent) -> bytes:
-    """Return an event as it is sent; raise NotFound if it must carry the job, and the job is gone."""
+    """Return an event in the form that is sent; raise NotFound if it must include the job, and the job is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:
         found = await state.store.get(record.id, state.settings.inline_results)

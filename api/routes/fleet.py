@@ -126,7 +126,7 @@ def read_model(raw: dict[str, Any]) -> CoreModel:
 
 
 def read_core(raw: dict[str, Any]) -> CoreInfo:
-    """Return a core's heartbeat as callers see it; without one the core is lost."""
+    """Return a core's heartbeat as callers see it. A core without one is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
     if "state" not in raw:
         return CoreInfo(core=raw["core"], state="lost", paused=raw.get("paused"), last_beat_at=last_beat_at)
@@ -199,7 +199,7 @@ async def get_model(
 
 
 def choose_model(models: Sequence[ModelInfo], model: str) -> ModelInfo:
-    """Return the version that a version, an alias or a name means; raise NotFound."""
+    """Return the version that is meant by a version, an alias or a name; raise NotFound."""
     found = [each for each in models if model in (each.id, each.name, *each.aliases)]
     if not found:
         raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")

@@ -1,4 +1,4 @@
-"""Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), counters."""
+"""Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), metrics."""
 
 import json
 from contextlib import suppress
@@ -89,15 +89,15 @@ async def metrics(state: StateDep) -> Response:
     try:
         shown = render(*await read_all(state.link))
     except Unavailable:
-        # No counter is shown: to begin again at 0 would look like a new service.
+        # No counter is shown: if it began again at 0, the service would look new.
         shown = render(None, [MetricSample(STORE_UP, 0)])
     return Response(shown, media_type=CONTENT_TYPE_LATEST)
 
 
 async def may_sleep(state: AppState) -> bool:
-    """Return whether the service is ready without a core that holds the default model: the first question starts one.
+    """Return whether the service is ready although no core holds the default model: the first question starts one.
 
-    It is not where cores run and cannot serve, or where it is not known yet which model the default is.
+    It is not ready if cores run but cannot serve, or if the default model is not known yet.
     """
     if state.settings.min_cores != 0 or not await state.fleet.has_default():
         return False
@@ -106,12 +106,12 @@ async def may_sleep(state: AppState) -> bool:
 
 
 async def is_paused(state: AppState) -> bool:
-    """Return whether a living core is paused: jobs are taken in meanwhile, so no proxy is to send them elsewhere."""
+    """Return whether a living core is paused. Jobs are accepted meanwhile, so proxies should keep sending them here."""
     return any("paused" in core and "state" in core for core in await state.fleet.cores())
 
 
 def reason_codes(reasons: str) -> list[str]:
-    """Return the codes of a core's reasons: anyone may read whether the service is ready, so no sentence is shown."""
+    """Return the codes of a core's reasons. Readiness is public, so no sentence is shown."""
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
 
 

@@ -49,7 +49,7 @@ from corelane.submitting.submitter import Submitted
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
 
-#: The NDJSON form of submitting; the OpenAPI document describes it beside the JSON form.
+#: The NDJSON form of submitting; the OpenAPI document describes it together with the JSON form.
 ndjson = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
 
 #: Responses to a submission other than 202.
@@ -63,7 +63,7 @@ RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
 
-#: A query that asks to wait and nothing else, for less than the longest wait that may be asked for.
+#: A query with only a wait, shorter than the longest wait that may be asked for.
 WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 
 #: The form of an ``Idempotency-Key``.
@@ -119,7 +119,7 @@ async def put_job(
 
 
 async def submit_fast(asked: FastRequest) -> Response | None:
-    """Do what ``submit_job`` does, for a body of JSON that is valid."""
+    """Do what ``submit_job`` does, for a valid body of JSON."""
     headers, wait = asked.headers, wait_of(asked)
     key = headers.get("idempotency-key")
     if wait is None or Scope.SUBMIT not in asked.caller.scopes:
@@ -147,8 +147,8 @@ async def take_job(
 ) -> Response:
     """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
 
-    ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says. A caller
-    who waits holds no large body in memory: the ``request`` forgets it.
+    ``sent`` is the body as received. Without ``reuse`` no other answer is reused, whatever the body says. The
+    ``request`` drops its body, so that no large body stays in memory while a caller waits.
     """
     settings = state.settings
     job_id, once = new_job_id(cell=settings.cell), None
@@ -181,7 +181,7 @@ async def take_job(
 
 
 async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) -> JobForecast:
-    """Return the forecast of a job of JSON; of its items that would fail alone, how many and why."""
+    """Return the forecast of a job of JSON. For items that would fail alone, it says how many and why."""
     found = (await state.jobs.tolerant.check(body, owner, body.unchecked))[1] if body.unchecked else body.items or ()
     items = [each for each in found if isinstance(each, Item)]
     bad = [each for each in found if isinstance(each, BadItem)]
@@ -191,7 +191,7 @@ async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) ->
 async def take_lines(
     state: AppState, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
 ) -> Submitted | JobForecast:
-    """Take in a job sent as lines, once: if it was made before, the body is only read to be compared.
+    """Take in a job sent as lines, once. If it was made before, the body is only read to compare it.
 
     If its head asks for a dry run, the body is only measured.
     """
@@ -231,7 +231,7 @@ async def find_context(state: AppState, owner: str, context: str) -> dict[str, K
 
 
 def as_forecast(found: WorkForecast) -> Response:
-    """Answer with a forecast: what was asked for is not made, so this is no 202."""
+    """Answer with a forecast. No job is made, so this is not a 202."""
     return Response(found.model_dump_json(), media_type="application/json")
 
 
@@ -243,7 +243,7 @@ async def present_lines(state: AppState, submitted: Submitted | JobForecast, wai
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
-    """Answer with a submitted job: 200 if it is final, else 202. With ``results`` the answer holds those there are."""
+    """Answer with a submitted job: 200 if it is final, else 202. With ``results`` the available ones are included."""
     shown = await state.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
@@ -282,7 +282,7 @@ async def get_job(job_id: JobId, request: Request, state: StateDep, wait: WaitDe
 
 
 async def get_fast(asked: FastRequest) -> Response | None:
-    """Do what ``get_job`` does, for a job's own id."""
+    """Do what ``get_job`` does, for a job's id, not its name."""
     job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
     if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
         return None
@@ -290,7 +290,7 @@ async def get_fast(asked: FastRequest) -> Response | None:
 
 
 def wait_of(asked: FastRequest) -> CallerWait | None:
-    """Return how long a caller on the fast path waits; None if the query says anything else."""
+    """Return how long a caller on the fast path waits; None if the query has anything else."""
     prefer, seconds = asked.headers.get("prefer"), None
     if asked.query:
         match = WAIT_ALONE.fullmatch(asked.query)
@@ -303,7 +303,7 @@ def wait_of(asked: FastRequest) -> CallerWait | None:
 
 
 async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
-    """Answer with a job, unless the caller has it already, as ``If-None-Match`` says."""
+    """Answer with a job, unless the caller already has it, according to ``If-None-Match``."""
     record = await state.jobs.require(job_id, caller, state.settings.inline_results)
     waited = await state.jobs.wait(record, wait)
     shown = await state.jobs.shown(waited)
@@ -318,7 +318,7 @@ async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWai
 
 
 def has_etag(header: str, etag: str) -> bool:
-    """Return whether ``If-None-Match`` names an ETag, by the weak comparison (RFC 9110)."""
+    """Return whether ``If-None-Match`` contains an ETag, by the weak comparison (RFC 9110)."""
     return header.strip() == "*" or etag.removeprefix("W/") in re.findall(r'(?:W/)?("[^"]*")', header)
 
 
@@ -352,7 +352,7 @@ async def retry_job(job_id: JobId, state: StateDep, wait: WaitDep, caller: Submi
 
 
 async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
-    """Take in the retry of a job, or find it."""
+    """Make the retry of a job, or find it if it was made before."""
     record = await state.jobs.require(job_id, caller)
     submitter, store = state.jobs.submitter, state.store
     submitted = await retry(submitter, store, state.settings, record, REQUEST_CONTEXT.get())
@@ -362,12 +362,12 @@ async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
 
 
 def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:
-    """Return a job that names its owner if that is another than the caller."""
+    """Return a job, with its owner if that is not the caller."""
     return job if record.owner == caller.owner else job.model_copy(update={"owner": record.owner})
 
 
 async def audit(state: AppState, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:
-    """Note what an admin does to another owner's job."""
+    """Write to the audit log what an admin does to another owner's job."""
     if record.owner != caller.owner:
         of = f"of {record.owner}"
         await state.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)

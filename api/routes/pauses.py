@@ -1,4 +1,4 @@
-"""Pauses: a core, a version or an owner takes no new work until an admin has it go on."""
+"""Pauses: a core, a version or an owner gets no new work until an admin resumes it."""
 
 from typing import Annotated
 
@@ -49,6 +49,6 @@ async def resume(kind: KindPath, name: NamePath, state: StateDep, caller: AdminC
 
 
 def require_allowed(state: AppState, caller: Caller, kind: PauseKind, name: str) -> None:
-    """Raise Forbidden where a caller may not steer what another owner has."""
+    """Raise Forbidden if a caller may not change what another owner has."""
     if kind is PauseKind.OWNER:
         state.jobs.owner_meant(caller, name)

@@ -67,7 +67,7 @@ async def drop_results(
 
 
 async def stream_results(state: AppState, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """Yield one line per result; end when the job is final and all was sent, raise StreamCut when the server stops."""
+    """Yield one line per result, until the job is final and all are sent; raise StreamCut when the server stops."""
     while True:
         if state.jobs.completions.is_closing:
             raise StreamCut
@@ -86,7 +86,7 @@ async def stream_results(state: AppState, record: JobRecord, at: int) -> AsyncIt
 
 
 def read_cursor(after: str) -> int:
-    """Return the item a cursor points to; raise InvalidInput if it is malformed."""
+    """Return the item number in a cursor; raise InvalidInput if it is malformed."""
     if not re.fullmatch("[0-9]{1,18}", after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
     return int(after)

@@ -78,7 +78,7 @@ class PlacementInfo(BaseModel):
         )
 
 
-#: Shares of versions.
+#: Weights of versions.
 Weights = Annotated[dict[str, Annotated[float, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=20), at_most(20)]
 
 
@@ -224,7 +224,7 @@ def require_version(version: str) -> None:
 
 
 def resolve(state: AppState, model: str) -> str:
-    """Return the version a request means; for a name the newest below the artifact root. Raise InvalidInput."""
+    """Return the version that a request means; a name means the newest below the artifact root. Raise InvalidInput."""
     if "@" in model:
         require_version(model)
         return model

@@ -1,4 +1,4 @@
-"""Streams of events, which a reader may resume, and of results, which show when they end too early."""
+"""Streams of events, which a reader may resume, and of results, which show if they end too early."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -10,7 +10,7 @@ from starlette.types import Send
 class EventStream(StreamingResponse):
     """Server-sent events.
 
-    FastAPI 0.165's own EventSourceResponse reports a reader who leaves while an event is being sent as a server error.
+    FastAPI 0.165's own EventSourceResponse reports a server error if a reader disconnects while an event is being sent.
     """
 
     media_type = "text/event-stream"
@@ -21,11 +21,11 @@ class EventStream(StreamingResponse):
 
 
 class StreamCut(Exception):
-    """Raised by a stream's content: it ends here, although there is more."""
+    """Raised by a stream's content if it must end here although there is more."""
 
 
 class CuttableStream(StreamingResponse):
-    """A stream that ends without a proper end if it is cut, so that no reader takes a part for the whole."""
+    """A stream that ends improperly if it is cut, so that a reader does not take a part for the whole."""
 
     async def stream_response(self, send: Send) -> None:
         """Send the content; the connection is closed after a cut."""

@@ -1,10 +1,10 @@
-"""Compiled artifacts kept for a user of this machine, so that a new data folder need not compile again.
+"""Compiled artifacts cached for a user of this machine, so that a new data folder need not compile again.
 
-An entry is a folder named by all that an artifact depends on (``key_of``), with the files of the artifact. It is
-written aside and renamed, so it is whole or not there; what was read of it is compared with its manifest, so a damaged
-entry counts as absent and goes. A file of TorchScript is code: entries count only in a folder that this user owns and
-nobody else may write. The entries used longest ago go once all of them take more than ``MOST_BYTES``. A cache that
-cannot be read or written is no error: the artifact is compiled.
+An entry is a folder named by everything that an artifact depends on (``key_of``), with the artifact's files. It is
+written aside and renamed, so it is either complete or absent. What is read of it is compared with its manifest, so a
+damaged entry counts as absent and is removed. A file of TorchScript is code: entries count only in a folder that this
+user owns and other users cannot write. If all entries take more than ``MOST_BYTES``, those unused for longest are
+removed. A cache that cannot be read or written is no error: the artifact is compiled.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from corelane.artifacts.locks import locked
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
 from corelane.errors import ArtifactRefused
 
-#: All entries together: forty of the built-in model, or a few of large ones.
+#: Most bytes of all entries: forty of the built-in model, or a few large ones.
 MOST_BYTES = 2 * 1000**3
 
-#: Prefix of entries that are being written. One that is older than a day was left by a killed process.
+#: Prefix of entries that are being written. An entry older than a day was left by a killed process.
 ASIDE, ABANDONED_S = ".new-", 24 * 3600
 
 
@@ -35,7 +35,7 @@ def key_of(facts: Mapping[str, object]) -> str:
 
 
 def cpu_name(cpuinfo: Path = CPUINFO) -> str:
-    """Return what the maker calls this CPU; empty if unknown."""
+    """Return the maker's name for this CPU; empty if unknown."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -52,15 +52,15 @@ class ArtifactCache:
 
     @contextmanager
     def turn(self, key: str) -> Iterator[None]:
-        """Hold an entry for the block: of several processes that want it one compiles, and the others wait."""
-        # A folder that cannot be written, or a file system without locks: each compiles for itself.
+        """Hold an entry for the block. If several processes want it, one compiles and the others wait."""
+        # If the folder cannot be written, or the file system has no locks, each process compiles for itself.
         with suppress(OSError):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self._root / f"{key}.lock"):
             yield
 
     def fetch(self, key: str, version_id: str, target: str) -> Artifact | None:
-        """Return the entry's artifact, its files compared with their digests; None if there is no sound one."""
+        """Return the entry's artifact, with its files checked against their digests; None if there is no sound one."""
         entry = self._root / key
         try:
             if not (self._is_ours(self._root) and self._is_ours(entry)):
@@ -77,7 +77,7 @@ class ArtifactCache:
         return artifact
 
     def keep(self, key: str, artifact: Artifact) -> None:
-        """Copy an artifact's files into an entry, in place of one that is there."""
+        """Copy an artifact's files into an entry, replacing an existing one."""
         aside, entry = self._root / f"{ASIDE}{secrets.token_hex(6)}", self._root / key
         try:
             if not self._is_ours(self._root):
@@ -95,12 +95,12 @@ class ArtifactCache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _is_ours(self, folder: Path) -> bool:
-        """Return whether this user owns a folder and nobody else may write to it; raises OSError if it is not there."""
+        """Return whether only this user owns and may write to a folder; raises OSError if it does not exist."""
         found = folder.stat(follow_symlinks=False)
         return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
     def _drop_oldest(self, keeping: Path) -> None:
-        """Remove what killed processes left, and the entries used longest ago until the others fit."""
+        """Remove what killed processes left, then the entries unused for longest until the rest fits."""
         left, now = self._most_bytes, time.time()
         folders = [(path.stat().st_mtime, path) for path in self._root.iterdir() if path.is_dir()]
         for used, path in sorted(folders, key=lambda each: (each[1] == keeping, each[0]), reverse=True):
@@ -115,6 +115,6 @@ class ArtifactCache:
 
 
 def copy_files(artifact: Artifact, folder: Path) -> None:
-    """Copy the files that an artifact's manifest names, and no other: a calibration belongs to its data folder."""
+    """Copy only the files in an artifact's manifest: a calibration belongs to its data folder."""
     for name in artifact.manifest.files:
         shutil.copyfile(artifact.file(name), folder / name)

@@ -1,10 +1,10 @@
-"""Calibration: what turns a model's margins and shares into probabilities. Its file stands beside the artifact's.
+"""Calibration turns a model's margins and shares into probabilities. Its file is beside the artifact's files.
 
-Two logistic curves in a row: the chance that the context answers the question at all, by the best margin, and the
-chance that a span is then the right one, by its share among the spans of its own window. Neither looks beyond a span's
-window, so scores compare between windows, items and documents, and both grow with the margin, so within a window the
-better span has the higher score. Beside them stands the threshold at which null is answered. The file has a digest of
-its own and stands in no manifest: it comes and goes without making another version.
+It has two logistic curves in a row. The first gives the chance that the context answers the question at all, from the
+best margin. The second gives the chance that a span is then the right one, from its share among the spans of its own
+window. Neither looks beyond a span's window, so scores are comparable between windows, items and documents. Both grow
+with the margin, so within a window the better span has the higher score. The file also has the threshold at which null
+is answered. It has its own digest and is in no manifest, so adding or removing it does not make another version.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"
 
-#: The calibration that comes with a model, in its folder beside the weights. The version does not depend on it.
+#: The calibration that comes with a model, in the model's folder. The version does not depend on it.
 SHIPPED_NAME = "corelane-calibration.json"
 
-#: What to do about a file that cannot be used.
+#: Advice about a file that cannot be used.
 ADVICE = "calibrate the model again, or remove the file"
 
 
@@ -35,13 +35,13 @@ class Curve(FrozenRecord):
     slope: float = Field(gt=0)
 
     def log_chance(self, x: float) -> float:
-        """Logarithm of the chance at ``x``."""
+        """Return the logarithm of the chance at ``x``."""
         z = self.intercept + self.slope * x
         return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
 
 
 class Calibration(FrozenRecord):
-    """Two curves, whose they are, and what they were fitted on; ``digest`` covers all of it."""
+    """Two curves, the version they belong to, and the data they were fitted on; ``digest`` covers all of it."""
 
     schema_version: Literal[1] = 1
     version: str = Field(description="The model version's fingerprint.")
@@ -62,24 +62,24 @@ class Calibration(FrozenRecord):
         return self.model_copy(update={"digest": self._digest()})
 
     def is_whole(self) -> bool:
-        """Return whether the digest is that of the rest."""
+        """Return whether the digest matches the rest of the content."""
         return self.digest == self._digest()
 
     def log_score(self, margin: float, log_share: float) -> float:
-        """Logarithm of a span's score."""
+        """Return the logarithm of a span's score."""
         return self.answerable.log_chance(margin) + self.right.log_chance(log_share)
 
     def no_answer_score(self, best_margin: float) -> float:
-        """Return the chance that the context holds no answer; 1 where it has no span (a margin of -∞)."""
+        """Return the chance that the context holds no answer; 1 if there is no span (a margin of -∞)."""
         return 1.0 - math.exp(self.answerable.log_chance(best_margin))
 
     @property
     def highest_precision(self) -> float:
-        """The highest score that a span can have, in steps of 0.001: no higher ``min_precision`` gives an answer."""
+        """Return the highest score of a span, in steps of 0.001. A higher ``min_precision`` gives no answer."""
         return math.floor(1000 * math.exp(self.right.log_chance(0.0))) / 1000
 
     def _digest(self) -> str:
-        # Without what is absent: files from before it was known keep their digest.
+        # Absent fields are left out, so files from before a field existed keep their digest.
         return hashlib.sha256(self.model_dump_json(exclude={"digest"}, exclude_none=True).encode()).hexdigest()
 
 
@@ -112,7 +112,7 @@ def parse_calibration(content: bytes, version: str, path: Path | str) -> Calibra
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> Path:
-    """Put a calibration beside an artifact's files in one step, in place of one that is there; raises SetupError."""
+    """Write a calibration beside an artifact's files in one step, replacing an existing one; raises SetupError."""
     path = folder / CALIBRATION_NAME
     aside = folder / f".{CALIBRATION_NAME}.{secrets.token_hex(4)}"
     try:
@@ -127,6 +127,6 @@ def write_calibration(folder: Path, calibration: Calibration) -> Path:
 
 
 def carry_calibration(before: Path, after: Path) -> None:
-    """Copy a calibration file, if there is one, to an artifact or a model's folder of the same version."""
+    """Copy a calibration file, if it exists, to an artifact or a model's folder of the same version."""
     if before.is_file():
         after.write_bytes(before.read_bytes())

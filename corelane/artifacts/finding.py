@@ -1,4 +1,4 @@
-"""Artifacts found below a root: by model, by version, or all of a target."""
+"""Finds artifacts below a root: by model, by version, or all for a target."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,9 +18,10 @@ from corelane.errors import ArtifactRefused
 
 
 def list_artifacts(root: Path, target: str) -> list[Artifact]:
-    """One readable artifact of a target for each version below the root, newest last; damaged manifests are left out.
+    """Return one readable artifact of a target for each version below the root, newest last.
 
-    A version is as old as the artifact that it had first: one for another CPU kind does not make it the newest.
+    Damaged manifests are left out. A version is as old as its first artifact: an artifact for another CPU kind does not
+    make it the newest.
     """
     versions = (_readable(artifact_folders(parent, target)) for parent in root.glob("*/*"))
     first = [artifacts[0] for artifacts in versions if artifacts]
@@ -30,7 +31,8 @@ def list_artifacts(root: Path, target: str) -> list[Artifact]:
 def find_artifact(root: Path, name: str, target: str, *, kind: str = AUTO_KIND, manifest: str = "") -> Artifact:
     """Find the artifact of ``name`` (newest version) or ``name@version``; raise ArtifactRefused with the reason.
 
-    Of several for CPU kinds it is the one whose manifest has this digest, else the one that suits ``kind`` best.
+    If there are several for CPU kinds, return the one whose manifest has this digest, else the one that suits ``kind``
+    best.
     """
     if "@" in name:
         return _find_version(root, name, target, kind, manifest)
@@ -41,7 +43,7 @@ def find_artifact(root: Path, name: str, target: str, *, kind: str = AUTO_KIND, 
 
 
 def _take_one(parent: Path, target: str, kind: str, manifest: str) -> Artifact:
-    """Read the artifact of a version that a CPU takes; raises ArtifactRefused if that one cannot be read."""
+    """Read the artifact of a version that suits a CPU; raises ArtifactRefused if that one cannot be read."""
     folders = artifact_folders(parent, target)
     if len(folders) < 2:
         return read_artifact(folders[0] if folders else parent / target)
@@ -49,7 +51,8 @@ def _take_one(parent: Path, target: str, kind: str, manifest: str) -> Artifact:
     for artifact in artifacts.values():
         if manifest and artifact.digest == manifest:
             return artifact
-    # An unreadable one takes part by the name of its folder: what suits this host best is refused, not passed over.
+    # An unreadable artifact is considered by the name of its folder: if it suits this host best, it is refused, not
+    # skipped.
     kinds = {folder.name: folder.name.partition("-")[2] for folder in folders}
     kinds |= {name: artifact.manifest.cpu_kind for name, artifact in artifacts.items()}
     chosen = choose_folder(kinds, target, host_kind(kind))
@@ -67,7 +70,7 @@ def _readable(folders: Iterable[Path]) -> list[Artifact]:
 
 
 def how_to_make(root: Path) -> str:
-    """Return the advice that has a model compiled into this root."""
+    """Return advice on how to compile a model into this root."""
     place = f"--data {root.parent}" if root.name == ARTIFACTS_NAME else f"CORELANE_ARTIFACTS_DIR={root}"
     return f"make it with `corelane compile MODEL`, where need be with {place}"
 

@@ -1,8 +1,8 @@
-"""The instruction sets of a CPU that decide which number format is fast on it, and the kinds of CPU by them.
+"""The instruction sets that decide which number format is fast on a CPU, and the kinds of CPU by them.
 
 An artifact's dtype was chosen on the machine that compiled it, and may be slow on another. So one version may have an
-artifact for each kind of CPU. A kind is named after the latest instruction set that matters; a CPU of a later kind has
-those of the kinds before it.
+artifact for each kind of CPU. A kind is named after the latest instruction set that matters. A CPU of a later kind also
+has the instruction sets of earlier kinds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,22 +10,22 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 
-#: Those that matter, as the kernel names them, from the oldest to the latest.
+#: The instruction sets that matter, as the kernel names them, oldest first.
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 
-#: What makes a number format fast.
+#: The instruction sets that make a number format fast.
 FAST_BY = {
     "fp32": ("avx2", "avx512f"),
     "bf16": ("avx512_bf16", "amx_bf16"),
     "int8": ("avx512_vnni", "amx_int8"),
 }
 
-#: Asks for the kind of this CPU: in the settings, and when an artifact is compiled for it.
+#: Mean the kind of this CPU: in the settings, and when an artifact is compiled for it.
 AUTO_KIND, THIS_CPU = "auto", "this"
 
 
 def instruction_sets(cpuinfo: str | None = None) -> tuple[str, ...]:
-    """Return those that matter of this CPU, or of one that a text like the kernel's describes; none if unknown."""
+    """Return the instruction sets that matter of this CPU, or of one in the kernel's format; empty if unknown."""
     if cpuinfo is None:
         try:
             cpuinfo = CPUINFO.read_text()
@@ -37,23 +37,23 @@ def instruction_sets(cpuinfo: str | None = None) -> tuple[str, ...]:
 
 
 def lacking(chosen_on: str, dtype: str, present: Iterable[str]) -> list[str]:
-    """Return what makes a dtype fast on the CPU that an artifact was chosen on, and is not present here.
+    """Return the instruction sets that make a dtype fast where an artifact was compiled, and are missing here.
 
-    ``chosen_on`` is ``tools["cpu"]`` of the manifest; older manifests say there only how wide a vector is, and nothing
-    follows from that.
+    ``chosen_on`` is ``tools["cpu"]`` of the manifest. Older manifests only have the width of a vector there, which says
+    nothing about this.
     """
     here, there = set(present), set(chosen_on.split())
     return [name for name in FAST_BY.get(dtype, ()) if name in there and name not in here]
 
 
 def kind_of(sets: Iterable[str]) -> str:
-    """Return the kind of a CPU with these instruction sets: the latest that matters; empty if none does."""
+    """Return the kind of a CPU with these instruction sets: the latest one that matters; empty if there is none."""
     present = set(sets)
     return next((name for name in reversed(INSTRUCTION_SETS) if name in present), "")
 
 
 def host_kind(setting: str = AUTO_KIND) -> str:
-    """Return the kind of this CPU, or the one that the settings name in place of it."""
+    """Return the kind of this CPU, or the one in the settings."""
     return kind_of(instruction_sets()) if setting == AUTO_KIND else setting
 
 
@@ -63,15 +63,15 @@ def sets_up_to(kind: str) -> tuple[str, ...]:
 
 
 def rank_of(kind: str) -> int:
-    """Return the place of a kind among all, counted from 1; 0 if it is not known."""
+    """Return the place of a kind among all, counted from 1; 0 if it is unknown."""
     return INSTRUCTION_SETS.index(kind) + 1 if kind in INSTRUCTION_SETS else 0
 
 
 def choose_folder(kinds: Mapping[str, str], default: str, here: str) -> str:
-    """Return the folder of the artifact that a CPU takes, of those whose kinds are given by folder.
+    """Return the folder of the artifact that a CPU should use; ``kinds`` are the artifacts' kinds by folder.
 
-    First comes the one for its own kind, then the latest of the kinds before it: that one lacks nothing here. Then
-    comes the ``default`` folder, then the earliest of the kinds after it.
+    First comes the one for its own kind, then the latest of earlier kinds, whose instruction sets it all has. Then
+    comes the ``default`` folder, then the earliest of later kinds.
     """
 
     def preference(folder: str) -> tuple[int, int, bool]:

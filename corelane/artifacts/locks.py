@@ -1,4 +1,4 @@
-"""Locks of files, which end with the process that holds them, and the mark of `serve` while it compiles its model.
+"""File locks, which end with the process that holds them, and the mark of `serve` while it compiles its model.
 
 Workers start beside the compiler, import their libraries meanwhile, and wait for its end before they look for the
 model.
@@ -15,7 +15,7 @@ COMPILING_NAME = "compiling.lock"
 
 @contextmanager
 def locked(path: Path, operation: int = fcntl.LOCK_EX, *, create: bool = True) -> Iterator[bool]:
-    """Lock a file for the block; yield whether that succeeded, which takes a file system with locks."""
+    """Lock a file for the block; yield whether that succeeded. It fails on a file system without locks."""
     flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -34,7 +34,7 @@ def locked(path: Path, operation: int = fcntl.LOCK_EX, *, create: bool = True) -
 
 
 def compiling(folder: Path) -> AbstractContextManager[bool]:
-    """Mark a data folder for the block; yield whether workers will see that."""
+    """Mark a data folder for the block; yield whether workers can see the mark."""
     return locked(folder / COMPILING_NAME, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

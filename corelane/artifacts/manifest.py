@@ -1,10 +1,10 @@
-"""Compiled artifacts on disk: the manifest, where things lie, and the checks made before anything is loaded.
+"""Compiled artifacts on disk: the manifest, the layout of files, and the checks before anything is loaded.
 
-An artifact lies in ``<root>/<model>/<version>/<target>/``: ``manifest.json``, ``tokenizer.json`` and one file per
-bucket. The version is a fingerprint of the model's source files (weights, config, tokenizer), so one version may be
-compiled for several targets and, beside ``cpu/``, for several CPU kinds (``cpu-amx_bf16/``); each host takes the
-artifact that suits its CPU. Every file's SHA-256 stands in the manifest; nothing loads unless it matches. No torch in
-here: the API reads manifests too.
+An artifact is in ``<root>/<model>/<version>/<target>/``: ``manifest.json``, ``tokenizer.json`` and one file per bucket.
+The version is a fingerprint of the model's source files (weights, config, tokenizer). So one version may be compiled
+for several targets and, beside ``cpu/``, for several CPU kinds (``cpu-amx_bf16/``); each host uses the artifact that
+suits its CPU. The manifest has the SHA-256 of every file; a file is loaded only if it matches. This module does not
+import torch: the API reads manifests too.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from corelane.artifacts.instructions import (
 from corelane.artifacts.template import FrozenRecord, Template
 from corelane.errors import ArtifactRefused
 
-#: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
+#: Characters of the fingerprint in a version: 48 bits, enough to distinguish the versions of one model.
 FINGERPRINT_CHARS = 12
 
 #: The folder of artifacts in a data folder.
@@ -39,19 +39,19 @@ DIGEST_CHUNK_BYTES = 1 << 20
 
 MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 
-#: A version's full name; nothing in it can lead out of the root.
+#: A version's full name. It cannot contain a path out of the root.
 VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 
 Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
 
-#: What an artifact's files are: TorchScript, or a graph and its weights as OpenVINO reads them.
+#: The format of an artifact's files: TorchScript, or a graph and its weights as OpenVINO reads them.
 Format = Literal["torchscript", "openvino"]
 
-#: What the matrix products of an artifact are computed in.
+#: The number format in which an artifact's matrix products are computed.
 NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
 
-#: What to do about an artifact that was chosen for another CPU.
+#: Advice about an artifact that was chosen for another CPU.
 COMPILE_HERE = (
     "it answers rightly and may be slow: on a machine of this kind run `corelane compile MODEL --cpu-kind this`, which "
     "adds one for this kind beside it"
@@ -59,7 +59,7 @@ COMPILE_HERE = (
 
 
 class BucketFile(FrozenRecord):
-    """One compiled shape and what was measured of it."""
+    """One compiled shape and its measurements."""
 
     rows: int = Field(ge=1)
     length: int = Field(ge=8, description="Tokens a row.")
@@ -74,9 +74,9 @@ class BucketFile(FrozenRecord):
 
 
 class TokenizerSpec(FrozenRecord):
-    """The rules for putting a question and a stretch of context together for this model.
+    """How this model combines a question and a stretch of context.
 
-    Most do it as BERT or RoBERTa: ``[CLS] question [SEP] context [SEP]``. Any other way is a template.
+    Most models do it like BERT or RoBERTa: ``[CLS] question [SEP] context [SEP]``. Any other way is a template.
     """
 
     cls_id: int
@@ -87,7 +87,7 @@ class TokenizerSpec(FrozenRecord):
     template: Template | None = Field(None, description="The way, if it is not BERT's or RoBERTa's.")
 
     def layout(self) -> Template:
-        """Return the way as a template."""
+        """Return the layout of a row as a template."""
         if self.template is not None:
             return self.template
         context = int(self.uses_token_types)
@@ -103,7 +103,7 @@ class TokenizerSpec(FrozenRecord):
 
 
 class Coverage(FrozenRecord):
-    """The operators of a model that the accelerator's compiler took. Those that it did not take run on the CPU."""
+    """The operators of a model that the accelerator's compiler accepted. All others run on the CPU."""
 
     percent: float = Field(ge=0, le=100, description="Share of arithmetic operators that were compiled.")
     found_by: Literal["trace", "log", "analyze"] = Field(
@@ -152,31 +152,31 @@ class Manifest(FrozenRecord):
 
     @property
     def version_id(self) -> str:
-        """The immutable name of this version, as ``qa-minilm@3f2a…``."""
+        """Return the immutable name of this version, as ``qa-minilm@3f2a…``."""
         return f"{self.name}@{self.version}"
 
     @property
     def cpu_kind(self) -> str:
-        """The CPU kind that it was chosen for; empty if it is not known, or of another target."""
+        """Return the CPU kind that it was chosen for; empty if that is unknown, or the target is not cpu."""
         return kind_of(self.tools.get("cpu", "").split()) if self.target == "cpu" else ""
 
     @property
     def ragged_rows(self) -> bool:
-        """Return whether linear layers leave the padding of a batch out, so that only attentions have any."""
+        """Return whether linear layers leave out the padding of a batch, so that only attentions have any."""
         return "rows=ragged" in self.compiler_args
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens a second of one core with full batches where it was verified, at its slowest length; 0 if none ran."""
+        """Return the tokens a second of one core with full batches, at its slowest length; 0 if it was not measured."""
         fullest = {each.length: each for each in sorted(self.buckets, key=lambda each: each.rows)}.values()
         speeds = [1000 * each.rows * each.length / each.batch_ms for each in fullest if each.batch_ms > 0]
         return round(min(speeds, default=0.0), 1)
 
     @property
     def row_us(self) -> list[tuple[int, int, int]]:
-        """Return the measured times of rows, by bucket: length, microseconds of a row alone, of one of a full batch.
+        """Return the measured times of rows by bucket: length, microseconds of a lone row, and in a full batch.
 
-        Where rows are flexible both are taken to be the same: the passes that warm a model up tell more.
+        If rows are flexible, both are assumed to be equal: the warm-up passes measure them better.
         """
         found = []
         for each in sorted(self.buckets, key=lambda bucket: bucket.length):
@@ -187,12 +187,12 @@ class Manifest(FrozenRecord):
 
     @property
     def bytes(self) -> int:
-        """Return what the compiled files weigh; buckets may share one."""
+        """Return the size of the compiled files; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
 
 
 class Artifact(FrozenRecord):
-    """A manifest, the folder it was read from, and the SHA-256 of what was read; none for one that is being made."""
+    """A manifest, its folder, and the SHA-256 of the manifest; empty for an artifact that is being made."""
 
     path: Path
     manifest: Manifest
@@ -203,7 +203,7 @@ class Artifact(FrozenRecord):
         return self.path / name
 
     def threshold(self, calibration: Calibration | None) -> float:
-        """Return the threshold for giving no answer: the calibration's, else the model's own."""
+        """Return the threshold for "no answer": the calibration's, else the model's own."""
         known = None if calibration is None else calibration.no_answer_threshold
         return self.manifest.no_answer_threshold if known is None else known
 
@@ -231,30 +231,30 @@ class Artifact(FrozenRecord):
 
 
 def missing_instructions(manifest: Manifest) -> list[str]:
-    """Return the instruction sets that made an artifact's dtype fast where it was compiled, and that this CPU lacks."""
+    """Return the instruction sets that make an artifact's dtype fast and that this CPU lacks."""
     if manifest.target != "cpu":
         return []
     return lacking(manifest.tools.get("cpu", ""), manifest.dtype, instruction_sets())
 
 
 def outgrown(manifest: Manifest, kind: str) -> bool:
-    """Tell whether an artifact was chosen on an earlier kind of CPU than this: another dtype may be faster here."""
+    """Return whether an artifact was chosen on an earlier kind of CPU: another dtype may be faster here."""
     return 0 < rank_of(manifest.cpu_kind) < rank_of(kind)
 
 
 def artifact_path(root: Path, name: str, version: str, target: str, kind: str = "") -> Path:
-    """Return where an artifact lies below the root; ``kind`` names the CPU kind of one that lies beside the others."""
+    """Return the folder of an artifact below the root; ``kind`` is its CPU kind if it is beside the default one."""
     return root / name / version / (f"{target}-{kind}" if kind else target)
 
 
 def artifact_folders(parent: Path, target: str) -> list[Path]:
-    """Return the folders of a version that hold its artifacts for a target, whatever their CPU kinds."""
+    """Return the folders with a version's artifacts for a target, of all CPU kinds."""
     folders = [parent / target, *(sorted(parent.glob("cpu-*")) if target == "cpu" else ())]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def digest_file(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(DIGEST_CHUNK_BYTES):
@@ -263,7 +263,7 @@ def digest_file(path: Path) -> str:
 
 
 def read_artifact(path: Path) -> Artifact:
-    """Read a manifest; raises ArtifactRefused if it is missing or makes no sense."""
+    """Read a manifest; raises ArtifactRefused if it is missing or invalid."""
     try:
         content = (path / MANIFEST_NAME).read_bytes()
         manifest = Manifest.model_validate_json(content)
@@ -284,7 +284,7 @@ def check_files(artifact: Artifact) -> None:
 
 
 def check_file(artifact: Artifact, name: str) -> None:
-    """Compare a file with its digest; raises ArtifactRefused, also where it lies elsewhere."""
+    """Compare a file with its digest; raises ArtifactRefused, also if the file is outside the artifact's folder."""
     path = artifact.file(name)
     if name not in artifact.manifest.files:
         raise _without_digest(artifact, {name})
@@ -301,7 +301,7 @@ def _without_digest(artifact: Artifact, names: Collection[str]) -> ArtifactRefus
 
 
 def check_identity(manifest: Manifest, version_id: str, target: str, path: Path | str) -> None:
-    """Compare what a manifest says it is with where it lies; raises ArtifactRefused."""
+    """Check that a manifest is for this version and target; raises ArtifactRefused."""
     if (manifest.version_id, manifest.target) != (version_id, target):
         raise ArtifactRefused(
             f"{path} holds {manifest.version_id} for target {manifest.target}, not {version_id} for {target}"
@@ -309,7 +309,7 @@ def check_identity(manifest: Manifest, version_id: str, target: str, path: Path 
 
 
 def check_manifest(artifact: Artifact, expected: str) -> None:
-    """Raise ArtifactRefused if the manifest is not the one expected, by its SHA-256; nothing is if that is empty."""
+    """Raise ArtifactRefused if the manifest does not have the expected SHA-256; an empty one matches any."""
     if expected and artifact.digest != expected:
         raise ArtifactRefused(
             f"{artifact.file(MANIFEST_NAME)} is not the one asked for: its digest is {artifact.digest}"
@@ -324,7 +324,7 @@ def model_name(source: str) -> str:
 
 
 def _in_one_line(error: Exception) -> str:
-    """Return an error's text; of pydantic's list the first entry, without the value."""
+    """Return an error's text; for pydantic's list only the first entry, without the value."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")

@@ -1,8 +1,8 @@
-"""A remote root of artifacts, named by an fsspec URL (s3://bucket/artifacts, file:///mnt/models), and its local cache.
+"""A remote root of artifacts, at an fsspec URL (s3://bucket/artifacts, file:///mnt/models), and its local cache.
 
-What is not there yet is fetched into the cache: file by file into a folder aside, each compared with its digest, and
-moved into place whole, so that the cache never holds half an artifact. A calibration beside them has a digest of its
-own and comes and goes: it is taken as it stands there each time. One process of a host fetches, others wait.
+A missing artifact is fetched into the cache. Its files go one by one into a folder aside, and each is compared with its
+digest. Then the folder is moved into place, so that the cache never has half an artifact. A calibration beside them has
+its own digest and may come and go, so it is copied each time. One process of a host fetches while others wait.
 """
 
 import hashlib
@@ -38,17 +38,17 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: Pauses before a fetch that failed is tried again, in seconds.
+#: Pauses before a failed fetch is repeated, in seconds.
 RETRY_PAUSES_S = (1.0, 4.0)
 
 
 class RemoteRoot:
-    """Artifacts at a URL, laid out as below a local root, kept in ``cache`` once they were asked for."""
+    """Artifacts at a URL, with the layout of a local root, and cached in ``cache`` once they were requested."""
 
     def __init__(self, url: str, cache: Path, options: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Connect with the first call, not here. That call raises SetupError if the URL's kind needs a missing package.
+        """Connect with the first call, not here. That call raises SetupError if a package for the URL is missing.
 
-        ``options`` are those of fsspec for this URL.
+        ``options`` are fsspec's options for this URL.
         """
         self._url, self._options = url, options
         self._cache = cache
@@ -76,11 +76,11 @@ class RemoteRoot:
     def find(
         self, version_id: str, target: str, manifest: str = "", *, renew: bool = False, kind: str = AUTO_KIND
     ) -> Artifact:
-        """Return a version's artifact; fetch it unless the cache holds it whole. Raises ArtifactRefused or LoadFailed.
+        """Return a version's artifact; fetch it unless the cache has all of it. Raises ArtifactRefused or LoadFailed.
 
-        Of several for CPU kinds it is the one whose digest is ``manifest``, else the one that suits ``kind`` best. A
-        cached artifact is fetched again if the remote one has changed and either ``renew`` is set or its digest is
-        not ``manifest``. If the remote side cannot be reached, what is cached serves.
+        If there are several for CPU kinds, return the one whose digest is ``manifest``, else the one that suits
+        ``kind`` best. A cached artifact is fetched again if the remote one has changed and either ``renew`` is set or
+        its digest is not ``manifest``. If the remote side cannot be reached, the cached artifact is used.
         """
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
@@ -109,7 +109,7 @@ class RemoteRoot:
     def newest(self, name: str, target: str) -> str | None:
         """Return the newest version of a model at the remote root, or None.
 
-        A version is as old as the artifact that it had first, as below a local root.
+        A version is as old as its first artifact, as below a local root.
         """
         found: dict[str, tuple[bool, str]] = {}
         for folder, content in self._manifests(f"{name}/*", target).items():
@@ -123,7 +123,7 @@ class RemoteRoot:
         return max((created_at, version_id) for version_id, (_, created_at) in found.items())[1] if found else None
 
     def _cached(self, version_id: str, target: str, manifest: str, kind: str) -> Artifact | None:
-        """Return the artifact in the cache that a host of this kind takes, if it is whole."""
+        """Return the cached artifact that suits a host of this kind, if it is complete."""
         try:
             artifact = find_artifact(self._cache, version_id, target, kind=kind, manifest=manifest)
             check_files(artifact)
@@ -133,17 +133,17 @@ class RemoteRoot:
         return artifact
 
     def _manifests(self, parent: str, target: str) -> dict[str, bytes]:
-        """Return the manifests for a target below a parent by their folders, those for CPU kinds included."""
+        """Return the manifests for a target below a parent by folder, including those for CPU kinds."""
         found = {}
         for folder in (target, *(("cpu-*",) if target == "cpu" else ())):
             for path in self._reach(partial(self._files.glob, f"{self._path}/{parent}/{folder}/{MANIFEST_NAME}")):
-                # One that was removed since it was listed is left out.
+                # A manifest that was removed after it was listed is left out.
                 with suppress(FileNotFoundError):
                     found[str(path).rpartition("/")[0]] = self._read(path)
         return found
 
     def _choose(self, version_id: str, target: str, manifest: str, kind: str) -> tuple[str, bytes]:
-        """Return the remote folder to take a version's artifact from, and its manifest."""
+        """Return the remote folder for a version's artifact, and its manifest."""
         parent = version_id.replace("@", "/")
         found = self._manifests(parent, target)
         if not found:
@@ -185,7 +185,7 @@ class RemoteRoot:
         return read_artifact(destination)
 
     def _renew_calibration(self, artifact: Artifact, version_id: str) -> None:
-        """Bring a cached artifact's calibration up to date, if the remote side can be reached."""
+        """Update a cached artifact's calibration, if the remote side can be reached."""
         there = f"{self._path}/{version_id.replace('@', '/')}/{artifact.path.name}"
         try:
             self._copy_calibration(there, artifact.path, artifact.manifest)
@@ -193,9 +193,9 @@ class RemoteRoot:
             log.warning("calibration_not_renewed", version=version_id, detail=str(error))
 
     def _copy_calibration(self, there: str, folder: Path, manifest: Manifest) -> None:
-        """Make a folder's calibration what it is there, or none; raises ArtifactRefused if that one is damaged.
+        """Copy the remote calibration, or remove a local one if there is none; raise ArtifactRefused if damaged.
 
-        Where the whole artifact is gone, that says nothing of its calibration.
+        If the whole remote artifact is gone, the calibration is left as it is.
         """
         source, path = f"{there}/{CALIBRATION_NAME}", folder / CALIBRATION_NAME
         try:
@@ -229,14 +229,14 @@ class RemoteRoot:
         return bytes(self._reach(lambda: self._files.cat_file(path)))
 
     def _reach(self, call: Callable[[], Any]) -> Any:
-        """Call; try again while the remote side fails. Raises FileNotFoundError, LoadFailed or SetupError."""
+        """Call, and repeat while the remote side fails. Raises FileNotFoundError, LoadFailed or SetupError."""
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return call()
             except (FileNotFoundError, SetupError):
                 raise
             except Exception as error:
-                # Each kind of remote file system has exceptions of its own.
+                # Each kind of remote file system has its own exceptions.
                 if pause_s is None:
                     raise LoadFailed(f"{self._url} cannot be read: {type(error).__name__}: {error}") from error
                 time.sleep(pause_s)
@@ -244,7 +244,7 @@ class RemoteRoot:
 
 
 def _kind_of(content: bytes) -> str:
-    """Return the CPU kind that a manifest names; empty if it cannot be read."""
+    """Return the CPU kind in a manifest; empty if it cannot be read."""
     try:
         return Manifest.model_validate_json(content).cpu_kind
     except ValidationError:
@@ -252,6 +252,6 @@ def _kind_of(content: bytes) -> str:
 
 
 def _suits(artifact: Artifact, kind: str) -> bool:
-    """Return whether an artifact is for this kind of CPU, or for what has no kinds."""
+    """Return whether an artifact is for this kind of CPU, or for a target without kinds."""
     here = host_kind(kind)
     return artifact.manifest.target != "cpu" or not here or artifact.manifest.cpu_kind == here

@@ -1,4 +1,4 @@
-"""The template of a model whose rows are not put together as BERT's are: a part of the manifest."""
+"""The template of a model whose rows differ from BERT's; a part of the manifest."""
 
 from typing import Self
 
@@ -37,5 +37,5 @@ class Template(FrozenRecord):
         return len(self.before) + len(self.between) + len(self.after)
 
     def part_types(self) -> tuple[tuple[int, ...] | int, ...]:
-        """Return the types of the five parts of a row, in order."""
+        """Return the token types of the five parts of a row, in order."""
         return self.before_types, self.question_type, self.between_types, self.context_type, self.after_types

@@ -1,6 +1,6 @@
-"""The address of Redis in Celery's own words, for what Celery and Flower show and ask by themselves.
+"""The address of Redis in Celery's own terms, for what Celery and Flower show and query themselves.
 
-Connections of workers and senders do not follow it: they are made by ``transport`` from the URL of the settings.
+Connections of workers and senders do not use it: ``transport`` makes them from the URL in the settings.
 """
 
 import ssl
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from corelane.settings.address import RedisAddress, read_address
 
-#: What Celery calls the three values of ``ssl_cert_reqs``.
+#: Python's constants for the three values of ``ssl_cert_reqs``.
 CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
@@ -24,7 +24,7 @@ class CeleryBroker:
 
 
 def celery_broker(url: str) -> CeleryBroker:
-    """Return the broker that a URL of Redis means."""
+    """Return the broker for a URL of Redis."""
     address = read_address(url)
     parts = urlsplit(address.url)
     tls = _tls(address) if address.is_tls else None

@@ -1,10 +1,10 @@
-"""Celery: the app every process makes, and the message that rings a core.
+"""Celery: the app that every process makes, and the message that rings a core.
 
-Celery carries doorbells and runs the workers; what a job is stands in the store. Bells are acknowledged early and
-within the worker: a lost bell is rung again, and an acknowledgement that fails in Redis wedges the worker for good
+Celery carries bells and runs the workers; the state of jobs is in the store. Bells are acknowledged early and within
+the worker. A lost bell is rung again, whereas an acknowledgement that fails in Redis blocks the worker for good
 (https://github.com/celery/celery/issues/10302).
 
-All that works around Celery 5.7 and kombu 5.7 stands in this folder.
+All workarounds for Celery 5.7 and kombu 5.7 are in this folder.
 """
 
 import json
@@ -23,20 +23,20 @@ from corelane.domain.dispatch import DRAIN_TASK, KEEPER_QUEUE, Core
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
 
-#: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
+#: Redis is pinged this often, and a connection that is silent this long is closed, in seconds. It is shorter than any
 #: lease, so that a half-open connection is left within 6 s.
 BROKER_TIMEOUT_S = 2
 
-#: Pauses between attempts to reach Redis, in seconds. Celery's own grow to 30 s, and with them the time for which a
-#: core sleeps on after Redis is back.
+#: Pauses between attempts to reach Redis, in seconds. Celery's own grow to 30 s, and a core would sleep as long after
+#: Redis is back.
 FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 
-#: Longer than any model takes to load: Celery kills a child that takes longer to start, again and again
+#: Longer than any model takes to load. Celery kills a child that takes longer to start, again and again
 #: (https://github.com/celery/celery/issues/4323).
 CHILD_START_S = 600
 
-#: Attempts to connect before a message is given up, and the pauses between them, in seconds. By itself kombu tries for
-#: ever, and the sender is stuck meanwhile (https://github.com/celery/celery/issues/4296).
+#: Attempts to connect before a message is given up, and the pauses between them, in seconds. By default kombu tries for
+#: ever, and the sender is blocked meanwhile (https://github.com/celery/celery/issues/4296).
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
 #: Places in the envelope that the ring function of ``lanes.lua`` fills in.
@@ -44,20 +44,21 @@ BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
 
 
 class SteadyConnection(Connection):
-    """A connection that is tried again every two seconds, however long Redis has been away, and survives a text that is
-    not a message.
+    """A connection that is retried every two seconds for as long as Redis cannot be reached.
+
+    It also survives a text in a queue that is not a message.
     """
 
-    #: Where Redis is; Celery's own URL is for show.
+    #: The URL of Redis. Celery's own URL is only for display.
     redis_url: str
 
     def get_transport_cls(self) -> Any:
-        """Read queues guarded where they are in Redis."""
+        """Return the transport; for queues in Redis it is the guarded one."""
         transport = super().get_transport_cls()
         return GuardedTransport if issubclass(transport, redis_transport.Transport) else transport
 
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Connect, however often it takes."""
+        """Connect, with as many attempts as needed."""
         pauses = {
             "interval_start": FIRST_RECONNECT_S,
             "interval_step": FIRST_RECONNECT_S,
@@ -67,7 +68,7 @@ class SteadyConnection(Connection):
 
 
 def make_amqp(redis_url: str) -> type[AMQP]:
-    """Return the class by which Celery uses such connections, to one Redis."""
+    """Return the class through which Celery uses such connections to one Redis."""
 
     class OwnConnection(SteadyConnection):
         pass
@@ -80,7 +81,7 @@ def make_amqp(redis_url: str) -> type[AMQP]:
 
 
 def make_celery(settings: Settings) -> Celery:
-    """Make a Celery app without tasks; workers add theirs, other processes send by name."""
+    """Make a Celery app without tasks. Workers add their tasks; other processes send them by name."""
     broker = celery_broker(settings.redis_url)
     app = Celery("corelane", broker=broker.url, set_as_current=False, amqp=make_amqp(settings.redis_url))
     app.conf.update(
@@ -96,7 +97,8 @@ def make_celery(settings: Settings) -> Celery:
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
         worker_proc_alive_timeout=CHILD_START_S,
-        # It concerns tasks that are acknowledged late, and there are none; without it Celery warns at each loss.
+        # This matters only for tasks that are acknowledged late, and there are none. Without it Celery warns at each
+        # loss.
         worker_cancel_long_running_tasks_on_connection_loss=True,
         worker_send_task_events=True,
         worker_hijack_root_logger=False,
@@ -122,7 +124,7 @@ def make_celery(settings: Settings) -> Celery:
 
 
 def bell_envelope(app: Celery) -> str:
-    """Return the message of one bell, built by kombu itself, with places for its id and queue.
+    """Return the message of one bell, built by kombu itself, with placeholders for its id and queue.
 
     The store's scripts push it to the core's queue in the same step that puts work into the lane. Kombu's minor version
     is pinned, as this relies on its message format; a test rings a real worker with it.
@@ -139,8 +141,9 @@ def bell_envelope(app: Celery) -> str:
 
 
 def ring_core(app: Celery, core: Core) -> None:
-    """Ring a core through Celery itself; the keeper's way, independent of the envelope. Raises StoreUnavailable soon if
-    Redis is unreachable.
+    """Ring a core through Celery itself, without the envelope, as the keeper does.
+
+    Raises StoreUnavailable soon if Redis cannot be reached.
     """
     try:
         app.send_task(DRAIN_TASK, queue=core.queue, retry=False)

@@ -1,8 +1,8 @@
-"""Two gaps of Celery's worker, closed by bootsteps: a stop that its child can see, and quick notice of a dead child.
+"""Bootsteps that close two gaps of Celery's worker: its child sees a stop, and a dead child is noticed quickly.
 
-A drain that lingers never learns of a warm shutdown (remote ``shutdown`` sends no signal at all). And the parent looks
-for dead children only every five seconds, and replaces them late (https://github.com/celery/celery/issues/9588).
-Both are so in Celery 5.7 with billiard 4.3.
+A drain that lingers does not notice a warm shutdown (remote ``shutdown`` sends no signal at all). And the parent checks
+for dead children only every five seconds, and replaces them late (https://github.com/celery/celery/issues/9588). Both
+are true for Celery 5.7 with billiard 4.3.
 """
 
 import mmap
@@ -10,17 +10,17 @@ from typing import Any
 
 from celery import Celery, bootsteps
 
-#: Seconds between two looks at the child: a dead one is found within 0.7 s, at no cost that shows.
+#: Seconds between two checks of the child. A dead one is found within 0.7 s, at no measurable cost.
 REAP_S = 0.5
 
 
 class RaiseStopFlag(bootsteps.StartStopStep):
-    """Raises the flag as the worker begins to close, for whatever reason; the drain ends after its batch."""
+    """Raises the flag when the worker begins to close, for any reason. The drain ends after its batch."""
 
     requires = frozenset({"celery.worker.components:Pool"})
 
     def start(self, worker: Any) -> None:
-        """Begin with the flag down."""
+        """Clear the flag at the start."""
         worker.app.stop_flag[0] = 0
 
     def close(self, worker: Any) -> None:
@@ -40,7 +40,7 @@ class ReapChildren(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        """Watch the pool as long as this connection lasts."""
+        """Watch the pool while this connection lasts."""
         if hasattr(consumer.pool, "maintain_pool") and consumer.hub is not None:
             self._timer = consumer.hub.call_repeatedly(REAP_S, consumer.pool.maintain_pool)
 
@@ -52,7 +52,7 @@ class ReapChildren(bootsteps.StartStopStep):
 
 
 def add_steps(app: Celery) -> None:
-    """Give an app both steps, and its stop flag: one byte that the parent shares with its forked child."""
+    """Add both steps to an app, and its stop flag: one byte that the parent shares with its forked child."""
     app.stop_flag = mmap.mmap(-1, 1)
     app.steps["worker"].add(RaiseStopFlag)
     app.steps["consumer"].add(ReapChildren)

@@ -1,8 +1,9 @@
-"""A Redis transport for Celery that finds the primary, and survives whatever stands in a queue.
+"""A Redis transport for Celery that finds the primary, and survives any text in a queue.
 
-kombu reads Sentinels and TLS in ways of its own, and an error reply of a demoted primary ends its worker. Here
-connections are those of ``corelane.store.link.connections``. kombu 5.7 catches no error of a message that cannot be
-read (https://github.com/celery/kombu/issues/2421 says so of another transport): here it is logged and discarded.
+kombu has its own handling of Sentinels and TLS, and its worker ends at an error reply of a demoted primary. So
+connections here are those of ``corelane.store.link.connections``. kombu 5.7 catches no error of an unreadable message
+(https://github.com/celery/kombu/issues/2421 reports this for another transport): here the message is logged and
+discarded.
 """
 
 from typing import Any
@@ -14,21 +15,21 @@ from corelane.store.link.connections import PrimarySocketConnection, connection_
 
 log = get_logger(__name__)
 
-#: Errors that kombu raises where a message lacks a field, has one of another type, or is no JSON.
+#: Errors that kombu raises if a message lacks a field, has one of another type, or is not JSON.
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
-#: A keeper that is asked to stop waits for a message first: for 2 s in Celery 5.7, which no signal ends.
+#: A keeper that is asked to stop first waits for a message: for 2 s in Celery 5.7, which no signal interrupts.
 LOOK_UP_S = 0.25
 
 
 class GuardedChannel(redis.Channel):
     """A channel to the primary that discards any text that is not a message.
 
-    Its connection (``corelane.broker.app.SteadyConnection``) says where Redis is, as ``redis_url``.
+    Its connection (``corelane.broker.app.SteadyConnection``) has the URL of Redis, ``redis_url``.
     """
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        """Return the arguments of a pool. Connections of the event loop are removed from it when they are closed."""
+        """Return the arguments of a pool. Connections of the event loop leave the pool when they are closed."""
         options = {
             "max_connections": self.max_connections,
             "socket_timeout": self.socket_timeout,
@@ -55,21 +56,21 @@ class GuardedChannel(redis.Channel):
         return Polled
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Deliver the next message; one that cannot be read is gone, and the worker goes on."""
+        """Deliver the next message. One that cannot be read is discarded, and the worker continues."""
         before = self._in_hand()
         try:
             return super()._brpop_read(**options)
         except UNREADABLE as error:
             log.error("message_thrown_away", reason=f"{type(error).__name__}: {error}"[:500])
-            # One that failed later than its parsing takes a place of those that may be in hand: give it back.
+            # A message that failed after parsing still occupies one of the places for unacknowledged messages: free it.
             for tag in self._in_hand() - before:
                 self.basic_ack(tag)
             return True
 
     def close(self) -> None:
-        """Close without the wait for a message, up to a second, that kombu ends first.
+        """Close without first waiting up to a second for a message, as kombu does.
 
-        A bell that is lost with it is rung again; what the other queues bring, the loops do anyway.
+        A bell that is lost then is rung again. The work of other queues is done by the loops anyway.
         """
         waiting: Any = self._in_poll
         if waiting:
@@ -78,15 +79,15 @@ class GuardedChannel(redis.Channel):
         super().close()
 
     def _in_hand(self) -> set[str]:
-        """Return the tags of messages that were delivered and are not acknowledged."""
+        """Return the tags of messages that were delivered but not acknowledged."""
         return set(self.qos._delivered) - self.qos._dirty
 
 
 class GuardedTransport(redis.Transport):
-    """kombu's Redis transport, with such channels; one that waits for a message looks up often enough to stop soon."""
+    """kombu's Redis transport with such channels. While it waits for a message, it checks often enough to stop soon."""
 
     Channel = GuardedChannel
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Wait for a message, for ``LOOK_UP_S`` at most if a time is given."""
+        """Wait for a message, for at most ``LOOK_UP_S`` if a timeout is given."""
         super().drain_events(connection, timeout=None if timeout is None else min(timeout, LOOK_UP_S))

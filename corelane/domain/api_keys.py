@@ -1,9 +1,9 @@
 """API keys: their form, their scopes, and the digest under which they are stored.
 
-A key of service `0` is ``clk_`` and 43 characters. One of service `1` begins with ``clk_1_``, by which a gateway in
-front of several services finds the one to ask.
+A key of service `0` is ``clk_`` and 43 characters. A key of service `1` begins with ``clk_1_``, which tells a gateway
+in front of several services where to send a request.
 
-A key is 256 random bits, so a fast digest is enough: the store has only its SHA-256, by which it is found.
+A key is 256 random bits, so a fast digest is enough: only its SHA-256 is stored, and used to find it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from corelane.domain.ids import ALPHABET, CELL
 
-#: The beginning of every key, by which people and scanners of leaked secrets recognise one.
+#: Prefix of every key, by which people and scanners of leaked secrets recognise one.
 KEY_PREFIX = "clk_"
 
 #: Random bytes of a key: 256 bits, 43 characters.
@@ -26,12 +26,12 @@ KEY_FORM = re.compile(rf"clk_([{ALPHABET}]_)?[A-Za-z0-9_-]{{43}}")
 #: Owners are parts of Redis keys and refs, which are separated by `:` and `,`.
 OWNER_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-#: Characters of a digest that name an owner where keys are not checked: 64 bits.
+#: Characters of a digest that name an owner if keys are not checked: 64 bits.
 OWNER_CHARS = 16
 
 
 class Scope(StrEnum):
-    """The permissions of a caller; none includes another."""
+    """The permissions of a caller; no scope includes another."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request: the owner of its jobs, shares and bounds, and its scopes."""
+    """Who sent a request: the owner of its jobs, shares and bounds, and its scopes."""
 
     owner: str
     scopes: frozenset[Scope]
@@ -80,7 +80,7 @@ def key_digest(key: str) -> str:
 
 
 def unchecked_owner(key: str) -> str:
-    """Return the owner that a key stands for where keys are not checked."""
+    """Return the owner for a key if keys are not checked."""
     return key_digest(key)[:OWNER_CHARS]
 
 

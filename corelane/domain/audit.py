@@ -1,4 +1,4 @@
-"""The audit: who steered the service, when, and what was done. Its words."""
+"""The audit log: which admin did what, and when. Its wire format."""
 
 from enum import StrEnum
 from typing import Literal

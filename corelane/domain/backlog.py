@@ -1,6 +1,6 @@
 """Backlog: how long the cores that hold a version need for its outstanding work. Pure.
 
-A core that holds several versions gives each a share of its time by what waits for them.
+A core that holds several versions divides its time among them in proportion to their waiting work.
 """
 
 import math
@@ -13,10 +13,10 @@ def backlog_seconds(
     speeds: Mapping[str, float],
     holders: Mapping[str, Collection[str]],
 ) -> dict[str, float]:
-    """Return the seconds by version, infinite for one that no core holds; unknown ones are left out.
+    """Return the seconds by version: infinite if no core holds it, left out if unknown.
 
     ``waiting`` and ``holders`` are by version, ``claimed`` tokens and ``speeds`` in tokens a second by core. The time
-    of a version is unknown while no core that holds it has measured its speed.
+    of a version is unknown if no core that holds it has measured its speed.
     """
     held_by: dict[str, list[str]] = {}
     for version, cores in holders.items():
@@ -42,7 +42,10 @@ def backlog_seconds(
 
 
 def longest_backlog(backlog_s: Mapping[str, float], waiting: Mapping[str, float], speed: float) -> float | None:
-    """Return the longest backlog; of versions that no core can answer now, at ``speed``, in tokens a second."""
+    """Return the longest backlog; work for versions that no core can answer now is counted at ``speed``.
+
+    ``speed`` is in tokens a second.
+    """
     known = {version: seconds for version, seconds in backlog_s.items() if math.isfinite(seconds)}
     rest = sum(tokens for version, tokens in waiting.items() if version not in known)
     return max([*known.values(), *([rest / speed] if rest and speed else [])], default=None)

@@ -26,7 +26,7 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 
-#: The final statuses: such a batch changes no more.
+#: The final statuses: a batch in one of them does not change any more.
 FINAL = frozenset(("failed", "completed", "expired", "cancelled"))
 
 
@@ -65,7 +65,7 @@ class LineBody(Wire):
 
     @property
     def item(self) -> Item:
-        """The question and its passage, as a job holds them."""
+        """Return the question and its passage as an item of a job."""
         return Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)
 
 

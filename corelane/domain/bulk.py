@@ -1,4 +1,4 @@
-"""Bulk actions: one action on every job that a filter takes, in bounded steps: the wire format."""
+"""Bulk actions: one action on every job that a filter matches, in bounded steps. The wire format."""
 
 from enum import StrEnum
 from typing import Literal

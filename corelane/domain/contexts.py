@@ -1,7 +1,7 @@
-"""Stored contexts: passages that an owner keeps, named by what they say; their wire format. Pure.
+"""Stored contexts: passages that an owner keeps, named by their content; their wire format. Pure.
 
-The id of a stored context is ``ctx_`` and the SHA-256 of its text in UTF-8, in hexadecimal. So the same text is kept
-once however often it is sent, and anybody who has a text can tell its id without asking.
+The id of a stored context is ``ctx_`` and the SHA-256 of its text in UTF-8, in hexadecimal. So the same text is stored
+once even if it is sent often, and a caller can compute the id of a text.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from corelane.domain.wire import Wire
 
-#: What an id begins with.
+#: Prefix of an id.
 PREFIX = "ctx_"
 
 #: The form of an id, anywhere in a line.
@@ -22,22 +22,22 @@ ID = re.compile(rb"ctx_[0-9a-f]{64}")
 
 
 def named_in(line: bytes) -> set[str]:
-    """Find strings that look like ids in a line. Some of them may not be ids; none that it names is left out."""
+    """Return all strings in a line that look like ids. Some may not be ids, but no id is missing."""
     return {found.decode() for found in ID.findall(line)}
 
 
 def digest_of(text: str) -> str:
-    """Return the digest of a context's text: the same for a context sent with a job and for a stored one."""
+    """Return the digest of a context's text; it is the same for a context sent with a job and for a stored one."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def context_id(text: str) -> str:
-    """Return the id that a text has as a stored context."""
+    """Return the id of a text as a stored context."""
     return PREFIX + digest_of(text)
 
 
 def digest_in(name: str) -> str:
-    """Return the digest that an id holds."""
+    """Return the digest in an id."""
     return name.removeprefix(PREFIX)
 
 
@@ -48,13 +48,13 @@ def is_context_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored context as an item's row names it, in place of its text; ``orjson`` writes it as an object."""
+    """A reference to a stored context in an item's row, in place of its text; ``orjson`` writes it as an object."""
 
     digest: str
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> "Stored":
-        """Read what ``orjson`` wrote; raise ValueError for anything else."""
+        """Parse what ``orjson`` wrote; raise ValueError for anything else."""
         digest = found.get("digest")
         if type(digest) is not str or len(found) != 1:
             raise ValueError("an object in a row is not a stored context")
@@ -63,7 +63,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The part of a stored context that a submission needs: its estimated tokens, and how its text begins."""
+    """What a submission needs to know of a stored context: its estimated tokens, and the beginning of its text."""
 
     tokens: float
     head: str
@@ -111,5 +111,5 @@ class ContextList(BaseModel):
 
 
 def no_context(name: str) -> str:
-    """Say that items cannot name a context so."""
+    """Return the error that an item names a context that does not exist."""
     return f"there is no {name!r} in the job's `contexts`, and stored ones are named `ctx_` and 64 digits"

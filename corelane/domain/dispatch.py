@@ -1,14 +1,15 @@
-"""Names and rules of dispatch: cores and queues; what items cost; slices, their payloads, and refs. Pure.
+"""Names and rules of dispatch: cores and queues; costs of items; slices, their payloads, and refs. Pure.
 
-A *slice* is a run of neighbouring items of one job; a *ref* is the short text that stands for it, or for a single item
-cut from it, in a lane: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are named by their index in the
-job: ``payload`` is the first of the stored slice, ``first`` the first of this stretch, and so the name of its result.
+A *slice* is a run of neighbouring items of one job. A *ref* is the short text in a lane that names a slice, or a single
+item cut from it: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are numbered by their index in the
+job. ``payload`` is the first item of the stored slice; ``first`` is the first item of this stretch, and so the name of
+its result.
 
 An item costs the tokens of all its windows, which are estimated without a tokenizer. The core that reads an item
 corrects the estimate (``Dispatch.exchange``).
 
 In a slice's payload an item is a row, ``[id, question, context]``. A context is stored once: a number refers to the
-job's own contexts, an object to one that its owner stored before, null to the row before.
+job's own contexts, an object to a context that its owner stored, null to the context of the row before.
 """
 
 import math
@@ -22,37 +23,37 @@ import orjson
 from corelane.domain.contexts import Known, Stored, digest_in
 from corelane.domain.jobs import Item
 
-#: The Celery task that rings a core, by the name it is sent under.
+#: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
 
-#: Tasks of the version before, whose messages may still lie in the queues of the keeper and the sender of webhooks.
+#: Tasks of the previous version. Their messages may still be in the queues of the keeper and the webhook sender.
 FORMER_TASKS = ("corelane.sweep", "corelane.feed", "corelane.deliver", "corelane.batch")
 
-#: Who asks without an API key.
+#: The owner of requests without an API key.
 PUBLIC = "public"
 
-#: Most items in a slice, whatever the settings say: stored results are looked for this far before an item.
+#: Most items in a slice, whatever the settings say. The search for an item's result begins this far before the item.
 MAX_SLICE_ITEMS = 128
 
-#: What the Celery queues of cores begin with; those that belong to no core.
+#: Prefix of the Celery queues of cores; the queues that belong to no core.
 QUEUE_PREFIX = "core."
 KEEPER_QUEUE = "keeper"
 DELIVERY_QUEUE = "deliveries"
 
-#: A job of one slice with at most this many estimated tokens is small: one batch can hold it.
+#: A job of one slice with at most this many estimated tokens is small: it fits into one batch.
 SMALL_TOKENS = 1024
 
-#: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short questions:
-#: another core may be free for the next one sooner.
+#: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short questions.
+#: It takes no more because another core may be free sooner.
 BESIDE_TOKENS = 256
 
-#: Small jobs have this many tokens for each one of the larger: a stream of questions leaves a batch a ninth.
+#: Small jobs get this many tokens for each token of larger jobs: a stream of questions leaves a batch a ninth.
 SMALL_WEIGHT = 8
 
-#: Each claim of a core of this number begins with the lowest priority, so that none starves.
+#: Each claim of a core whose number is a multiple of this begins with the lowest priority, so that none starves.
 LOW_TURN = 8
 
-#: A ref of more items than this is forged: the largest slice that the settings allow is far below.
+#: A ref of more items than this is forged: the settings only allow much smaller slices.
 MOST_REF_ITEMS = 1000
 
 
@@ -76,12 +77,12 @@ class Core:
 
     @property
     def queue(self) -> str:
-        """The Celery queue only this core's worker reads."""
+        """The Celery queue that only this core's worker reads."""
         return f"{QUEUE_PREFIX}{self.host}.{self.index}"
 
     @property
     def node(self) -> str:
-        """The Celery node name of its worker, as Flower shows it."""
+        """The Celery node name of this core's worker, as Flower shows it."""
         return f"core{self.index}@{self.host}"
 
 
@@ -100,92 +101,92 @@ class Ref:
 
     @classmethod
     def decode(cls, text: str) -> "Ref":
-        """Read a ref back from a lane; raise ValueError for any other text."""
+        """Parse a ref from a lane; raise ValueError for any other text."""
         job, owner, *numbers = text.split(":")
         if len(numbers) != 6:
             raise ValueError("a ref has eight parts")
         return cls(job, owner, *map(int, numbers))
 
     def encode(self) -> str:
-        """Return the text that stands in a lane."""
+        """Return the text that is written to a lane."""
         place = f"{self.payload}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
         return f"{self.job}:{self.owner}:{self.priority}:{place}"
 
     @property
     def line(self) -> str:
-        """The name of the line that a core reports: its owner's larger jobs at its priority."""
+        """The name by which a core reports this line: the owner's larger jobs at this priority."""
         return f"{self.owner}:{self.priority}"
 
     @property
     def lane(self) -> str:
-        """The name of the lane that a core reports: its owner's small jobs at its priority."""
+        """The name by which a core reports this lane: the owner's small jobs at this priority."""
         return f"{self.line}:small"
 
     @property
     def offset(self) -> int:
-        """Its place in the stored slice."""
+        """The place of its first item in the stored slice."""
         return self.first - self.payload
 
     @property
     def key(self) -> str:
-        """Names this stretch of work inside a claim."""
+        """The name of this stretch of work in a claim."""
         return f"{self.job}:{self.first}"
 
 
 #: English text has about four characters to a WordPiece token (measured on SQuAD: 4.3).
 CHARS_PER_TOKEN = 4
 
-#: The same with punctuation left out, which has a token for each character.
+#: The same for text without punctuation, which has one token for each character.
 WORD_CHARS_PER_TOKEN = 5
 
 #: The length of the shortest bucket of the default ladder.
 LEAST_TOKENS = 64
 
-#: The length of its longest bucket: the estimate knows no model.
+#: The length of its longest bucket. The estimate does not depend on a model.
 WINDOW_TOKENS = 384
 
-#: [CLS] question [SEP] context [SEP].
+#: The special tokens in ``[CLS] question [SEP] context [SEP]``.
 SPECIAL_TOKENS = 3
 
-#: A window gives at least this share of its tokens to the context, or the item is refused.
+#: A window must have at least this share of its tokens for the context, or the item is refused.
 MIN_CONTEXT_SHARE = 1 / 4
 
-#: Texts of up to this many characters fit one window. Most items of a flood do, and are estimated faster.
+#: Texts of up to this many characters fit one window. Most items of a flood are this short, and are estimated faster.
 SHORT_CHARS = 256
 
-#: Every byte of UTF-8 that is no ASCII punctuation.
+#: Every byte of UTF-8 except ASCII punctuation.
 NO_MARKS = f"{ascii_letters}{digits}{whitespace}".encode() + bytes(range(128, 256))
 
 
 def measure(text: str) -> float:
-    """Estimate the tokens of a text; characters beyond ASCII count as half a token for each byte over one."""
+    """Estimate the tokens of a text. Beyond ASCII, each byte of a character after the first adds half a token."""
     encoded = text.encode()
     chars = len(text)
     marks = len(encoded.translate(None, NO_MARKS))
-    # The second is the greater one where there are more marks than one in sixteen characters.
+    # The second value is greater if there are more marks than one in sixteen characters.
     tokens = chars / CHARS_PER_TOKEN if 16 * marks <= chars else marks + (chars - marks) / WORD_CHARS_PER_TOKEN
     return tokens + (len(encoded) - chars) / 2
 
 
 def estimate_short(text: str) -> int:
-    """Estimate an item whose question and context are ``text`` together, at most ``SHORT_CHARS``: it has one window."""
+    """Estimate an item of one window; ``text`` is question and context together, at most ``SHORT_CHARS``."""
     return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(text)))
 
 
 def count_windows(context_tokens: float, room: float, doc_stride: int) -> int:
-    """Count the windows that cover a context, where each has ``room`` for it and neighbours overlap."""
+    """Count the windows that cover a context, if each has ``room`` for it and neighbours overlap."""
     if context_tokens <= room:
         return 1
     return 1 + math.ceil((context_tokens - room) / (room - overlap(room, doc_stride)))
 
 
 def overlap(room: float, doc_stride: int) -> int:
-    """Tokens that neighbouring windows share: a stride of more than half a window is cut to half."""
+    """Return how many tokens neighbouring windows share: the stride, but at most half a window."""
     return min(doc_stride, int(room // 2))
 
 
 def estimate(question_tokens: float, context_tokens: float, doc_stride: int) -> int:
-    """Estimate the tokens of an item's windows: never less than the shortest bucket."""
+    """Estimate the tokens of an item's windows; the result is at least the length of the shortest bucket."""
     beside = min(SPECIAL_TOKENS + question_tokens, WINDOW_TOKENS * (1 - MIN_CONTEXT_SHARE))
     room = WINDOW_TOKENS - beside
     windows = count_windows(context_tokens, room, doc_stride)
@@ -201,26 +202,26 @@ def estimate_tokens(question: str, context: str, doc_stride: int) -> int:
 
 
 class Estimator:
-    """Estimates the items of one job; each context that they share is measured once, a stored one not at all."""
+    """Estimates the items of one job. Each shared context is measured once; stored contexts are not measured."""
 
     def __init__(self, contexts: Mapping[str, str], doc_stride: int, known: Mapping[str, Known] | None = None) -> None:
-        """``known`` are the stored contexts that items name, by their ids; more may come."""
+        """``known`` are the stored contexts that items name, by their ids. The caller may add more later."""
         self._contexts = {context_id: measure(text) for context_id, text in contexts.items()}
         self._known = known if known is not None else {}
         self._doc_stride = doc_stride
 
     def share(self, context_id: str, text: str) -> None:
-        """Measure a further context of the job."""
+        """Measure another context of the job."""
         self._contexts[context_id] = measure(text)
 
     def tokens(self, item: Item) -> int:
-        """Estimate an item, whichever way its context is given."""
+        """Estimate an item, however its context is given."""
         if item.context is not None and len(text := item.question + item.context) <= SHORT_CHARS:
             return estimate_short(text)
         return estimate(measure(item.question), self._context(item), self._doc_stride)
 
     def windows(self, item: Item, max_length: int, ratio: float) -> int:
-        """Estimate an item's windows in a model of this length, with ``ratio`` tokens for each that was measured."""
+        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
         if item.context is not None and len(item.question) + len(item.context) <= SHORT_CHARS:
             return 1
         beside = min(SPECIAL_TOKENS + ratio * measure(item.question), max_length * (1 - MIN_CONTEXT_SHARE))
@@ -233,17 +234,17 @@ class Estimator:
         return self._known[name].tokens if name in self._known else self._contexts[name]
 
 
-#: Which items are read together: a question alone, a few, or enough to fill batches.
+#: How items are read together: a question alone, a few items, or enough to fill batches.
 ONE, FEW, MANY = "one", "few", "many"
 
-#: Scripts differ in the tokens of a character: hardly any letters beyond ASCII, some (German), many (Vietnamese); and
-#: Chinese characters. Other scripts are named by their block of Unicode.
+#: Scripts differ in tokens per character. The classes: hardly any letters beyond ASCII, some (German), many
+#: (Vietnamese), and Chinese characters. Other scripts are named by their block of Unicode.
 PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
 
-#: Most bytes of UTF-8 a character of each.
+#: Upper bounds of the bytes of UTF-8 per character, by class.
 PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.01, 1.2, 1.5
 
-#: Blocks of Unicode, of 256 characters each, that are one script.
+#: Blocks of Unicode, of 256 characters each, that belong to one script.
 BLOCKS = {
     HAN: range(0x2E, 0xA0),
     "hangul": range(0xAC, 0xD8),
@@ -251,10 +252,10 @@ BLOCKS = {
     "rare": range(0x200, 0x1100),
 }
 
-#: Contexts of a slice that tell its script, the characters of each that do, and those that tell a block.
+#: How many contexts of a slice determine its script, how many characters of each, and how many determine a block.
 SCRIPT_ITEMS, SCRIPT_CHARS, BLOCK_CHARS = 4, 500, 64
 
-#: Upper bounds of the classes of length, in estimated tokens an item; the last class has none.
+#: Upper bounds of the classes of length, in estimated tokens per item; the last class has none.
 LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
 
 
@@ -265,14 +266,14 @@ def script_of(text: str) -> str:
     bytes_per_char = len(text.encode(errors="replace")) / len(text)
     if bytes_per_char < MARKED_BYTES:
         return PLAIN if bytes_per_char < PLAIN_BYTES else ACCENTED if bytes_per_char < ACCENTED_BYTES else MARKED
-    # In order, spaces and marks come before letters, so this one is a letter.
+    # In sorted order spaces and marks come before letters, so this one is a letter.
     in_order = sorted(text[:BLOCK_CHARS])
     block = ord(in_order[3 * len(in_order) // 4]) >> 8
     return next((name for name, blocks in BLOCKS.items() if block in blocks), f"u{block:02x}")
 
 
 def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
-    """Return the class of a slice, whose first item has this index, by what its items cost (``item_costs``)."""
+    """Return the cost class of a slice (``item_costs``); ``first`` is the index of its first item."""
     count = len(contexts)
     looked_at = contexts if count <= SCRIPT_ITEMS else contexts[:: count // SCRIPT_ITEMS]
     text = "".join([context[:SCRIPT_CHARS] for context in looked_at])
@@ -281,7 +282,7 @@ def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a job's items into slices, as (first, count, tokens): a bound on items, and on tokens unless alone."""
+    """Cut a job's items into slices, as (first, count, tokens). A single item may exceed the bound on tokens."""
     first = total = 0
     for index, cost in enumerate(tokens):
         if index > first and (index - first >= max_items or total + cost > max_tokens):
@@ -293,15 +294,16 @@ def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterat
 
 
 def return_refs(ref: Ref) -> list[Ref]:
-    """Cut a lapsed stretch into single items for the lanes, so that a poison item fails alone."""
+    """Cut a lapsed stretch into single items for the lanes, so that an item that kills its core fails alone."""
     share = max(1, ref.tokens // ref.count)
     return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]
 
 
 def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: int) -> list[tuple[int, int, int]]:
-    """Cut a job's items into slices for ``idle`` cores: of like tokens, and as many for each of them.
+    """Cut a job's items into slices for ``idle`` cores: about equal in tokens, and equally many for each core.
 
-    A core is given a window's worth at least. Without idle cores slices are as large as may be: see ``cut_slices``.
+    A core gets at least a window's worth of tokens. Without idle cores slices are as large as allowed: see
+    ``cut_slices``.
     """
     total = sum(tokens)
     takers = min(idle, total // WINDOW_TOKENS, len(tokens))
@@ -320,12 +322,12 @@ def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: 
     return [*slices, (first, len(tokens) - first, inside)]
 
 
-#: An item's id, question, and context: its text, the number of one of the job's contexts, or a stored one.
+#: An item's id, question, and context: a text, the number of one of the job's contexts, or a stored context.
 Row = tuple[str | None, str, str | int | Stored]
 
 
 def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids, others are stored."""
+    """Return an item as a row; ``numbers`` are those of the job's own contexts, by id, others are stored."""
     if item.context_id is None:
         return item.id, item.question, item.context or ""
     number = numbers.get(item.context_id)
@@ -333,7 +335,7 @@ def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
 
 
 def encode_slice(rows: Iterable[Row]) -> bytes:
-    """Return rows as they are stored."""
+    """Encode rows for the store."""
     before: str | int | Stored | None = None
     stored = []
     for item_id, question, context in rows:
@@ -343,7 +345,7 @@ def encode_slice(rows: Iterable[Row]) -> bytes:
 
 
 def decode_slice(payload: bytes) -> list[Row]:
-    """Return the rows of a slice; raise ValueError for a payload that no process of ours wrote."""
+    """Decode the rows of a slice; raise ValueError for a payload that no Corelane process wrote."""
     found = orjson.loads(payload)
     if not isinstance(found, list) or not all(isinstance(row, list) and len(row) == 3 for row in found):
         raise ValueError("a payload is not a list of rows")
@@ -362,7 +364,7 @@ def decode_slice(payload: bytes) -> list[Row]:
 
 
 def slice_ids(payload: bytes | None) -> Sequence[str | None]:
-    """Return the callers' own ids of a slice's items; nothing for a payload that is gone or cannot be read."""
+    """Return the callers' own ids of a slice's items; empty if the payload is gone or cannot be read."""
     try:
         return [row[0] for row in decode_slice(payload)] if payload else ()
     except ValueError:

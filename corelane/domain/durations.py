@@ -1,15 +1,15 @@
-"""A time in words, for readers. Pure."""
+"""Writes a time in words, for readers. Pure."""
 
 import math
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
-#: A longer time is not told to the day.
+#: Longer times are not given to the day.
 LONGEST_DAYS = 100
 
 
 def duration(seconds: float) -> str:
-    """Return a time to wait, as coarse as it is uncertain: 40 s, 35 min, 2 h 10 min, 3 days."""
+    """Format a time to wait, rounded because it is uncertain: 40 s, 35 min, 2 h 10 min, 3 days."""
     if seconds < 1:
         return "a second"
     if seconds < 10:

@@ -1,6 +1,6 @@
-"""The events of a job: their types, and what each carries; part of the wire format.
+"""The events of a job: their types, and the data of each; part of the wire format.
 
-A reader skips types it does not know. An event's id is its place among the job's events: ids grow.
+A reader must skip types it does not know. An event's id is its place among the job's events: ids grow.
 """
 
 import re
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import Answer, Counts, Job
 
-#: An event's id: milliseconds since 1970, and a number among those of one millisecond, 0 if left out.
+#: An event's id: milliseconds since 1970, and a number within that millisecond, 0 if left out.
 ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
 
 
@@ -60,7 +60,7 @@ DATA: MappingProxyType[EventType, type[Progress] | type[Partial] | type[Job]] = 
 
 
 def parse_event_id(text: str) -> tuple[int, int]:
-    """Return an event's id as two numbers, which compare as ids do; raise ValueError for any other text."""
+    """Parse an event's id to two numbers, which compare as ids do; raise ValueError for any other text."""
     if not re.fullmatch(ID_PATTERN, text):
         raise ValueError("an event's id looks like 1763712000000-0")
     ms, _, number = text.partition("-")

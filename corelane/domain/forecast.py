@@ -1,14 +1,15 @@
 """The forecast of when a job will be done: what is served before it, and how fast. Pure.
 
-Within an owner small jobs go before larger ones, and larger ones share by tokens: before a job of T tokens ends, each
-larger one of its owner is served at most T. Owners share the cores by tokens too, so every other owner is served at
-most as much as its own owner is: what goes first of that owner's, plus T. Work of lower priority is left out; the
-eighth of the claims that begins with it lies within the interval.
+Within an owner small jobs go before larger ones, and larger ones share by tokens. So before a job of T tokens ends,
+each other larger job of its owner is served at most T. Owners share the cores by tokens too. So every other owner is
+served at most as much as the job's owner, which is T plus what goes before the job. Work of lower priority is left out;
+one claim in eight begins with it, which the interval covers.
 
-Others submit later, batches are shared, machines slow down. So the interval follows how long the last jobs of the same
-*kind* took. A *residual* is the logarithm of the time that a job took over the time that was reckoned for it; Redis
-keeps the last of each kind (``lua/rates.lua``). The places among the sorted residuals are the interval, however they
-are distributed (conformal prediction; Vovk, Gammerman and Shafer, 2005). While there are few, the interval is wide.
+Others submit later, batches are shared, machines slow down. So the interval is based on how long the last jobs of the
+same *kind* took. A *residual* is the logarithm of the time that a job took over its forecast time. Redis keeps the last
+residuals of each kind (``lua/rates.lua``). The interval is read from places among the sorted residuals, whatever their
+distribution (conformal prediction; Vovk, Gammerman and Shafer, 2005). While there are few residuals, the interval is
+wide.
 """
 
 import itertools
@@ -21,31 +22,32 @@ from dataclasses import dataclass
 
 from corelane.domain.dispatch import SMALL_TOKENS
 
-#: A shorter time is not reckoned, in seconds: times are told in milliseconds.
+#: The shortest forecast time, in seconds: times are shown in milliseconds.
 LEAST_S = 0.001
 
-#: The cores are busy in a second in which they answer so much of what they can.
+#: The cores are busy in a second if they answer this part of what they can.
 BUSY = 0.5
 
-#: The cores' own speeds count as much as this many seconds of busy cores.
+#: The cores' own speeds weigh as much as this many seconds of busy cores.
 SPEEDS_WEIGH_S = 3.0
 
-#: Residuals kept of a kind. Of this many, and of 19, places are ends without interpolation.
+#: Residuals kept of a kind. With this many, and with 19, the ends of the interval need no interpolation.
 KEPT = 39
 
-#: Residuals are stored as whole hundredths, in this many characters, and are at most this large: e^7 is 1,100 times.
+#: Residuals are stored as whole hundredths, in ``RESIDUAL_CHARS`` characters, at most ``MOST``: e^7 is 1,100 times.
 HUNDREDTHS, RESIDUAL_CHARS, MOST = 100, 4, 700
 
 #: The part of the jobs that end before an interval, and the part that end after it.
 TAIL = 0.05
 
-#: A kind with fewer residuals has an interval of this half width around their mean, in hundredths: 2.5 times.
+#: A kind with fewer than ``ENOUGH`` residuals has an interval of ``WIDE`` hundredths to each side of their mean: a
+#: factor of 2.5.
 ENOUGH, WIDE = round(1 / TAIL) - 1, 92
 
-#: Upper bounds of the classes of time that is reckoned, in seconds; the last class has none.
+#: Upper bounds of the classes of forecast time, in seconds; the last class has none.
 SECONDS = (0.02, 0.06, 0.2, 0.6, 2.0, 6.0, 20.0, 60.0)
 
-#: Upper bounds of the classes of waiting: the part of the tokens that are served before a job's own.
+#: Upper bounds of the classes of waiting: the share of tokens that are served before a job's own.
 WAITING = (0.1, 0.6)
 
 
@@ -57,17 +59,17 @@ class Speed:
 
     @classmethod
     def decode(cls, text: str) -> "Speed":
-        """Read a speed back from the store."""
+        """Parse a stored speed."""
         return cls(float(text.split()[0]))
 
     def encode(self) -> str:
-        """Return the stored text; processes of an earlier version read three numbers."""
+        """Return the stored text. It has three numbers because processes of an earlier version read three."""
         return " ".join([f"{self.mean:.1f}"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Seconds until a job is done: the expectation, and an interval that holds nine in ten."""
+    """Seconds until a job is done: the expected time, and an interval that is right nine times in ten."""
 
     expected_s: float
     earliest_s: float
@@ -78,7 +80,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpread:
-    """Factors on the time that is reckoned for a job: the middle one, and the ends that hold nine in ten."""
+    """Factors on the forecast time of a job: the middle one, and the two that enclose nine jobs in ten."""
 
     middle: float
     low: float
@@ -86,14 +88,14 @@ class TimeSpread:
 
 
 class Residuals:
-    """The residuals of all kinds at a time, in hundredths, oldest first."""
+    """The residuals of all kinds, in hundredths, oldest first."""
 
     def __init__(self, kept: Mapping[str, Sequence[int]] | None = None) -> None:
         self._kept = dict(kept or {})
 
     @classmethod
     def decode(cls, kept: Iterable[tuple[bytes, bytes]]) -> "Residuals":
-        """Read the stored texts of kinds; leave out what is no text of residuals."""
+        """Parse the stored residuals by kind; invalid texts are left out."""
         found = {}
         for kind, text in kept:
             with suppress(ValueError):
@@ -106,7 +108,7 @@ class Residuals:
         own = sorted(self._kept.get(kind, ()))
         if len(own) >= ENOUGH:
             return _spread(statistics.median(own), _place(own, TAIL), _place(own, 1 - TAIL))
-        # As if one more job had taken just what was reckoned.
+        # As if one more job had taken exactly the forecast time.
         mean = sum(own) / (len(own) + 1)
         return _spread(mean, mean - WIDE, mean + WIDE)
 
@@ -139,7 +141,8 @@ class Size:
 def tokens_ahead(owed: Mapping[tuple[str, int], int], owner: str, priority: int, size: Size, own: Own) -> int:
     """Estimate the tokens served before a new job ends.
 
-    ``owed`` holds outstanding tokens by owner and priority, ``own`` what waits of the job's owner at its priority.
+    ``owed`` holds outstanding tokens by owner and priority; ``own`` is what the job's owner has waiting at its
+    priority.
     """
     others: dict[str, int] = {}
     for (who, rank), count in owed.items():
@@ -151,9 +154,9 @@ def tokens_ahead(owed: Mapping[tuple[str, int], int], owner: str, priority: int,
 
 
 def own_ahead(owed: int, size: Size, own: Own) -> int:
-    """Of an owner's tokens at one priority, estimate those that are served before a new job of the owner ends.
+    """Of an owner's tokens at one priority, estimate how many are served before a new job of the owner ends.
 
-    A job of which all is claimed already waits no longer, but runs: so one larger job is counted in any case.
+    A job that is claimed completely no longer waits, but still runs. So at least one larger job is always counted.
     """
     rivals = 1 if size.is_small else max(1, own.larger_jobs)
     return min(owed, own.small_tokens + rivals * size.tokens)
@@ -164,7 +167,7 @@ def forecast(
 ) -> Forecast | None:
     """Forecast when ``tokens`` behind ``ahead`` are answered; None while no core has measured its speed.
 
-    What is ahead runs on all cores; the job itself on as many as it has slices.
+    What is ahead runs on all cores; the job itself runs on at most as many as it has slices.
     """
     known = list(speeds)
     if not known:
@@ -177,14 +180,14 @@ def forecast(
 
 
 def kind_of(ahead: int, tokens: float, seconds: float) -> str:
-    """Return the kind of a job that waits for ``ahead`` tokens, has ``tokens`` and would take ``seconds`` by both."""
+    """Return the kind of a job that waits for ``ahead`` tokens, has ``tokens``, and whose forecast is ``seconds``."""
     return f"{bisect_left(WAITING, ahead / max(1.0, ahead + tokens))}{bisect_left(SECONDS, seconds)}"
 
 
 def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
-    """Estimate how many tokens a second the cores with work answer while there is enough of it; 0 if nothing is known.
+    """Estimate how many tokens a second the cores answer while they have enough work; 0 if nothing is known.
 
-    ``answered`` counts the tokens of the last full seconds, newest first. Seconds of little work say nothing.
+    ``answered`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
     """
     known = sum(speed.mean for speed in speeds)
     busy_from = BUSY * (known or max(answered, default=0))
@@ -194,9 +197,9 @@ def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
 
 
 def tokens_until(owed: Mapping[tuple[str, int], int], owner: str, tokens: int) -> int:
-    """Estimate how many tokens of all owners the cores answer before they have answered this many of one owner.
+    """Estimate how many tokens of all owners are answered before this many of one owner are.
 
-    The owner's work is answered priority by priority. At each, other owners get as much as it does.
+    The owner's work is answered priority by priority. At each priority, other owners get as much as this one.
     """
     served = 0
     for priority in sorted({rank for _, rank in owed}):
@@ -210,7 +213,7 @@ def tokens_until(owed: Mapping[tuple[str, int], int], owner: str, tokens: int) -
 
 
 def _place(ordered: Sequence[int], part: float) -> float:
-    """Return the value below which the next one is in this part of the cases, between neighbours."""
+    """Return the value below which this part of the cases falls, interpolated between neighbours."""
     place = part * (len(ordered) + 1) - 1
     low = min(max(0, math.floor(place)), len(ordered) - 1)
     high = min(low + 1, len(ordered) - 1)

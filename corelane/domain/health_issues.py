@@ -1,4 +1,4 @@
-"""Health issues that an operator should see to, in sentences. Pure: each rule is given what was read."""
+"""Health issues that an operator should fix, in sentences. Pure: each rule is given what was read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from pydantic import Field
 
 from corelane.metrics.conditions import ITEMS_FAIL, LEAST_ITEMS_FAIL, LOOP_STANDS, REDIS_MEMORY
 
-#: Redis is full from this part of its limit on: a job needs some memory at once.
+#: Redis counts as full from this part of its limit on, as a job needs some memory at once.
 FULL = 0.99
 
-#: States in which a core serves nothing and will not by itself, with what they mean.
+#: States in which a core does not serve and will not recover by itself, with their meaning.
 CORE_ISSUES = {
     "out_of_service": "is broken and takes no more work",
     "failed": "could load no model",
@@ -29,7 +29,7 @@ class HealthIssue:
 
 @dataclass(frozen=True, slots=True)
 class CoreSigns:
-    """A core's state, ``lost`` if its heartbeat stopped, its reasons, and how long it has been silent."""
+    """A core's state (``lost`` if its heartbeat stopped), the reasons, and how long it has been silent."""
 
     name: str
     state: str
@@ -57,14 +57,14 @@ def core_issues(cores: Sequence[CoreSigns]) -> list[HealthIssue]:
 
 
 def keeper_issues(ages_s: Mapping[str, float], cores_s: float) -> list[HealthIssue]:
-    """Judge whether a keeper has ever run; it may start after the cores, which there are for ``cores_s``."""
+    """Judge whether a keeper has ever run. It may start after the cores, which have existed for ``cores_s``."""
     if "sweeps" in ages_s or not LOOP_STANDS.holds(cores_s):
         return []
     return [HealthIssue("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
 
 
 def overdue_issues(overdue: Mapping[str, float], carriers: Mapping[str, str]) -> list[HealthIssue]:
-    """Judge work that nobody carries on, by the seconds it has waited; ``carriers`` name the command for each."""
+    """Judge work that is not being done, by the seconds it has waited; ``carriers`` name the command for each."""
     return [
         HealthIssue(what, f"waited {waited_s:,.0f} s although it could go on; check that {carriers[what]} runs")
         for what, waited_s in overdue.items()
@@ -72,7 +72,7 @@ def overdue_issues(overdue: Mapping[str, float], carriers: Mapping[str, str]) ->
 
 
 def failure_issues(by_version: Mapping[str, tuple[int, int]]) -> list[HealthIssue]:
-    """Judge the items of the last minute: how many of each version failed, of how many that were answered."""
+    """Judge the last minute by version: the failed items, and all answered ones."""
     return [
         HealthIssue(
             version,
@@ -85,7 +85,7 @@ def failure_issues(by_version: Mapping[str, tuple[int, int]]) -> list[HealthIssu
 
 
 def delivery_issues(dead: int, resting: Sequence[tuple[str, float]]) -> list[HealthIssue]:
-    """Judge webhooks that were given up, and hosts that are left alone, each with the seconds until it is tried."""
+    """Judge webhooks that were given up, and hosts that rest, each with the seconds until it is tried again."""
     found = []
     if dead:
         webhooks = f"{dead:,} webhook" + ("" if dead == 1 else "s")
@@ -101,7 +101,7 @@ def delivery_issues(dead: int, resting: Sequence[tuple[str, float]]) -> list[Hea
     return found
 
 
-#: Why nothing goes on though every process runs.
+#: Why no work is done although every process runs.
 DISK_FULL = (
     "cannot write to its disk, and refuses all work until it can: free space where its data lies (df -h), and it goes "
     "on by itself; nothing that was accepted is lost"

@@ -1,31 +1,31 @@
-"""Ids of jobs, files, batches and keys: KIND_ and text that sorts by time; and times as callers read them."""
+"""Ids of jobs, files, batches and keys: KIND_ and text that sorts by time. Also times as callers see them."""
 
 import secrets
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
 
-#: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
+#: Crockford's base 32, lower case: sorts like its value, and no letter can be mistaken for a digit.
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
-#: The name of a service that is the only one, or the first behind a gateway; ids begin with the name of theirs.
+#: The name of a service that is the only one, or the first behind a gateway. Ids begin with their service's name.
 CELL = "0"
 
-#: Characters of a job id that tell its time (48 bits of milliseconds) and that nobody can guess (80 bits).
+#: Characters of a job id for its time (48 bits of milliseconds), and random ones that cannot be guessed (80 bits).
 TIME_CHARS, RANDOM_CHARS = 10, 16
 
-#: A character for each byte: all 32 stand for as many.
+#: A character for each byte value; each of the 32 characters occurs 8 times.
 OF_BYTES = ALPHABET.encode() * 8
 
 
 def new_id(kind: str, now_ms: int | None = None, cell: str = CELL) -> str:
-    """Make an id, KIND_…: sorts by time among those of its service, cannot be guessed."""
+    """Make an id, KIND_…. Ids of a service sort by time and cannot be guessed."""
     tail = secrets.token_bytes(RANDOM_CHARS).translate(OF_BYTES).decode()
     return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms, cell) + tail
 
 
 def id_time(kind: str, ms: int, cell: str = CELL) -> str:
-    """Return how ids made at a time begin; sorts between those made before and those made from then on."""
+    """Return how ids of a time begin. It sorts after those made earlier, and before those made from then on."""
     value, chars = max(ms, 0), []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)
@@ -34,18 +34,18 @@ def id_time(kind: str, ms: int, cell: str = CELL) -> str:
 
 
 def is_id(kind: str, text: str) -> bool:
-    """Return whether ``text`` has the form of an id of its kind; keeps strange paths away from Redis keys."""
+    """Return whether ``text`` has the form of an id of its kind. This keeps other texts out of Redis keys."""
     body = text.removeprefix(f"{kind}_")
     return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
 
 
 def cell_of(text: str) -> str:
-    """Return the service that made an id, or what begins like one; empty where none is named."""
+    """Return the service named in an id, or in the beginning of one; empty if there is none."""
     return text.partition("_")[2][:1]
 
 
 def id_time_ms(text: str) -> int:
-    """Return when an id was made, by the clock of its maker, in milliseconds since 1970."""
+    """Return when an id was made, by its maker's clock, in milliseconds since 1970."""
     digits = text.partition("_")[2][1 : 1 + TIME_CHARS]
     return sum(ALPHABET.index(digit) * 32**place for place, digit in enumerate(reversed(digits)))
 
@@ -61,12 +61,12 @@ def is_job_id(text: str) -> bool:
 
 
 def iso_time(ms: int) -> str:
-    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    """Format milliseconds since 1970 as RFC 3339 in UTC."""
     seconds, rest = divmod(ms, 1000)
     return f"{_iso_second(seconds)}.{rest:03d}Z"
 
 
 @lru_cache(maxsize=256)
 def _iso_second(seconds: int) -> str:
-    """Return a time in whole seconds; the times of one job are mostly in the same second."""
+    """Format a time in whole seconds; cached because the times of one job are mostly in the same second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,8 +1,8 @@
-"""Instance types with Neuron chips: what each has and what an hour of it costs, as of ``PRICES_OF``. Pure.
+"""Instance types with Neuron chips: their hardware and hourly prices, as of ``PRICES_OF``. Pure.
 
 Chips, cores, vCPU and memory are from the hardware pages of the AWS Neuron documents, prices on demand from AWS' price
-list (us-east-1, Linux, version 20260924211011), and those of reservations from the Neuron benchmarks. Where a type is
-not sold on demand, its price is None and must be set.
+list (us-east-1, Linux, version 20260924211011), and those of reservations from the Neuron benchmarks. If a type is not
+sold on demand, its price is None and must be set.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 #: The day of the price list that the prices were checked against.
 PRICES_OF = "2026-09-24"
 
-#: The name of a host without an accelerator, or of one that is not in the table.
+#: The name of a host without an accelerator, or of a type that is not in the table.
 CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One type of host. ``cores`` are those of its accelerators; 0 where the service counts what it finds.
+    """One type of host. ``cores`` are those of its accelerators; 0 if the service counts the cores it finds.
 
     Memory is in GiB; ``device_gib`` is that of all accelerators together.
     """
@@ -57,5 +57,5 @@ _ALL = (
     Instance(CPU, 0, 0, 0, 0, 0, None, None, "Any host without an accelerator: it has a price if one is set"),
 )
 
-#: All of them by name.
+#: All types by name.
 INSTANCES: Mapping[str, Instance] = {instance.name: instance for instance in _ALL}

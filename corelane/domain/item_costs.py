@@ -13,7 +13,7 @@ class CostClass:
 
     @classmethod
     def decode(cls, text: str) -> "CostClass":
-        """Read what ``cost_class`` returned; raise ValueError for any other text."""
+        """Parse what ``cost_class`` returned; raise ValueError for any other text."""
         together, script, length = text.split(":")
         return cls(together, script, int(length))
 
@@ -24,7 +24,7 @@ class CostClass:
 
 @dataclass(frozen=True, slots=True)
 class CostSums:
-    """Sums over items that were read: how many, their estimated tokens, what they turned out to be, and what they took.
+    """Sums over items that were read: their number, estimated tokens, tokens, windows, and time.
 
     Weights of older items are less than one, so all of these may be fractions.
     """
@@ -47,7 +47,7 @@ class CostSums:
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """Core seconds of a row of this length: of a question alone, and of one of a full batch."""
+    """Core seconds of a row of this length: of a lone question, and of a row in a full batch."""
 
     length: int
     alone_s: float

@@ -1,4 +1,4 @@
-"""Job filters: which jobs are listed, and to which a bulk action is done. Pure, and one for all who find jobs."""
+"""Job filters: which jobs are listed, or changed by a bulk action. Pure, and the same for all searches."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from corelane.domain.ids import is_job_id
 from corelane.domain.jobs import JobStatus
 from corelane.domain.wire import Wire, at_most
 
-#: The beginning of every job's id.
+#: Prefix of every job's id.
 JOB_PREFIX = "job_"
 
-#: In place of an owner: every one.
+#: Stands for all owners, in place of one.
 ALL_OWNERS = "*"
 
 
@@ -22,7 +22,7 @@ def _aware(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-#: A time; UTC if it names no zone.
+#: A time; UTC if it has no zone.
 Time = Annotated[datetime, AfterValidator(_aware)]
 
 
@@ -69,31 +69,31 @@ class JobFilter(Wire):
 
     @property
     def before_ms(self) -> int | None:
-        """Return the time before which jobs were created."""
+        """Return the time before which jobs were created, in milliseconds since 1970."""
         return _to_ms(self.created_before)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it takes every job of its owner."""
+        """Return whether it matches every job of its owner."""
         return not self.given(without="owner")
 
     @property
     def id_beginning(self) -> str | None:
-        """Return what ids that ``q`` means begin with; None if it is not given."""
+        """Return how the ids begin that ``q`` matches; None if ``q`` is not given."""
         return self.q and JOB_PREFIX + self.q.removeprefix(JOB_PREFIX)
 
     @property
     def wanted_name(self) -> str | None:
-        """Return the name of a job that is meant, whatever its id."""
+        """Return the name that a job must have, unless ``q`` matches its id."""
         return self.name if self.name is not None else self.q
 
     def given(self, *, without: str = "") -> dict[str, Any]:
-        """Return the fields that were given, as they are written on the wire."""
+        """Return the fields that were given, in the wire format."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return {name: value for name, value in fields.items() if name != without}
 
     def take(self, job: JobFacts) -> bool:
-        """Return whether a job is meant; its owner is not looked at."""
+        """Return whether a job matches; its owner is not checked."""
         return (
             (not self.id or job.id in self.id)
             and (self.q is None or self._is_asked_for(job))
@@ -116,5 +116,5 @@ def _to_ms(time: datetime | None) -> int | None:
     return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-#: Takes every job.
+#: Matches every job.
 EVERY_JOB = JobFilter()

@@ -4,11 +4,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-#: Longest URL taken, in characters; presigned ones of S3 have up to some 2,000.
+#: Longest URL accepted, in characters; presigned URLs of S3 have up to some 2,000.
 MAX_URL_CHARS = 4096
 
-#: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status;
-#: those after it are narrower. `job.output` comes after it: the results are at the job's `output_url`, or will not be.
+#: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status; the
+#: events after it in this list are narrower. `job.output` comes later: the results are at the job's `output_url`, or
+#: will not be.
 JobEvent = Literal[
     "job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired", "job.output"
 ]
@@ -46,12 +47,12 @@ class JobOutput(BaseModel):
 
 
 def without_query(url: str) -> str:
-    """Return a URL fit to be shown and logged: its query may be its key."""
+    """Return a URL that may be shown and logged: without its query, which may be a key."""
     return url.partition("?")[0]
 
 
 def describe_input(url: str, found: dict[str, Any] | None, *, is_final: bool) -> JobInput:
-    """Return a job's input as callers see it; ``found`` is as the store has it."""
+    """Return a job's input as callers see it; ``found`` is what the store has."""
     found = found or {}
     state = found.get("state", "waiting")
     if is_final and state != "read":
@@ -61,7 +62,7 @@ def describe_input(url: str, found: dict[str, Any] | None, *, is_final: bool) ->
 
 
 def describe_output(url: str, found: dict[str, Any] | None) -> JobOutput:
-    """Return a job's output as callers see it; ``found`` is as the store has it."""
+    """Return a job's output as callers see it; ``found`` is what the store has."""
     found = found or {}
     shown = {name: found[name] for name in ("bytes", "attempts", "error") if name in found}
     return JobOutput(url=without_query(url), state=found.get("state", "waiting"), **shown)

@@ -43,13 +43,13 @@ class JobRequest(JobHead):
     @field_validator("items", mode="wrap")
     @classmethod
     def _as_they_came(cls, value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
-        """Leave items whose faults fail them alone to ``submitting.items``: only then they are checked one by one."""
+        """Leave items unvalidated if invalid ones should fail alone: ``submitting.items`` then checks each of them."""
         fails_alone = info.data.get("invalid_items") == "fail" and isinstance(value, list) and value
         return value if fails_alone else validate(value)
 
     @property
     def unchecked(self) -> list[Any] | None:
-        """The items as they came, if they are to fail alone and so are not validated yet."""
+        """Return the items as they were sent, if invalid ones should fail alone; else None."""
         return self.items if self.invalid_items == "fail" and self.question is None else None
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class JobRequest(JobHead):
 
 
 def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with items whose context is neither among the job's nor, by its form, a stored one."""
+    """Yield an error for each item whose context is neither among the job's nor has the form of a stored one's id."""
     for index, item in enumerate(items):
         if item.context_id is not None and item.context_id not in contexts and not is_context_id(item.context_id):
             yield f"item {index}: {no_context(item.context_id)}"

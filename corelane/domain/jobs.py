@@ -1,6 +1,6 @@
 """Jobs: the wire format, and the rules that need no Redis.
 
-The wire format is kept from version 1 on: fields may be added, none is removed or changes its meaning.
+The wire format is stable from version 1 on: fields may be added, but none is removed or changes its meaning.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Return whether nothing can change any more."""
+        """Return whether it cannot change any more."""
         return str(self) not in ("queued", "running")
 
 
@@ -41,7 +41,7 @@ class Priority(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in a lane's name: 0 goes first."""
+        """Return its place in a lane's name: 0 goes first."""
         return _PRIORITIES.index(self)
 
 
@@ -66,17 +66,17 @@ def not_blank(text: str) -> str:
 Text = Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
 
 
-#: The longest id of a caller's own, in characters.
+#: Longest id that a caller may give, in characters.
 MAX_ID = 256
 
 
 def as_text(value: Any) -> Any:
-    """Return an id as text: data sets number their rows, so a whole number is taken as its digits."""
+    """Return an id as text: data sets number their rows, so a whole number becomes its digits."""
     # type(): True is an int to isinstance().
     return str(value) if type(value) is int else value
 
 
-#: An id of the caller's own.
+#: An id that a caller gives.
 CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, json_schema_input_type=str | int)]
 
 
@@ -104,10 +104,10 @@ class Item(Entry):
         return self
 
 
-#: A word of the caller's own that jobs can be listed by.
+#: A word that a caller gives jobs, to list them by.
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
-#: Texts of the caller's own that are kept.
+#: Texts that a caller gives, which are stored.
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16), at_most(16)
 ]
@@ -268,7 +268,7 @@ class Counts(BaseModel):
 
     @property
     def done(self) -> int:
-        """Items whose status is final."""
+        """Return the number of items whose status is final."""
         return self.succeeded + self.failed + self.canceled + self.expired
 
 

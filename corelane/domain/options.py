@@ -11,7 +11,7 @@ from corelane.domain.wire import Wire, at_most
 #: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
 OffsetUnit = Literal["utf16", "bytes"]
 
-#: Names that other libraries have for options of a job.
+#: Names that other libraries use for options of a job.
 OTHER_NAMES = {"max_answer_len": "max_answer_tokens", "max_answer_length": "max_answer_tokens", "topk": "top_k"}
 OTHER_NAMES |= {"handle_impossible_answer": "no_answer", "truncate": "truncation"}
 
@@ -76,10 +76,10 @@ class Options(Wire):
         return value
 
 
-#: Options that workers of the version before do not know. They are stored where they are used.
+#: Options that workers of the previous version do not know. They are stored only if they are used.
 ADDED_OPTIONS = frozenset({"truncation", "max_windows", "max_seq_len", "max_question_len", "align_to_words"})
 
-#: What to say of an option that stands beside `options`, under whatever name.
+#: Hints for options that a caller put beside `options` instead of into it, under any of their names.
 IN_OPTIONS = MappingProxyType(
     dict.fromkeys(Options.model_fields, "it belongs into `options`")
     | {name: f"it is `{right}`, in `options`" for name, right in OTHER_NAMES.items()}

@@ -1,4 +1,4 @@
-"""The overview: how the whole service stands, in one answer; the format of ``GET /v1/overview``.
+"""The overview: the state of the whole service in one answer; the format of ``GET /v1/overview``.
 
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
@@ -150,7 +150,7 @@ class Overview(BaseModel):
     )
 
     def without_owners(self) -> "Overview":
-        """Return the overview for callers who may not know the owners."""
+        """Return the overview for callers who may not see the owners."""
         hidden = {pause.subject for pause in self.paused if pause.kind is PauseKind.OWNER}
         return self.model_copy(
             update={
@@ -162,7 +162,7 @@ class Overview(BaseModel):
 
 
 def device_figures(text: str) -> dict[str, float]:
-    """Read what a heartbeat tells of its core's device: a figure by name, errors of all kinds together."""
+    """Parse the figures of a core's device in a heartbeat, by name; errors of all kinds are added up."""
     told = orjson.loads(text or "{}")
     found = {name: told[name] for name in ("utilization", "memory_bytes", "host_vcpu", "runtime_vcpu") if name in told}
     return found | ({"errors": sum(told["errors"].values())} if "errors" in told else {})

@@ -1,4 +1,4 @@
-"""Pauses: a core, a version or an owner takes no new work until an operator has it go on; new jobs wait. Pure."""
+"""Pauses: a core, a version or an owner gets no new work until an operator resumes it; new jobs wait. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,17 +35,17 @@ class Pause(BaseModel):
 
     @property
     def told(self) -> str:
-        """Return by whom it is paused and since when."""
+        """Say who paused it and since when."""
         return f"is paused by {self.by} since {self.since[:10]} {self.since[11:16]} UTC"
 
     @property
     def words(self) -> str:
-        """Return by whom it is paused, since when, and how to resume it."""
+        """Say who paused it, since when, and how to resume it."""
         return f"{self.told}; `corelane resume {self.subject}` has it go on"
 
     @property
     def text(self) -> str:
-        """Return that in a sentence."""
+        """Say in a sentence what is paused, by whom, since when, and how to resume it."""
         return f"{self.subject} {self.words}"
 
 
@@ -64,7 +64,7 @@ class Pauses:
 
     @classmethod
     def decode(cls, told: Mapping[str, str]) -> "Pauses":
-        """Read what the store has: who paused it and when, by ``KIND:NAME``."""
+        """Parse what the store has: who paused what and when, by ``KIND:NAME``."""
         split = ((*what.partition(":"), text) for what, text in told.items())
         found = [decode_pause(kind, name, text) for kind, _, name, text in split]
         return cls(sorted(found, key=lambda pause: (pause.since, pause.kind, pause.name)))
@@ -78,11 +78,11 @@ class Pauses:
         return next((pause for pause in self.all if (pause.kind, pause.name) == (kind, name)), None)
 
     def against(self, version: str, owner: str) -> Pause | None:
-        """Return the pause that holds up an owner's work for a version, whatever core there is for it."""
+        """Return the pause that holds up an owner's work for a version on every core."""
         return self.of(PauseKind.MODEL, version) or self.of(PauseKind.OWNER, owner)
 
     def shown(self, *, with_owners: bool) -> list[Pause]:
-        """Return the pauses; with those of owners only for callers who may know the owners."""
+        """Return the pauses; those of owners only if the caller may see the owners."""
         return [pause for pause in self.all if with_owners or pause.kind is not PauseKind.OWNER]
 
 
@@ -90,6 +90,6 @@ NO_PAUSES = Pauses()
 
 
 def decode_pause(kind: str, name: str, text: str) -> Pause:
-    """Read what the store has of one pause."""
+    """Parse one stored pause."""
     told = orjson.loads(text)
     return Pause(kind=PauseKind(kind), name=name, by=told["by"], since=iso_time(int(told["at_ms"])))

@@ -1,8 +1,8 @@
 """Placement: where a model version should run. Pure.
 
-A version without a placement runs where a worker's settings name its model. A placement decides otherwise: all cores, a
+A version without a placement runs where a worker's settings name its model. A placement overrides that: all cores, a
 number of them, or none; always on ``cores``, and never on those ``without``. A number of cores is chosen by hashing
-version and core, so every worker makes the same choice by itself.
+version and core, so every worker makes the same choice independently.
 """
 
 import hashlib
@@ -12,18 +12,18 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: The word for every core.
+#: The word for all cores.
 ALL_CORES = "all"
 
-#: A core that has been silent for longer than this gives its place to another, in seconds: longer than a restart.
+#: A core that has been silent for longer than this loses its place to another, in seconds. It is longer than a restart.
 PLACE_KEPT_S = 60
 
-#: Cores that failed to load a version and give their places to others, at most: if more fail, the version is at fault.
+#: At most this many cores that failed to load a version are replaced by others: if more fail, the version is at fault.
 MOST_REPLACED = 2
 
 
 class PlacementScope(StrEnum):
-    """The cores that a placement means before its exceptions."""
+    """The cores that a placement selects, before its exceptions."""
 
     SETTINGS = "settings"
     ALL = "all"
@@ -52,11 +52,11 @@ class Placement(BaseModel):
         return self.scope is PlacementScope.NONE and not self.cores
 
     def allows(self, core: str) -> bool:
-        """Return whether the placement lets a core hold the version."""
+        """Return whether a core may hold the version."""
         return core in self.cores or (self.scope is not PlacementScope.NONE and core not in self.without)
 
     def reload_ms(self, core: str) -> int:
-        """Return when a core was last asked to load the version again; 0 for never."""
+        """Return when a core was last asked to load the version again; 0 if never."""
         return max(self.reloads.get(core, 0), self.reloads.get(ALL_CORES, 0))
 
 
@@ -87,7 +87,7 @@ def is_wanted(
 
 
 def counted(placement: Placement, version: str, living: Collection[str], failed: Collection[str]) -> list[str]:
-    """Return the cores that a placement on a number of cores chooses."""
+    """Return the cores that are chosen by a placement on a number of cores."""
     candidates = set(living) - set(placement.without)
     replaced = chosen(version, candidates & set(failed), MOST_REPLACED)
     return chosen(version, candidates - set(replaced), placement.count)
@@ -121,7 +121,7 @@ def place(
 def reload(before: Placement, core: str, now_ms: int, *, manifest: str | None = None) -> Placement:
     """Return the placement that loads a version again where it is held, on ``core`` or on ``all``.
 
-    ``manifest`` replaces the one before.
+    ``manifest`` replaces the earlier one, if it is given.
     """
     reloads = {core: now_ms} if core == ALL_CORES else {**before.reloads, core: now_ms}
     changes = {"reloads": reloads, "since_ms": now_ms}
@@ -138,38 +138,39 @@ def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) 
     return before.model_copy(update={"cores": cores, "without": without, **how})
 
 
-#: States of a version on a core that do not lead to serving without help.
+#: States of a version on a core from which it does not come to serve by itself.
 NOT_COMING = frozenset({"failed", "draining", "leaving"})
 
-#: States of a core whose models are not known yet.
+#: States of a core in which its models are not known yet.
 UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSight:
-    """The known state of a core: while it lives, its state and those of its versions, and why versions failed."""
+    """The known state of a core: its own state and its versions' while it lives, and why versions failed."""
 
     name: str
     silent_s: float
     state: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
-    #: Why it claims nothing though it serves.
+    #: Why it claims nothing although it serves.
     paused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The expectation that some core will hold a version that no core holds now, and the reason."""
+    """Whether some core is expected to hold a version that no core holds now, and the reason."""
 
     is_expected: bool
     reason: str
 
 
 def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
-    """Predict whether a core will hold a version that none holds now, without help.
+    """Predict whether a core will hold a version that none holds now, without an operator's action.
 
-    One will if it loads the version or should, or if it was there a minute ago: an outage is no reason to refuse work.
+    Some core will if it is loading the version or should, or if it held the version a minute ago: work is not refused
+    because of an outage.
     """
     living = [core for core in cores if core.state is not None]
     for core in sorted(living, key=lambda core: bool(core.paused)):
@@ -193,6 +194,6 @@ def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> O
 
 
 def _sure(placement: Placement, version: str, living: Sequence[CoreSight]) -> set[str]:
-    """Return the living cores that a placement chooses, whatever their settings say."""
+    """Return the living cores that a placement selects, whatever their settings say."""
     names = [core.name for core in living]
     return {name for name in names if is_wanted(placement, version, name, names, is_own=False)}

@@ -1,4 +1,4 @@
-"""Text of others, as it may be shown on a terminal."""
+"""Makes text from others safe to show on a terminal."""
 
 #: Control characters, line separators, and the marks that change the direction of writing.
 CONTROLS = dict.fromkeys(
@@ -7,5 +7,5 @@ CONTROLS = dict.fromkeys(
 
 
 def plain(text: str) -> str:
-    """Return the text with spaces for control characters, which could move the cursor or forge the screen."""
+    """Replace control characters in a text by spaces: they could move the cursor or forge the screen."""
     return text.translate(CONTROLS)

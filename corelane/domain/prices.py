@@ -1,6 +1,6 @@
-"""The price of an hour of a core: the host's price by its type, or as the operator set it, over its cores.
+"""The hourly price of a core: the host's price, by its type or set by the operator, divided by its cores.
 
-Pure, but for the file of own prices (docs/16-cost.md has an example).
+Pure, except for reading the file of own prices (docs/16-cost.md has an example).
 """
 
 import json
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from corelane.domain.instances import CPU, INSTANCES, PRICES_OF, Instance
 
 if TYPE_CHECKING:
-    # Costs are a part of the client's models, and a client need not read settings.
+    # Costs are part of the client's models, and a client need not read settings.
     from corelane.settings.prices import PriceFields
     from corelane.settings.rules import SettingsError
 
@@ -25,13 +25,13 @@ USD = "USD"
 #: Seconds in an hour, items in the unit that costs are compared by.
 HOUR_S, MILLION = 3600.0, 1_000_000
 
-#: What stands in a stored price for a part that is not known, and for a core without a price.
+#: Stands in a stored price for an unknown part, and for a core without a price.
 NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of an hour of one core, and the day of that price; None where the operator set the price alone."""
+    """The hourly price of one core, and the date of that price; None if the operator set the price without a date."""
 
     per_core_hour: float
     currency: str
@@ -40,7 +40,7 @@ class Price:
 
     @classmethod
     def decode(cls, text: str) -> "Price | None":
-        """Read a price back from the store; None for that of a core without one."""
+        """Parse a stored price; return None for a core without one."""
         parts = text.split("/")
         if len(parts) != 4:
             return None
@@ -48,16 +48,16 @@ class Price:
         return cls(float(per_core_hour), currency, instance, None if as_of == NOTHING else as_of)
 
     def encode(self) -> str:
-        """Return the stored text: no space, `|` or `;` is in it."""
+        """Return the stored text. It contains no space, `|` or `;`."""
         return f"{self.currency}/{self.instance}/{self.as_of or NOTHING}/{self.per_core_hour!r}"
 
     def cost(self, core_s: float) -> float:
-        """Return the cost of this time of a core."""
+        """Return the cost of this many core seconds."""
         return core_s * self.per_core_hour / HOUR_S
 
 
 def cost_per_million(per_hour: float, items_per_s: float) -> float:
-    """Return what a million items cost at a rate, by AWS' own formula; infinite if none are answered."""
+    """Return the cost of a million items at a rate, by AWS' own formula; infinite if none are answered."""
     return MILLION / items_per_s * per_hour / HOUR_S if items_per_s > 0 else math.inf
 
 
@@ -87,7 +87,7 @@ class OwnPrices(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class HostPrice:
-    """The price of an hour of a whole host; ``per_hour`` is None where no price is known."""
+    """The hourly price of a whole host; ``per_hour`` is None if no price is known."""
 
     instance: Instance
     per_hour: float | None
@@ -95,7 +95,7 @@ class HostPrice:
     as_of: str | None
 
     def price(self, cores: int) -> Price | None:
-        """Return the price of one core where ``cores`` share that of the host; None without a price."""
+        """Return the price of one core if ``cores`` share that of the host; None without a price."""
         if self.per_hour is None:
             return None
         return Price(self.per_hour / max(1, cores), self.currency, self.instance.name, self.as_of)
@@ -118,10 +118,10 @@ def read_prices(path: Path) -> OwnPrices:
 
 
 def host_price(settings: "PriceFields") -> HostPrice:
-    """Return what the host of these settings costs.
+    """Return the price of the host with these settings.
 
-    A price that is set goes before one of the file, that before one of the table. Raise SettingsError for a type that
-    neither knows, and for one whose price is missing.
+    A price in the settings comes first, then one in the file, then one in the table. Raise SettingsError for an unknown
+    type, and for a type without a price.
     """
     own = read_prices(settings.prices_file) if settings.prices_file is not None else None
     name = settings.instance or CPU
@@ -153,19 +153,19 @@ def host_price(settings: "PriceFields") -> HostPrice:
 
 
 def core_price(settings: "PriceFields", found_cores: int) -> Price | None:
-    """Return the price of one core of this host, None if none is known; raise SettingsError like ``host_price``.
+    """Return the price of one core of this host, None if unknown; raise SettingsError like ``host_price``.
 
-    The host's price is shared by ``price_cores`` if set, else by the cores of its accelerators, else by those that were
-    found.
+    The host's price is divided by ``price_cores`` if set, else by the cores of its accelerators, else by the cores that
+    were found.
     """
     host = host_price(settings)
     return host.price(settings.price_cores or host.instance.cores or found_cores)
 
 
 def all_instances(own: OwnPrices | None = None) -> dict[str, Instance]:
-    """Return all types by name: those of the table, and those of a file of prices in place of them or after them.
+    """Return all types by name: those of the table, replaced or extended by those of a file of prices.
 
-    A price of the file is taken as it is, whatever its currency.
+    A price in the file is taken as it is, whatever its currency.
     """
     table = dict(INSTANCES)
     for name, entry in own.instances.items() if own is not None else ():

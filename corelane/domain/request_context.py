@@ -7,13 +7,13 @@ import re
 import secrets
 from dataclasses import dataclass
 
-#: A request id as usual generators and proxies make it; it can break neither a log line nor a header.
+#: A request id as common generators and proxies make it. It can break neither a log line nor a header.
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 #: version-trace-parent-flags, all hexadecimal in lower case; later versions may append more.
 TRACEPARENT_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
-#: The one version there is; later ones are read as if they were this.
+#: The only version so far; later versions are read as if they were this one.
 VERSION = "00"
 
 
@@ -21,7 +21,8 @@ VERSION = "00"
 class RequestContext:
     """A request id, and a traceparent whose parent is this service; empty if there is none.
 
-    ``received`` is when the request came, by this process' ``time.perf_counter``; None if no request brought the job.
+    ``received`` is when the request came, by this process' ``time.perf_counter``; None if the job did not come by a
+    request.
     """
 
     request_id: str = ""
@@ -29,7 +30,7 @@ class RequestContext:
     received: float | None = None
 
 
-#: The context of a job that no request brought.
+#: The context of a job that did not come by a request.
 NO_CONTEXT = RequestContext()
 
 

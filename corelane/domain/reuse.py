@@ -1,7 +1,7 @@
-"""Reuse: by which digest equal items are found, and what may share an answer. Pure.
+"""Reuse: the digest by which equal items are found, and which jobs may share answers. Pure.
 
 Two items are equal if they have the same owner, model version, options, question and passage, however the passage is
-given. The bookkeeping is ``store/lua/reuse.lua``.
+given. ``store/lua/reuse.lua`` does the bookkeeping.
 """
 
 import hashlib
@@ -15,19 +15,19 @@ from corelane.domain.contexts import digest_in, digest_of
 from corelane.domain.jobs import Item
 from corelane.domain.options import Options
 
-#: Jobs of at most this many items take part, and where a cache is on of this many. In larger ones the bookkeeping of
-#: each item would cost more than the few that are equal save.
+#: Jobs of at most ``MOST_ITEMS`` items share answers, or of ``MOST_CACHED_ITEMS`` if a cache is on. In larger jobs the
+#: bookkeeping for each item would cost more than equal items save.
 MOST_ITEMS, MOST_CACHED_ITEMS = 8, 32
 
 #: Bytes of a digest, and its characters as text.
 DIGEST_BYTES, DIGEST_CHARS = 16, 22
 
-#: Words of ``Cache-Control`` in a request that leave reuse out.
+#: Words in a request's ``Cache-Control`` that turn reuse off.
 NOT_REUSED = frozenset({"no-store", "no-cache"})
 
 
 def refuses_reuse(cache_control: str | None) -> bool:
-    """Return whether a request's ``Cache-Control`` asks for answers of its own."""
+    """Return whether a request's ``Cache-Control`` asks that no answer is reused."""
     if not cache_control:
         return False
     return not NOT_REUSED.isdisjoint(word.strip().lower() for word in cache_control.split(","))
@@ -38,7 +38,7 @@ def item_digests(
 ) -> list[str]:
     """Return the digest of each item of a job; ``contexts`` are the passages that its items share, by id.
 
-    A passage that is in none of them is a stored one, whose id names its digest.
+    A passage that is not in ``contexts`` is a stored one, whose id contains its digest.
     """
     same = b"\n".join((owner.encode(), version.encode(), orjson.dumps(vars(options)), b""))
     begun = hashlib.blake2b(same, digest_size=DIGEST_BYTES)
@@ -48,7 +48,7 @@ def item_digests(
         name = item.context_id or ""
         passage = digest_of(item.context) if item.context is not None else shared.get(name) or digest_in(name)
         digest = begun.copy()
-        # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.
+        # The passage's digest has a fixed length, so it cannot be confused with the beginning of a question.
         digest.update((passage + item.question).encode())
         digests.append(urlsafe_b64encode(digest.digest())[:DIGEST_CHARS].decode())
     return digests
@@ -62,7 +62,7 @@ def repeated(digests: Sequence[str]) -> list[int]:
 
 
 def cut_out(slices: Sequence[tuple[int, int, int]], alone: Collection[int]) -> Iterator[tuple[int, int, int]]:
-    """Cut slices, as (first, count, tokens), so that each of some items stands alone; tokens are shared evenly."""
+    """Cut slices, as (first, count, tokens), so that the items ``alone`` are single. Tokens are divided evenly."""
     for first, count, tokens in slices:
         inside = [index for index in alone if first <= index < first + count]
         for begin, end in pairwise(sorted({first, first + count, *inside, *(index + 1 for index in inside)})):

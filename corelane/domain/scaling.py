@@ -1,4 +1,4 @@
-"""The number of cores there should be, and the hosts that may run them, as the service reports it."""
+"""The number of cores that there should be, and the hosts that may run them, as the service reports it."""
 
 from dataclasses import dataclass
 from typing import Literal

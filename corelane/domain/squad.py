@@ -1,7 +1,7 @@
 """SQuAD: its files, and the scores of its official evaluation (EM and F1, best over the gold answers).
 
 Two layouts are read: SQuAD v1.1/v2.0 (articles, paragraphs, questions) and XQuAD's flat one (a list of questions with
-their language). Scores agree with the official v2.0 script; an unanswerable question is right if it got no answer.
+their language). Scores agree with the official v2.0 script. An unanswerable question is right if it got no answer.
 """
 
 import gzip
@@ -37,7 +37,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """A file's questions; ``may_be_unanswerable`` tells v2.0 from files where every question has its answer."""
+    """A file's questions; ``may_be_unanswerable`` is true for v2.0, false if every question has an answer."""
 
     questions: list[Question]
     may_be_unanswerable: bool
@@ -79,7 +79,7 @@ def read_questions(document: object) -> QuestionSet:
 
 
 def entries(document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each question of a parsed file as it stands there: its place, and its fields with context and title.
+    """Yield each question of a parsed file: its place there, and its fields with context and title.
 
     Raises KeyError, TypeError or AttributeError if the file has neither layout.
     """
@@ -117,7 +117,7 @@ def exact_match(prediction: str, gold: str) -> float:
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """Return the F1 over words; where either text has none, 1 only if both have none."""
+    """Return the F1 score over words. If either text has none, it is 1 only if both have none."""
     predicted, expected = normalise(prediction).split(), normalise(gold).split()
     if not predicted or not expected:
         return float(predicted == expected)
@@ -126,6 +126,6 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def best_over(measure: Callable[[str, str], float], prediction: str, golds: Iterable[str]) -> float:
-    """Return the best score against any gold answer that is not empty; against the empty answer if all are."""
+    """Return the best score against any non-empty gold answer; against the empty answer if all are empty."""
     scorable = [gold for gold in golds if normalise(gold)] or [""]
     return max(measure(prediction, gold) for gold in scorable)

@@ -1,6 +1,6 @@
-"""The parts of a job's time: the facts that its processes measured, and the parts that callers see. Pure.
+"""The parts of a job's time: what its processes measured, and what callers see. Pure.
 
-Redis notes when a job was created, first claimed and ended; each core adds what it spent, by its own clock.
+Redis notes when a job was created, first claimed and ended. Each core adds what it spent, by its own clock.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class JobTiming(BaseModel):
 class Spent:
     """The time that cores spent on a job while they held it, in seconds, summed over cores.
 
-    ``held_s`` is the whole time, ``waited_s`` that in which they worked for others.
+    ``held_s`` is the whole time; ``waited_s`` is the part in which they worked on other jobs.
     """
 
     held_s: float = 0.0
@@ -44,7 +44,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """The times of a final job as they were measured, in seconds; ``claimed_s`` and ``ended_s`` after it was created.
+    """The measured times of a final job, in seconds; ``claimed_s`` and ``ended_s`` count from its creation.
 
     ``claimed_s`` is None if no core ever claimed it. ``last_trip_s`` is the part of the trips to Redis that no core can
     measure: the reply to the claim, and the way of the last results.
@@ -61,8 +61,8 @@ class JobTimes:
     def shown(self) -> dict[str, Any]:
         """Return the parts of the wall time, as the fields of a ``JobTiming``.
 
-        Where cores worked side by side, their sums are longer than the time they had: then all are scaled to it. Time
-        after the first claim in which no core held the job is waiting.
+        If cores worked side by side, their sums exceed the time that passed: then all parts are scaled down to it. Time
+        after the first claim in which no core held the job counts as waiting.
         """
         spent, claimed_s = self.spent, self.ended_s if self.claimed_s is None else self.claimed_s
         had_s = max(0.0, self.ended_s - claimed_s - self.last_trip_s)

@@ -1,7 +1,7 @@
-"""Usage: what work cost, of a job, of a batch, and of all of an owner by day. Pure but for the wire models.
+"""Usage: what work cost, for a job, for a batch, and for an owner by day. Pure except for the wire models.
 
-Core seconds are the time that cores spent on reading texts, running the model and making answers, shared among jobs by
-tokens: on CPUs CPU time, on devices the time that passed. Idle time is charged to nobody.
+Core seconds are the time that cores spent on reading texts, running the model and making answers, divided among jobs by
+tokens. On CPUs they are CPU time, on devices elapsed time. Idle time is not charged.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Cost(BaseModel):
     as_of: str | None = Field(None, description="The day of that price, if it is known, and the same for all.")
 
     def shown(self) -> str:
-        """Return the amount for people, with as many digits as tell it."""
+        """Format the amount with enough digits for a reader."""
         digits = 2 if abs(self.amount) >= 100 else 4 if abs(self.amount) >= 0.1 else 8
         return f"{self.amount:,.{digits}f} {self.currency}"
 
@@ -115,7 +115,7 @@ class UsageReport(BaseModel):
 
 @dataclass(slots=True)
 class Used:
-    """The usage of some work, with core microseconds by price; a price of None is that of cores without one."""
+    """The usage of some work, with core microseconds by price; the price None is that of cores without one."""
 
     items: int = 0
     windows: int = 0
@@ -124,7 +124,7 @@ class Used:
 
     @classmethod
     def decode(cls, text: str) -> "Used":
-        """Read the stored usage of a job."""
+        """Parse the stored usage of a job."""
         counts, *parts = text.split(";")
         items, windows, tokens = map(int, counts.split(" "))
         by_price = (part.partition(" ") for part in parts)
@@ -136,7 +136,7 @@ class Used:
         return f"{self.items} {self.windows} {self.tokens}" + "".join(f";{us} {price}" for us, price in by_price)
 
     def add(self, other: "Used") -> None:
-        """Add what other work took."""
+        """Add the usage of other work."""
         self.items += other.items
         self.windows += other.windows
         self.tokens += other.tokens
@@ -145,11 +145,11 @@ class Used:
 
     @property
     def core_s(self) -> float:
-        """All core seconds."""
+        """Return all core seconds."""
         return round(sum(self.core_us.values()) / US, 6)
 
     def shown(self) -> dict[str, Any]:
-        """Return the usage as the fields of a ``Usage``; of several currencies there is no cost."""
+        """Return the fields of a ``Usage``. If there are several currencies, the cost is left out."""
         cost = cost_of({price: core_us / US for price, core_us in self.core_us.items()})
         return {
             "items": self.items,
@@ -166,7 +166,7 @@ class Used:
 
 
 def cost_of(core_s: Mapping[Price | None, float]) -> Cost | None:
-    """Return what core seconds cost, by price; None if a part has no price, or they are in several currencies."""
+    """Return the cost of core seconds by price; None if a part has no price, or there are several currencies."""
     prices = [price for price in core_s if price is not None]
     if not prices or len(prices) < len(core_s) or len({price.currency for price in prices}) > 1:
         return None

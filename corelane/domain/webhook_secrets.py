@@ -1,4 +1,4 @@
-"""Secrets of owners that sign their webhooks: their form, and how callers see them."""
+"""Secrets with which owners sign their webhooks: their form, and how callers see them."""
 
 import base64
 import secrets
@@ -12,13 +12,14 @@ from corelane.domain.ids import iso_time
 #: Random bytes of a secret; Standard Webhooks wants 24 to 64.
 SECRET_BYTES = 32
 
-#: The id under which the service's secret stands among an owner's.
+#: The id of the service's secret in an owner's list.
 SERVICE = "service"
 
-#: How long what signed before goes on beside a new secret, in seconds: a day to change all receivers, a month at most.
+#: How long earlier secrets still sign beside a new one, in seconds: a day by default to change all receivers, a month
+#: at most.
 OVERLAP_S, LONGEST_OVERLAP_S = 24 * 3600, 30 * 24 * 3600
 
-#: Secrets of an owner that sign at a time: each is one more signature in a header of every event.
+#: Most secrets of an owner that sign at a time: each adds a signature to a header of every event.
 MOST_SECRETS = 5
 
 
@@ -29,16 +30,16 @@ def new_secret() -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSecret:
-    """One of what signs an owner's webhooks; ``value`` is empty for the service's secret."""
+    """A secret that signs an owner's webhooks; ``value`` is empty for the service's secret."""
 
     id: str
     created_ms: int | None
-    #: Time from which it no longer signs; None for one that stays.
+    #: Time from which it does not sign any more; None if it stays.
     ends_ms: int | None = None
     value: str = field(default="", repr=False)
 
     def describe(self) -> "WebhookSecret":
-        """Return it as callers see it."""
+        """Return the secret as callers see it."""
         created, ends = (None if ms is None else iso_time(ms) for ms in (self.created_ms, self.ends_ms))
         return WebhookSecret(id=self.id, created_at=created, ends_at=ends)
 

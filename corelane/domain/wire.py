@@ -1,7 +1,7 @@
-"""Shared parts of the models of requests: how much of a value is looked at before it is refused. Pure.
+"""Shared parts of request models: they bound how much of a value is checked before it is refused. Pure.
 
 Pydantic lists every fault of a value, and a body of 5 MB may have two million. So entries and fields are counted before
-they are validated, and long lists are validated a piece at a time, up to the first piece that has a fault.
+they are validated. Long lists are validated in pieces, up to the first piece with a fault.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,26 +12,27 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticKnownError
 
-#: Entries that are validated by one call: 0.3 ms where they are good, 25 ms where all is wrong.
+#: Entries validated by one call: 0.3 ms if they are valid, 25 ms if all are wrong.
 PIECE = 100
 
-#: Unknown fields of one object that an answer may name.
+#: Most unknown fields of one object that an answer names.
 MOST_UNKNOWN = 20
 
 
 class Entry(BaseModel):
     """A request part: unknown fields are refused, so that a typing mistake is not silently ignored.
 
-    It is one of many, so ``with_few_unknown`` is left to those who validate them: here it would cost 1 µs each.
+    There are many of these in a request. So callers who validate them apply ``with_few_unknown``: here it would cost 1
+    µs each.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Wire(Entry):
-    """A request part that leaves out unknown fields after the first ones itself."""
+    """A request part that itself drops unknown fields after the first ones."""
 
-    #: What is said of fields that callers expect here and that are elsewhere or have another name.
+    #: Hints for fields that callers put here but that belong elsewhere or have another name.
     hints: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @model_validator(mode="before")
@@ -44,7 +45,7 @@ class Wire(Entry):
 
 
 def with_few_unknown(model: type[BaseModel], value: Any) -> Any:
-    """Return a value without unknown fields after the first ones: pydantic would refuse each of them by itself."""
+    """Return a value with only the first unknown fields: pydantic would report each of them."""
     if not isinstance(value, dict) or len(value) <= len(model.model_fields) + MOST_UNKNOWN:
         return value
     known = {field.alias or name for name, field in model.model_fields.items()} | model.model_fields.keys()
@@ -53,7 +54,7 @@ def with_few_unknown(model: type[BaseModel], value: Any) -> Any:
 
 
 def at_most(entries: int) -> BeforeValidator:
-    """Return a validator that refuses a list or an object for its length before its entries are looked at."""
+    """Return a validator that refuses a list or an object that is too long before its entries are checked."""
 
     def count(value: Any) -> Any:
         if isinstance(value, list | tuple | dict) and len(value) > entries:
@@ -67,7 +68,7 @@ def at_most(entries: int) -> BeforeValidator:
 
 
 def in_pieces(model: type[BaseModel]) -> WrapValidator:
-    """Return a validator of a long list of models: a piece at a time, up to the first one with a fault."""
+    """Return a validator of a long list of models: it goes piece by piece, up to the first one with a fault."""
 
     def validate_list(value: Any, validate: Callable[[Any], Any]) -> Any:
         if not isinstance(value, list):
@@ -78,7 +79,7 @@ def in_pieces(model: type[BaseModel]) -> WrapValidator:
             try:
                 done += validate(piece)
             except ValidationError:
-                # Once more behind those that are good, so that the fault has its place in the whole list.
+                # Validate the piece once more behind the valid ones, so that the fault has its place in the whole list.
                 return validate(done + piece)
         return done
 

@@ -1,18 +1,20 @@
 """Choose the next batch among the windows of all items in progress. No queue.
 
-Windows, not items, are scheduled. Who is next, in three lines:
+Windows, not items, are scheduled. The order, in three rules:
 
-1. Owners share by tokens, row by row: the one that has had least is next. One without work saves up a little.
-2. Of an owner the higher priority is next, then small jobs, then the job that has had least, then the item with the
-   fewest windows left.
+1. Owners share by tokens, row by row: the one that has had least is next. An owner without work saves up a little.
+2. Within an owner the higher priority is next, then small jobs, then the job that has had least, then the item with the
+fewest windows left.
 3. An owner that has passed over its oldest item seven times begins with it.
 
-So a question waits neither for a flood of another owner nor for a document, and neither a document, a large job nor a
-low priority starves. A new job is level with the one that was served last (self-clocked fair queueing, Golestani,
-1994): were it level with those that still wait, new jobs would pass over a longer one again and again.
+So a question waits neither for a flood of another owner nor for a document, and documents, large jobs and low
+priorities do not starve. A new job starts level with the job that was served last (self-clocked fair queueing,
+Golestani, 1994). If it started level with the jobs that still wait, new jobs would overtake a longer one again and
+again.
 
-Who begins the batch is settled here; which buckets' windows may join it, and how many, is given (``choose``): a batch
-holds windows of one bucket, the shortest that fits each, or of neighbouring ones where that is quicker (``passes``).
+This module decides which item begins the batch. ``choose`` decides which buckets' windows may join it, and how many. A
+batch holds windows of one bucket, the shortest that fits each, or of neighbouring buckets if that is faster
+(``passes``).
 """
 
 from collections import Counter, deque
@@ -24,14 +26,14 @@ from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
 
-#: An owner begins at least one of this many batches with its oldest item.
+#: An owner begins at least one in this many batches with its oldest item.
 OLDEST_TURN = 8
 
-#: Tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
+#: Most tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
 SAVED_TOKENS = 2048
 
-#: Given the bucket of the window that begins a batch, and how many windows may be in it by bucket, returns the buckets
-#: of its windows, the shortest first, and its rows.
+#: A function that decides the shape of a batch. It gets the bucket of the batch's first window, and by bucket how many
+#: windows may join. It returns the buckets of the batch, the shortest first, and its number of rows.
 Choose = Callable[[Bucket, Mapping[Bucket, int]], tuple[Sequence[Bucket], int]]
 
 
@@ -45,7 +47,7 @@ def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
 
 @dataclass(slots=True)
 class WaitingItem:
-    """The windows of one item that have not run; ``arrival`` counts items in the order they came."""
+    """The windows of one item that have not run; ``arrival`` numbers items in the order they came."""
 
     arrival: int
     owner: str = PUBLIC
@@ -65,20 +67,20 @@ class WaitingItem:
         priority: int = Priority.NORMAL.rank,
         job: str = "",
     ) -> "WaitingItem":
-        """Sort an item's windows by the buckets they will run in; ValueError if one fits none."""
+        """Sort an item's windows by the buckets they will run in; ValueError if a window fits none."""
         waiting = cls(arrival, owner, priority, job=job)
         waiting.add(windows, ladder)
         return waiting
 
     def add(self, windows: Iterable[Window], ladder: Sequence[Bucket]) -> None:
-        """Add windows behind those that wait; ValueError if one fits no bucket."""
+        """Add windows behind those that wait; ValueError if a window fits no bucket."""
         for window in windows:
             self.by_bucket.setdefault(smallest_fit(window.length, ladder), deque()).append(window)
             self.left += 1
             self.tokens += window.length
 
     def take(self, bucket: Bucket) -> Window:
-        """Take out the first window of a bucket; KeyError if there is none."""
+        """Remove and return the first window of a bucket; KeyError if there is none."""
         windows = self.by_bucket[bucket]
         window = windows.popleft()
         if not windows:
@@ -90,18 +92,21 @@ class WaitingItem:
 
 @dataclass(slots=True)
 class Turns:
-    """The tokens of each job beyond the job with the fewest; new jobs begin at ``served``, the last one's count."""
+    """The tokens that each job has had beyond the job with the fewest.
+
+    A new job begins at ``served``, the count of the job that was served last.
+    """
 
     had: dict[str, int] = field(default_factory=dict)
     served: int = 0
 
     def charge(self, job: str, tokens: int) -> None:
-        """Count tokens that run for a job."""
+        """Count tokens that were run for a job."""
         self.had[job] = self.had.get(job, self.served) + tokens
         self.served = max(self.served, self.had[job])
 
     def level(self, jobs: Iterable[str]) -> None:
-        """Count from the least of these jobs. Others have left, and are forgotten."""
+        """Subtract the least count of these jobs from all counts. Other jobs have ended, and are forgotten."""
         had = {job: self.had.get(job, self.served) for job in jobs}
         least = min(had.values(), default=0)
         self.had = {job: tokens - least for job, tokens in had.items()}
@@ -110,10 +115,10 @@ class Turns:
 
 @dataclass(slots=True)
 class Share:
-    """The service an owner has had: tokens beyond those of the waiting owner that has had least, below zero while it
-    saves up, and how often in a row batches that it began passed over its oldest item.
+    """The service that an owner has had. ``small`` and ``larger`` are the turns of its jobs.
 
-    ``small`` and ``larger`` are the turns of its jobs.
+    ``ahead`` is its tokens beyond those of the waiting owner that has had least, below zero while it saves up.
+    ``passed_over`` is how many batches in a row it began without its oldest item.
     """
 
     ahead: int = -SAVED_TOKENS
@@ -122,24 +127,24 @@ class Share:
     larger: Turns = field(default_factory=Turns)
 
     def charge(self, job: str, tokens: int, *, is_small: bool) -> None:
-        """Count tokens that run for a job."""
+        """Count tokens that were run for a job."""
         self.ahead += tokens
         (self.small if is_small else self.larger).charge(job, tokens)
 
     def level(self, by_job: Mapping[str, int]) -> None:
-        """Count from the least of the jobs that wait, given their tokens."""
+        """Level the turns of the jobs that wait, given their tokens."""
         self.small.level(job for job, tokens in by_job.items() if tokens <= SMALL_TOKENS)
         self.larger.level(job for job, tokens in by_job.items() if tokens > SMALL_TOKENS)
 
     def turn(self, job: str) -> tuple[bool, int]:
-        """Order jobs: small ones first, then the one that has had least."""
+        """Return the sort key of a job: small jobs first, then the one that has had least."""
         is_larger = job in self.larger.had
         return is_larger, (self.larger if is_larger else self.small).had[job]
 
 
 @dataclass(slots=True, eq=False)
 class OwnerLine:
-    """One owner's items in the order they want to run, and the tokens that wait of each job."""
+    """One owner's items in the order they should run, and the waiting tokens of each job."""
 
     share: Share
     items: list[WaitingItem]
@@ -147,25 +152,25 @@ class OwnerLine:
 
     @property
     def tokens(self) -> int:
-        """Return all tokens that wait."""
+        """Return the number of all waiting tokens."""
         return sum(self.by_job.values())
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order owners: the one that has had least is first, then the one with least waiting, then by arrival."""
+        """Return the owner's sort key: least service first, then least waiting work, then earliest arrival."""
         return self.share.ahead, self.tokens, self.items[0].arrival
 
     def is_small(self, job: str) -> bool:
-        """Return whether little of a job waited when the batch was begun."""
+        """Return whether few tokens of a job waited when the batch was begun."""
         return self.by_job[job] <= SMALL_TOKENS
 
     def keep_little(self, most_tokens: int) -> bool:
-        """Leave out jobs with more tokens waiting; return whether any job is left."""
+        """Leave out jobs with more than ``most_tokens`` waiting; return whether any job is left."""
         self.items = [item for item in self.items if self.by_job[item.job] <= most_tokens]
         return bool(self.items)
 
     def windows(self, buckets: Sequence[Bucket]) -> Iterator[tuple[WaitingItem, Window]]:
-        """Take the windows of these buckets, one by one."""
+        """Remove and yield the windows of these buckets, one by one."""
         for item in self.items:
             for bucket in buckets:
                 while bucket in item.by_bucket:
@@ -173,7 +178,7 @@ class OwnerLine:
 
 
 def full(first: Bucket, waiting: Mapping[Bucket, int]) -> tuple[Sequence[Bucket], int]:  # noqa: ARG001
-    """Choose all rows of one bucket."""
+    """Choose a batch of one bucket with all its rows."""
     return (first,), first.rows
 
 
@@ -183,10 +188,10 @@ def next_batch(
     choose: Choose = full,
     little_tokens: int = 0,
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
-    """Take a batch from the items: its bucket and the windows that ``choose`` lets in; None if nothing waits.
+    """Take a batch from the items: its bucket, and the windows that ``choose`` allows; None if nothing waits.
 
-    ``shares`` is remembered between calls, empty at first. A job with at most ``little_tokens`` waiting shares a
-    batch that it begins only with others like it: where few rows take less time than many, its question is answered at
+    ``shares`` is kept between calls, and empty at first. A job with at most ``little_tokens`` waiting shares a batch
+    that it begins only with other jobs like it. If few rows take less time than many, its question is then answered at
     once, and not with the rest of a flood.
     """
     lines = _line_up(items, shares)
@@ -214,7 +219,7 @@ def _count(lines: Iterable[OwnerLine]) -> Mapping[Bucket, int]:
 
 
 def _line_up(items: Iterable[WaitingItem], shares: dict[str, Share]) -> list[OwnerLine]:
-    """Return the owners that wait, their shares counted from the least; forget those that are gone and owe nothing."""
+    """Return the owners that wait, with their shares levelled; forget owners without work that are not ahead."""
     by_owner: dict[str, list[WaitingItem]] = {}
     for item in items:
         if item.left:

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 from corelane.errors import CompileFailed
 
-#: The default ladder. Windows that share a batch differ by less than 32 tokens, and where lengths are flexible its rows
-#: are cut to the longest. Rows keep a batch near 1,000 tokens; a CPU core is within 2 % of its full speed from half of
-#: that.
+#: The default ladder. Windows that share a batch differ by less than 32 tokens, and if lengths are flexible the rows
+#: are cut to the longest. The row counts keep a batch near 1,000 tokens; a CPU core is within 2 % of its full speed
+#: from half of that.
 DEFAULT_BUCKETS = "16x64,10x96,8x128,6x160,5x192,4x224,4x256,3x288,3x320,3x384"
 
-#: Shapes of one row beside the default ladder, where rows are fixed: there a lone question would run full rows. On a
-#: core of inf2 BERT-base takes 1.0 ms for 1 x 128, and 6.0 for 8 x 128 (AWS Neuron documents, Inf2, 2026-02-26).
+#: Shapes of one row in addition to the default ladder, if rows are fixed: without them a lone question would run full
+#: rows. On a core of inf2 BERT-base takes 1.0 ms for 1 x 128, and 6.0 for 8 x 128 (AWS Neuron documents, Inf2,
+#: 2026-02-26).
 LONE_BUCKETS = "1x128,1x256,1x384"
 
-#: Asks for the default ladder, cut to the longest text that a model can read.
+#: Means the default ladder, cut to the longest text that a model can read.
 AUTO_BUCKETS = "auto"
 
-#: Rows are cut to a multiple of this, in tokens. Each length needs kernels of its own, and by steps of 8 there were
-#: twice as many. The padding that comes with it takes little time, as most of a network leaves it out.
+#: Row lengths are cut to a multiple of this, in tokens. Each length needs its own kernels; with steps of 8 there were
+#: twice as many. The extra padding takes little time, as most of a network leaves it out.
 LENGTH_STEP = 16
 
 #: Shorter rows leave no room for a question and a word of context.
@@ -38,14 +39,14 @@ class Bucket:
 
     @property
     def places(self) -> int:
-        """Return the tokens that it holds."""
+        """Return how many tokens it holds."""
         return self.rows * self.length
 
 
 def parse_buckets(text: str, *, fixed_rows: bool = False) -> tuple[Bucket, ...]:
-    """Read ``ROWSxLENGTH,…`` into a ladder of growing length; raises CompileFailed naming the bad part.
+    """Parse ``ROWSxLENGTH,…`` into a ladder of growing length; raises CompileFailed naming the bad part.
 
-    Only where rows are fixed a length may have several row counts.
+    A length may have several row counts only if rows are fixed.
     """
     buckets = []
     for part in text.split(","):
@@ -66,14 +67,14 @@ def parse_buckets(text: str, *, fixed_rows: bool = False) -> tuple[Bucket, ...]:
 
 
 def tallest(ladder: Iterable[Bucket]) -> tuple[Bucket, ...]:
-    """Return the bucket with the most rows of each length; they grow in length."""
+    """Return, for each length, the bucket with the most rows, by growing length."""
     return tuple({bucket.length: bucket for bucket in sorted(ladder)}.values())
 
 
 def fitting_buckets(most: int | None, *, fixed_rows: bool = False) -> tuple[Bucket, ...]:
-    """Return the default ladder up to ``most`` tokens a row; one bucket of that length if none is so short.
+    """Return the default ladder up to ``most`` tokens a row; one bucket of that length if all are longer.
 
-    Where rows are fixed it has shapes of one row too.
+    If rows are fixed, it also has shapes of one row.
     """
     ladder = parse_buckets(f"{DEFAULT_BUCKETS},{LONE_BUCKETS}" if fixed_rows else DEFAULT_BUCKETS, fixed_rows=True)
     fitting = tuple(bucket for bucket in ladder if most is None or bucket.length <= most)
@@ -81,5 +82,5 @@ def fitting_buckets(most: int | None, *, fixed_rows: bool = False) -> tuple[Buck
 
 
 def cut_to(longest: int) -> int:
-    """Return the length that rows of up to this many tokens are cut to, where lengths are flexible."""
+    """Return the length that rows of up to ``longest`` tokens are cut to, if lengths are flexible."""
     return -(-longest // LENGTH_STEP) * LENGTH_STEP

@@ -1,7 +1,7 @@
 """The cores of this machine, and the environment of a process that serves one.
 
-Affinity, thread counts and device visibility are fixed before torch is imported: a library that counts CPUs at
-import never sees more than its own, and the Neuron runtime reads which cores are its own once.
+Affinity, thread counts and device visibility are fixed before torch is imported. So a library that counts CPUs at
+import sees only its own, and the Neuron runtime, which reads its cores once, finds the right ones.
 """
 
 import ctypes
@@ -23,36 +23,38 @@ from corelane.settings import Settings, neuron_environment
 #: Variables by which BLAS, OpenMP and tokenizers choose their number of threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 
-#: glibc keeps blocks of up to 32 MiB, and 512 MiB at the top, instead of handing them back after each batch: the page
-#: faults of getting them again cost up to a third of a forward pass (int8: 9.7 → 6.8 CPU seconds on a fixed load).
+#: glibc keeps free blocks of up to 32 MiB, and 512 MiB at the top of the heap, instead of returning them after each
+#: batch. The page faults of getting them again cost up to a third of a forward pass (int8: 9.7 → 6.8 CPU seconds on a
+#: fixed load).
 MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES = 32 << 20, 512 << 20
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES),
     "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES),
 }
 
-#: Kernels that oneDNN keeps: two for each shape of a batch, and six for each number of tokens, as a linear layer counts
-#: twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. So many are all that lone questions have.
-#: Where jobs and questions mix, one or two are made in a pass: no more than with 512 when rows had twice as many
-#: lengths. By default 1,024 are kept.
+#: Number of kernels that oneDNN keeps: two for each shape of a batch, and six for each number of tokens, as a linear
+#: layer counts twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. Lone questions need no more
+#: than these. If jobs and questions mix, a pass makes one or two new kernels. That is no more than with 512 when rows
+#: had twice as many lengths. oneDNN's default is 1,024.
 KERNELS = 192
 
-#: Torch keeps a copy of each kernel's description beside that. The next layer asks for it again, and the next pass can
-#: do without: 512 took no less time than 16, and 130 MB more. A pass of BERT has five, one of DeBERTa a dozen.
+#: Torch keeps another copy of each kernel's description. Only the next layer needs it, not the next pass: 512 copies
+#: saved no time compared with 16, and took 130 MB more. A pass of BERT needs five, one of DeBERTa a dozen.
 KERNELS_OF_A_PASS = 32
 
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS), "LRU_CACHE_CAPACITY": str(KERNELS_OF_A_PASS)}
 
-#: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
+#: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2) sets the signal that a process gets when its
+#: parent dies.
 LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
-#: The allocator's two for a process that runs already: their names in glibc's mallopt.
+#: Names in glibc's mallopt of the two settings above, for a process that is running already.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSlot:
-    """One core slot: the CPUs its worker is pinned to, and the environment it is started with."""
+    """One core slot: the CPUs that its worker is pinned to, and the worker's environment."""
 
     index: int
     cpus: frozenset[int]
@@ -60,7 +62,7 @@ class CoreSlot:
 
 
 def cpu_slots(allowed: set[int] | None = None, size: int = 1) -> list[CoreSlot]:
-    """Return one slot per ``size`` CPUs this process may run on, in order; CPUs that fill none are left out."""
+    """Return one slot per ``size`` CPUs this process may run on, in order. Leftover CPUs are not used."""
     cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     starts = range(0, len(cpus) - size + 1, size)
     return [
@@ -82,10 +84,10 @@ def neuron_slots(
     environment: Mapping[str, str],
     allowed: frozenset[int],
 ) -> list[CoreSlot]:
-    """Return one slot per group of ``size`` neighbouring cores, named by its first core's number over ``size``.
+    """Return one slot per group of ``size`` neighbouring cores. Its number is its first core's, divided by ``size``.
 
-    Cores that ``environment`` (the NEURON_* variables) does not leave visible are not used. A worker is pinned to the
-    CPUs near its device, not to fewer: the runtime's own threads poll.
+    Cores that ``environment`` (the NEURON_* variables) hides are not used. A worker is pinned to all CPUs near its
+    device, because the runtime's own threads poll.
     """
     device_of = {core: device for device in devices for core in device.cores}
     visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
@@ -99,7 +101,7 @@ def neuron_slots(
             "NEURON_RT_VISIBLE_CORES": show_cores(group),
             "NEURON_RT_EXEC_TIMEOUT": str(settings.exec_timeout_s),
             "NEURON_PROCESS_TAG": tag,
-            # Never write users' questions to disk, whatever fails.
+            # Never write users' questions to disk, even on an error.
             "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
             "CORELANE_DEVICE_MEMORY_BYTES": str(settings.device_memory_bytes or memory),
         }
@@ -110,14 +112,14 @@ def neuron_slots(
 
 
 def added_slots(target: AddedTarget) -> list[CoreSlot]:
-    """Return one slot a device of a plugin's target, which its worker sees alone; the worker may use every CPU."""
+    """Return one slot per device of a plugin's target. Its worker sees only that device, and may use every CPU."""
     cpus = frozenset(os.sched_getaffinity(0))
     environment = _process_environment()
     return [CoreSlot(index, cpus, {**environment, **shown}) for index, shown in enumerate(target.cores())]
 
 
 def core_slots(settings: Settings) -> list[CoreSlot]:
-    """Return the slots of the settings' target here; raises SetupError if there are none."""
+    """Return the slots of the settings' target on this machine; raises SetupError if there are none."""
     if (added := added_targets().get(settings.target)) is not None:
         return added_slots(added)
     if settings.target in HOST_TARGETS:
@@ -141,7 +143,7 @@ def core_slots(settings: Settings) -> list[CoreSlot]:
 
 
 def cores_of_models(settings: Settings) -> int:
-    """Return the most cores that a model of the settings needs; 1 for those that are not compiled yet."""
+    """Return the most cores that a model in the settings needs. Models that are not compiled yet count as 1."""
     needed = [1]
     for model in (settings.model, *settings.models):
         try:
@@ -152,7 +154,7 @@ def cores_of_models(settings: Settings) -> int:
 
 
 def core_slot(index: int, settings: Settings) -> CoreSlot:
-    """Return the slot a worker of this index claims; raises SetupError if the machine has no such core."""
+    """Return the slot with this index, for its worker to claim; raises SetupError if there is no such core."""
     slots = {slot.index: slot for slot in core_slots(settings)}
     if index in slots:
         return slots[index]
@@ -162,10 +164,10 @@ def core_slot(index: int, settings: Settings) -> CoreSlot:
 
 
 def only_slot(settings: Settings) -> CoreSlot:
-    """Return the one slot of a container that was given one core, whatever its number on the host, as slot 0.
+    """Return the one slot of a container that was given one core, as slot 0, whatever its number on the host.
 
-    A CPU core floats over the CPUs that the container may use: without a CPU manager every container sees all CPUs of
-    its host, and would be pinned to the first. Raise SetupError if there are several cores.
+    A CPU core is not pinned within the container: without a CPU manager every container sees all CPUs of its host, and
+    all would be pinned to the first. Raise SetupError if there are several cores.
     """
     if settings.target in HOST_TARGETS:
         return CoreSlot(0, frozenset(os.sched_getaffinity(0)), _process_environment(settings.cpus_per_core))
@@ -184,19 +186,19 @@ def pin(slot: CoreSlot) -> None:
 
 
 def keep_memory() -> None:
-    """Set this process' allocator as a worker's is at its start; without glibc nothing happens."""
+    """Set this process' allocator like a worker's at its start; without glibc do nothing."""
     with suppress(AttributeError):
         LIBC.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
         LIBC.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
 
 
 def die_with_parent() -> None:
-    """Have this process get SIGTERM when its parent dies; for ``preexec_fn``."""
+    """Make this process get SIGTERM when its parent dies; for ``preexec_fn``."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def sharing_cores(settings: Settings) -> int:
-    """Return how many workers share the price of this host: of an accelerator's cores all that workers can have.
+    """Return how many workers share the price of this host; on accelerators, how many its cores can serve.
 
     Raise SettingsError for wrong prices.
     """
@@ -210,12 +212,12 @@ def sharing_cores(settings: Settings) -> int:
 
 
 def is_scaled(settings: Settings) -> bool:
-    """Return whether cores of a host that `serve` runs come and go by load."""
+    """Return whether `serve` adds and removes cores of this host by load."""
     return settings.min_cores is not None or settings.max_cores is not None
 
 
 def core_range(settings: Settings) -> tuple[int, int]:
-    """Return the least and the most cores that `serve` runs here; raise SetupError if that cannot be."""
+    """Return the fewest and the most cores that `serve` runs here; raise SetupError if there are not enough."""
     slots = len(core_slots(settings)[: settings.cores])
     if not is_scaled(settings):
         return slots, slots

@@ -1,4 +1,4 @@
-"""Memory of this process, and the part of the machine's that it may use."""
+"""Memory of this process, and how much of the machine's it may use."""
 
 import ctypes
 import resource
@@ -9,13 +9,13 @@ from corelane.errors import LoadFailed
 
 PAGE_BYTES = resource.getpagesize()
 
-#: Memory of a load at its height: the weights twice, as read and as packed, and a margin for the first passes.
-#: Measured with MiniLM, ten buckets: 212 MB for 90 MB of files in fp32, 188 for 45 in bf16, 201 for 59 in int8.
+#: Peak memory of a load: the weights twice, as read and as packed, plus a margin for the first passes. Measured with
+#: MiniLM, ten buckets: 212 MB for 90 MB of files in fp32, 188 for 45 in bf16, 201 for 59 in int8.
 LOAD_COPIES = 2
 LOAD_MARGIN_BYTES = 128 * 1000**2
 
-#: Files with a control group's limit, its use, and (in memory.stat) its droppable file cache: of version 2, and of
-#: version 1, whose limit is a huge number where there is none.
+#: Files with a control group's limit, its use, and (in memory.stat) its droppable file cache, for versions 2 and 1. In
+#: version 1 the limit is a huge number if there is none.
 CGROUP_FILES = {
     2: ("memory.max", "memory.current", "inactive_file"),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -23,18 +23,18 @@ CGROUP_FILES = {
 
 
 def resident_bytes() -> int:
-    """Return the bytes of memory this process holds now."""
+    """Return the bytes of memory that this process holds now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def give_back() -> None:
-    """Give memory that is free in this process back to the system; without glibc nothing happens."""
+    """Return free memory of this process to the system; without glibc do nothing."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
-    """Raise LoadFailed if a version, by the bytes of its files, does not fit into ``left_bytes``; None is no limit."""
+    """Raise LoadFailed if a version's files (``files_bytes``) do not fit into ``left_bytes``; None is no limit."""
     needed = LOAD_COPIES * files_bytes + LOAD_MARGIN_BYTES
     if left_bytes is not None and needed > left_bytes:
         raise LoadFailed(
@@ -45,7 +45,7 @@ def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the free memory of the machine, or below a control group's limit if that is less; None if unknown."""
+    """Return the free memory of the machine or, if less, of its control groups; None if unknown."""
     left = [room for path, version in _groups(proc, cgroups) if (room := _room(path, version)) is not None]
     if (free := _free(proc / "meminfo")) is not None:
         left.append(free)
@@ -53,7 +53,7 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
 
 
 def _groups(proc: Path, cgroups: Path) -> list[tuple[Path, int]]:
-    """Return the control groups this process is in, and those around them, each with its version."""
+    """Return the control groups that this process is in, with their parents, each with its version."""
     found = []
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -65,7 +65,7 @@ def _groups(proc: Path, cgroups: Path) -> list[tuple[Path, int]]:
             continue
         root, version = (cgroups, 2) if number == "0" else (cgroups / "memory", 1)
         path = root / name.lstrip("/")
-        # In a container the name may be one of the host, which is not seen here: the root then is the group itself.
+        # In a container the path may be one of the host that does not exist here. Then the root is the group itself.
         found += [(each, version) for each in (path, *path.parents) if each.is_relative_to(root)]
     return found
 
@@ -91,5 +91,5 @@ def _free(meminfo: Path) -> int | None:
 
 
 def mb(count: int) -> str:
-    """Return a number of bytes as one reads it."""
+    """Format a number of bytes in MB."""
     return f"{count / 1000**2:,.0f} MB"

@@ -1,7 +1,7 @@
 """The null engine: every query gets the same empty answer, at no cost.
 
-For measuring and testing everything around the engine (``CORELANE_TARGET=null``): the queue plane's own speed, and
-chaos runs that are not bound by a model. It is a task like any other, for the same runner.
+It serves to measure and test everything around the engine (``CORELANE_TARGET=null``): the speed of the queue itself,
+and chaos runs that a model would slow down. It is a task like any other, for the same runner.
 """
 
 import time
@@ -19,7 +19,7 @@ from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import Query, Ready, Result, RunnerWork, Task
 from corelane.engine.windows import Window
 
-#: The result of every item; shared, never changed.
+#: The result of every item; it is shared, so do not change it.
 NULL_RESULT: Result = {
     "status": str(JobStatus.SUCCEEDED),
     "answer": None,
@@ -29,7 +29,7 @@ NULL_RESULT: Result = {
     "error": None,
 }
 
-#: The API's summary of any version, but for its name.
+#: The API's summary of any version, without its name.
 SUMMARY: dict[str, object] = {
     "target": "null",
     "dtype": "none",
@@ -53,7 +53,7 @@ class AnyShape(Bucket):
         return "any"
 
 
-#: Holds all items that wait, however long they are.
+#: A bucket that holds all waiting items, however long they are.
 EVERYTHING = AnyShape(length=1 << 62, rows=1 << 30)
 
 NO_LOGITS = Logits(*np.zeros((2, 0, 0), dtype=np.float32))
@@ -61,14 +61,14 @@ NO_LOGITS = Logits(*np.zeros((2, 0, 0), dtype=np.float32))
 
 @dataclass(frozen=True, slots=True)
 class NullItem:
-    """A query as one window of the length that it was estimated at."""
+    """A query as one window, whose length is the estimate."""
 
     query: Query
     windows: Sequence[Window]
 
 
 class NullTask(Task[NullItem]):
-    """Answers at once, or with the next batch where batches take time."""
+    """Answers at once, or with the next batch if batches take time."""
 
     def __init__(self, *, needs_batches: bool) -> None:
         self.work = RunnerWork()
@@ -85,7 +85,7 @@ class NullTask(Task[NullItem]):
         ]
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[NullItem, Window]], height: int) -> WindowBatch:  # noqa: ARG002
-        """Return a batch without padding, at the cost of its shape alone."""
+        """Return a batch without padding that allocates no memory for its tokens."""
         used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
         return WindowBatch(bucket, used, used, used)
 
@@ -99,12 +99,12 @@ class NullTask(Task[NullItem]):
 
 
 class NullRunner(Runner):
-    """A runner without a model. It answers for any version: there is nothing to load."""
+    """A runner without a model. It answers for any version, as there is nothing to load."""
 
     version = "null@0"
 
     def __init__(self, version: str = version, batch_s: float = 0.0) -> None:
-        """``batch_s`` is the time of a batch, as on a device: the CPU is free meanwhile."""
+        """``batch_s`` is how long a batch takes. The CPU is free meanwhile, as with a device."""
 
         def run(_: WindowBatch) -> Logits:
             time.sleep(batch_s)

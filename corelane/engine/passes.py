@@ -1,16 +1,16 @@
-"""Measured times of passes on this machine, which decide which waiting windows share one, and how many rows.
+"""Measured times of passes on this machine. They decide which waiting windows share a pass, and its number of rows.
 
-A pass takes a fixed time, some for each token, and in its attentions some for each pair of places of a row. How these
-compare depends on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
-passes that warm a model up are measured, and then all that run, by CPU time: neighbours on the machine change that
-least. What a core computes from one pass to the next is part of the fixed time. A shape that takes much longer than
-others let expect is slow by itself, as 3 × 384 is on one CPU with AMX: then other numbers of rows run.
+A pass takes a fixed time, some time for each token, and in its attentions some for each pair of places in a row. The
+proportions depend on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
+passes that warm a model up are measured, and later all passes, by CPU time: neighbours on the machine disturb that
+least. What a core computes between passes is added to the fixed time. A shape that takes much longer than expected from
+others is slow by itself, as 3 × 384 is on one CPU with AMX. Then other numbers of rows are run.
 
-Windows of several buckets share a pass if the pass that this saves would take longer than the padding does. Where
-linear layers leave padding out (``Manifest.ragged_rows``) only attentions have any.
+Windows of several buckets share a pass if the pass that this saves would take longer than the padding does. If linear
+layers leave padding out (``Manifest.ragged_rows``), only attentions have any.
 
-Where rows are fixed, a pass takes what its shape takes, however few of its rows are used. If a length has several
-shapes, each is measured by the clock, as a device computes by itself, and windows run in the quickest that holds them.
+If rows are fixed, a pass takes the time of its shape, even if few of its rows are used. If a length has several shapes,
+each is measured by the clock, as a device computes by itself. Windows run in the fastest shape that holds them.
 """
 
 import math
@@ -25,34 +25,35 @@ import numpy as np
 
 from corelane.engine.buckets import Bucket, tallest
 
-#: Batches of a bucket that count towards its pace, and of a shape towards its time: enough that one of them is nearly
-#: always undisturbed, and few enough to follow a core that gets hot. By the mean, neighbours that took a third of a CPU
-#: halved the batches (-10 %).
+#: How many recent batches count for a bucket's pace and a shape's time: enough that one of them is nearly always
+#: undisturbed, and few enough to follow a core that gets hot. When the mean was used, neighbours that took a third of a
+#: CPU halved the batches (-10 %).
 RECENT_BATCHES = 8
 
-#: Times are fitted again after this many passes; a pass counts for this many. A slow shape is tried again after that.
+#: Times are fitted again after ``FIT_AFTER`` passes; a pass counts for ``FORGET_AFTER`` passes. After that a slow shape
+#: is tried again.
 FIT_AFTER, FORGET_AFTER = 32, 512
 
 #: Microseconds in a second.
 US = 1_000_000
 
-#: No pass takes less, in seconds: the clock may stand still.
+#: The shortest time of a pass, in seconds: the clock may stand still.
 MOMENT_S = 1e-6
 
-#: A shape is slow by itself if each of at least this many passes took this many times what the others say.
+#: A shape is slow by itself if at least ``SLOW_PASSES`` passes each took ``SLOW`` times what the others predict.
 SLOW_PASSES, SLOW = 3, 1.2
 
-#: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
+#: A job that is alone gets batches ``ALONE`` times as long. It is alone after ``ALONE_AFTER_S`` without another job.
 ALONE, ALONE_AFTER_S = 1.5, 30.0
 
-#: Questions without a larger job get batches this many times as long. Few wait: then none is as long. Many wait: then
-#: they wait for each other for longer than that.
+#: Without a larger job, questions get batches this many times as long. If few questions wait, their batches are short
+#: anyway. If many wait, they wait longer for each other than for a long batch.
 AMONG_QUESTIONS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
-    """One pass through the model: its bucket, the windows in it, their tokens, and the padding beside them."""
+    """One pass through the model: its bucket, its windows, their tokens, and its padding."""
 
     bucket: Bucket
     windows: int
@@ -62,8 +63,10 @@ class ForwardPass:
 
 @dataclass(frozen=True, slots=True)
 class PassTable:
-    """Seconds of a full pass by bucket, and its number of rows (from 1); ``token_s`` of it are saved for each token
-    that is padding. ``shapes`` are those that this many rows run in, where they are fixed.
+    """Seconds of a full pass, by bucket and number of rows (from 1).
+
+    ``token_s`` is saved for each token that is padding. If rows are fixed, ``shapes`` are the shapes that each number
+    of rows runs in.
     """
 
     seconds: Mapping[Bucket, Sequence[float]]
@@ -72,7 +75,10 @@ class PassTable:
 
     @classmethod
     def of_shapes(cls, seconds: Mapping[Bucket, float], beside_s: float = 0.0) -> Self:
-        """Return the table of fixed shapes: rows run in the quickest that holds them. ``beside_s`` is added to each."""
+        """Return the table of fixed shapes: rows run in the fastest shape that holds them.
+
+        ``beside_s`` is added to each time.
+        """
 
         def quickest(length: int, rows: int) -> Bucket:
             return min(
@@ -86,26 +92,26 @@ class PassTable:
         return cls(table, shapes=shapes)
 
     def shape(self, bucket: Bucket, rows: int) -> Bucket:
-        """Return the shape that this many windows of a bucket run in."""
+        """Return the shape in which this many windows of a bucket run."""
         return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
     def rows_within(self, bucket: Bucket, seconds: float) -> int:
-        """Return the most rows of a bucket that take no longer than this; 0 if one takes longer."""
+        """Return the most rows of a bucket that take at most this long; 0 if even one takes longer."""
         return max((rows for rows, took in enumerate(self.seconds[bucket], 1) if took <= seconds), default=0)
 
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
-        """Return the seconds of one pass of windows of several buckets, the longest last."""
+        """Return the seconds of one pass with windows of several buckets; the longest bucket is last."""
         longest = waiting[-1][0]
         rows = sum(count for _, count in waiting)
         padding = sum(count * (longest.length - bucket.length) for bucket, count in waiting)
         return self.seconds[longest][rows - 1] - padding * self.token_s
 
     def apart(self, bucket: Bucket, count: int, most: int) -> tuple[float, int]:
-        """Return the seconds of windows of one bucket in passes of their own, and the rows of the first of those."""
+        """Return the seconds of windows of one bucket in passes of their own, and the rows of the first pass."""
         seconds = self.seconds[bucket][:most]
         quickest = min(range(1, len(seconds) + 1), key=lambda rows: (seconds[rows - 1] / rows, -rows))
         passes = max(0, -(-(count - len(seconds)) // quickest))
-        #: The same for fewer windows, none at first.
+        #: The same for fewer windows, beginning with none.
         least = [(0.0, 0)]
         for left in range(1, count - passes * quickest + 1):
             took = [(seconds[rows - 1] + least[left - rows][0], rows) for rows in range(min(left, len(seconds)), 0, -1)]
@@ -113,7 +119,7 @@ class PassTable:
         return passes * seconds[quickest - 1] + least[-1][0], quickest if passes else least[-1][1]
 
     def row_us(self, *, flexible_rows: bool) -> list[tuple[int, int, int]]:
-        """Return what rows take by length, as ``Manifest.row_us`` does."""
+        """Return the time of rows by length, as ``Manifest.row_us`` has it."""
         return [
             (
                 bucket.length,
@@ -133,8 +139,8 @@ def choose(
 ) -> tuple[Sequence[Bucket], int]:
     """Return the buckets and the rows of the next pass, which has a window of ``first``.
 
-    ``waiting`` are the windows that may be in it, by bucket. They are divided by length into the passes that take the
-    least time together; a pass of several buckets has all their windows.
+    ``waiting`` is by bucket how many windows may be in it. They are divided by length into the passes that take the
+    least time together. A pass of several buckets has all their windows.
     """
     if len(waiting) == 1 or waiting[first] >= most_rows(first):
         return (first,), table.apart(first, waiting[first], most_rows(first))[1]
@@ -163,7 +169,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One pass: its number, what it took, and what it computed: itself, tokens, places of attention."""
+    """One pass: its number, its time, and the work of its fixed part, tokens, and places of attention."""
 
     number: int
     seconds: float
@@ -171,10 +177,10 @@ class Measured:
 
 
 class PassTimes:
-    """The times of passes, and the table that follows from them.
+    """The times of passes, and the table computed from them.
 
-    Where rows are flexible they are CPU times; where shapes are fixed, times by the clock, as a device computes by
-    itself. What is computed beside passes is CPU time in any case, of one thread where others poll a device.
+    If rows are flexible, the times are CPU times. If shapes are fixed, they are times by the clock, as a device
+    computes by itself. Work between passes is always CPU time; it is that of one thread if other threads poll a device.
     """
 
     def __init__(
@@ -200,13 +206,13 @@ class PassTimes:
         self._table: PassTable | None = None
 
     def begin(self) -> None:
-        """Begin a pass. What was computed since the last one is beside both."""
+        """Begin a pass. The time since the last pass counts as work between passes."""
         if self._ended is not None:
             self._beside.append(max(0.0, self._beside_clock() - self._ended))
         self._began = self._clock()
 
     def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
-        """Note the end of a pass: its bucket, its shape, rows × length, and its tokens without padding."""
+        """End a pass: note its bucket, its shape (rows × length), and its tokens without padding."""
         took = max(self._clock() - self._began, MOMENT_S)
         self._ended = self._beside_clock()
         rows, length = shape
@@ -216,7 +222,7 @@ class PassTimes:
         line.append(Measured(self._count, took, work))
 
     def table(self) -> PassTable:
-        """Return the table, worked out again now and then by what ran recently."""
+        """Return the table. It is computed again from recent passes every ``FIT_AFTER`` passes."""
         if self._table is None or self._count - self._fitted_at >= FIT_AFTER:
             oldest = self._count - FORGET_AFTER
             recent = {shape: [each for each in line if each.number > oldest] for shape, line in self._measured.items()}
@@ -227,7 +233,7 @@ class PassTimes:
         return self._table
 
     def _of_flexible_rows(self, beside_s: float) -> PassTable:
-        """Return the table by costs that fit all passes; until one was measured each window counts the same."""
+        """Return the table from costs that fit all passes; until one is measured, every window counts the same."""
         if not self._measured:
             return PassTable({each: [MOMENT_S * (rows + 1) for rows in range(each.rows)] for each in self._ladder})
         costs = fit([_median(line) for line in self._measured.values()])
@@ -240,7 +246,7 @@ class PassTimes:
         return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
 
     def _of_shapes(self, beside_s: float) -> PassTable:
-        """Return the table by the time of each shape; one that has not run recently takes what its size says."""
+        """Return the table by the time of each shape; one without recent passes is estimated from its size."""
         known = {
             bucket: statistics.median(each.seconds for each in line) for (bucket, _), line in self._measured.items()
         }
@@ -250,13 +256,13 @@ class PassTimes:
 
 
 def fit(passes: Sequence[Measured]) -> tuple[float, ...]:
-    """Return the seconds of a pass by itself, of a token, and of a place; passes that took much longer do not count."""
+    """Return the seconds of a pass itself, of a token, and of a place. Passes that took much longer are ignored."""
     costs = _least_squares(passes)
     return _least_squares([each for each in passes if each.seconds <= SLOW * _seconds(costs, each.work)])
 
 
 def _least_squares(passes: Sequence[Measured]) -> tuple[float, ...]:
-    """Return the costs with the least squares of relative errors, none below zero."""
+    """Return the costs with the least squares of relative errors; none is negative."""
     work = np.array([each.work for each in passes])
     scale = work.max(axis=0)
     relative = work / scale / np.array([[each.seconds] for each in passes])
@@ -279,7 +285,7 @@ def _median(passes: Sequence[Measured]) -> Measured:
 
 
 def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
-    """Return how many times as long as expected even the quickest of these took; 1 unless that is much."""
+    """Return by which factor even the fastest of these passes was slower than expected; 1 if it is not much."""
     if len(passes) < SLOW_PASSES:
         return 1.0
     slowness = min(each.seconds / _seconds(costs, each.work) for each in passes)
@@ -287,24 +293,24 @@ def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
 
 
 class Pace:
-    """How long a batch may take, and so its rows, by who asked recently.
+    """How long a batch may take, and so its number of rows, depending on recent items.
 
-    A job that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing
-    by company, and are mostly a document's. While questions come it gets no longer ones, as a question waits for the
-    batch that runs. Questions among themselves get long ones. Batches of 40 ms run at 96 % of the speed of full ones,
-    of 60 ms at all of it.
+    A job that is alone gets batches half as long again. This excludes rows that take long by themselves: these gain
+    nothing from more rows, and are mostly a document's. While questions come too, its batches are not longer, as a
+    question waits for the running batch. If there are only questions, batches are long. Batches of 40 ms run at 96 % of
+    the speed of full ones, of 60 ms at full speed.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``target_s`` is the longest time one batch should take while several jobs ask."""
+        """``target_s`` is the longest time of one batch while several jobs have items."""
         self._target_s = target_s
         self._clock = clock
         self._last_asker: str | None = None
-        #: When another larger job came, any larger job, a question.
+        #: The last times at which a different larger job, any larger job, and a question came.
         self._turned_at = self._larger_at = self._little_at = -math.inf
 
     def heard(self, asker: str, *, is_little: bool = False) -> None:
-        """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
+        """Note that an item came. ``asker`` names its owner and job; ``is_little`` says that the job is a question."""
         now = self._clock()
         if is_little:
             self._little_at = now
@@ -314,14 +320,14 @@ class Pace:
         self._last_asker, self._larger_at = asker, now
 
     def rows(self, bucket: Bucket, table: PassTable) -> int:
-        """Return the rows that are done in time; one at least."""
+        """Return how many rows are done in time, at least one."""
         rows, stretch = table.rows_within(bucket, self._target_s), self._stretch()
         if rows >= 2 or stretch == AMONG_QUESTIONS:
             rows = table.rows_within(bucket, stretch * self._target_s)
         return max(1, rows)
 
     def _stretch(self) -> float:
-        """Return how many times as long as the target batches may take, by who asks recently."""
+        """Return by which factor batches may exceed the target, depending on recent items."""
         since = self._clock() - ALONE_AFTER_S
         if self._little_at > since:
             return 1.0 if self._larger_at > since else AMONG_QUESTIONS

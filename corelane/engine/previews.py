@@ -1,7 +1,7 @@
-"""The moments at which a long item is previewed: about once a second, and less often where that would cost much.
+"""When to preview a long item: about once a second, and less often if that would cost much.
 
 A preview composes an answer from all windows read so far, which takes longer the more there are. The longer it took,
-the longer until the next one.
+the later the next one is.
 """
 
 import time
@@ -9,22 +9,22 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-#: Items of fewer windows are answered too soon for anybody to want half an answer.
+#: Items of fewer windows are answered so soon that a preview is of no use.
 LONG_WINDOWS = 8
 
 #: Time between two previews of one item, and before the first, in seconds.
 PREVIEW_S = 1.0
 
-#: Previews take this share of the time at most.
+#: Previews take at most this share of the time.
 MOST_SHARE = 0.01
 
-#: Items previewed between two batches, so that many long ones at a time hold up nobody.
+#: Most items previewed between two batches, so that many long items do not delay others.
 MOST_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The result of a query by the windows read so far, without its index and id."""
+    """The result of a query from the windows read so far, without its index and id."""
 
     key: Any
     windows_done: int
@@ -33,7 +33,7 @@ class Preview:
 
 
 class PreviewTimes:
-    """The long items in progress, and when each is previewed next."""
+    """The long items in progress, and when each is to be previewed next."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class PreviewTimes:
         self.next[key] = self._clock() + PREVIEW_S
 
     def due(self) -> list[Hashable]:
-        """Return a few of the items whose time has come, the longest overdue first."""
+        """Return a few of the items that are due for a preview, the longest overdue first."""
         now = self._clock()
         return sorted((key for key, at in self.next.items() if at <= now), key=self.next.__getitem__)[:MOST_AT_ONCE]
 

@@ -1,12 +1,12 @@
 """One model on one core: loaded, warmed up, fed with queries.
 
-Queries are admitted under a key and answered window by window, one batch at a time: windows of all items in progress
-share batches, and long contexts are tokenized between them. ``start`` begins a batch, ``finish`` waits for it and
-returns the queries that it answers. On a device that leaves the CPU free the batch runs in between, and queries may be
-admitted and dropped meanwhile. How an item becomes rows, and logits a result, is known to the task (``task``).
+Queries are admitted under a key and answered window by window, one batch at a time. Windows of all items in progress
+share batches, and long contexts are tokenized between batches. ``start`` begins a batch; ``finish`` waits for it and
+returns the queries that it answers. On a device that leaves the CPU free, the batch runs in between, and queries may be
+admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
 
-Every query gets its result whatever happens to its neighbours: a batch that fails is run again row by row, so that only
-the item at fault fails. RuntimeLost and CoreLost alone are passed on: then the process, or the core, has to go.
+Every query gets its result, whatever happens to others: a batch that fails is run again row by row, so that only the
+item at fault fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.
 """
 
 import math
@@ -43,7 +43,7 @@ Answered = tuple[Any, Result]
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """Limits of a runner: the time of one batch, tokens of contexts kept for later queries, windows of a query."""
+    """Limits of a runner: the time of one batch, tokens of cached contexts, windows of a query."""
 
     latency_target_s: float = math.inf
     context_cache_tokens: int = 0
@@ -55,10 +55,11 @@ UNLIMITED = RunnerLimits()
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
+    """A runner's view of its model: ``summary`` is for the API; the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Fixed rows may have
-    several buckets of a length. Of ragged rows only attentions have padding. ``warm_ups`` bring it to speed.
+    With flexible rows a batch may have fewer rows than its bucket, with flexible lengths shorter ones. With fixed rows
+    a length may have several buckets. With ragged rows only attentions have padding. ``warm_ups`` are the passes that
+    warm the model up.
     """
 
     name: str
@@ -88,22 +89,22 @@ BatchRow = tuple[Any, Tokenized, Window]
 
 @dataclass(slots=True)
 class RunningBatch:
-    """A batch that was started; without rows where nothing waited."""
+    """A batch that was started; without rows if nothing waited."""
 
     runner: "Runner"
     rows: Sequence[BatchRow] = ()
     batch: WindowBatch | None = None
     logits: "Future[Logits] | None" = None
-    #: The queries whose context was read on in before the batch, and the seconds that took.
+    #: The queries whose context was read further before the batch, and the seconds that took.
     read_for: Collection[Any] = ()
     read_s: float = 0.0
     #: Seconds spent on finding answers in the logits.
     merge_s: float = 0.0
-    #: The passes that it took: several where it failed, and its rows ran one by one.
+    #: The passes that ran: several if the batch failed, and its rows ran one by one.
     passes: list[ForwardPass] = field(default_factory=list)
 
     def finish(self) -> list[Answered]:
-        """Wait for the batch, or run it here, and return the queries that are answered now."""
+        """Wait for the batch, or run it here; return the queries that are answered now."""
         return self.runner._finish(self)
 
 
@@ -123,7 +124,7 @@ class Runner(SharedItems):
         limits: RunnerLimits = UNLIMITED,
         unload: Callable[[], None] | None = None,
     ) -> None:
-        """``run`` is the model's forward pass; where it ``overlaps`` it leaves the CPU free."""
+        """``run`` is the model's forward pass; ``overlaps`` says that it leaves the CPU free."""
         self.name = served.name
         self.version = served.version
         self.summary = served.summary
@@ -155,8 +156,9 @@ class Runner(SharedItems):
     def open(
         cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED, *, calibrated: bool = True
     ) -> Self:
-        """Load an artifact and, if ``calibrated``, its calibration where it has one; raises ArtifactRefused or
-        LoadFailed.
+        """Load an artifact and, if ``calibrated``, its calibration if it has one.
+
+        Raises ArtifactRefused or LoadFailed.
         """
         manifest = artifact.manifest
         calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
@@ -175,10 +177,10 @@ class Runner(SharedItems):
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run what brings the model to speed; on a CPU these passes tell what items cost."""
+        """Run the passes that warm the model up. On a CPU they also measure what items cost."""
         for bucket, rows in self._warm_ups:
             ones = np.ones((rows, bucket.length), dtype=np.int64)
-            # Two tokens in turn: one of them is no padding, and some networks (mBART) look for such a one.
+            # Two tokens in turn: one of them is not padding, and some networks (mBART) look for such a token.
             ids = np.cumsum(ones, axis=1) % 2
             for _ in range(PASSES):
                 self._times.begin()
@@ -203,7 +205,7 @@ class Runner(SharedItems):
         return [results[number] for number in range(len(queries))]
 
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in, each under a key of its own; one that cannot be answered fails with the next batch."""
+        """Admit queries, each under its own key. A query that cannot be answered fails with the next batch."""
         self._take_in(self._task.tokenize(queries))
 
     def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
@@ -226,7 +228,7 @@ class Runner(SharedItems):
         return self._previews.next.keys() if self._task.makes_fragments else ()
 
     def batch_rows(self, key: Hashable) -> int:
-        """Return how many windows of an item a batch takes."""
+        """Return how many windows of an item fit into a batch."""
         return self._most_rows(self._times.table())(self.bucket_of(key))
 
     def _most_rows(self, table: PassTable) -> Callable[[Bucket], int]:
@@ -234,19 +236,19 @@ class Runner(SharedItems):
         return partial(self._pace.rows, table=table) if self._flexible_rows else attrgetter("rows")
 
     def charges(self) -> list[Charge]:
-        """Return what is charged for the queries that were tokenized since the last call."""
+        """Return the charges for the queries that were tokenized since the last call."""
         charges, self._charges = self._charges, []
         return charges
 
     def waiting_tokens(self, most_per_item: int) -> int:
-        """Return the tokens admitted and not yet run, counting at most ``most_per_item`` for an item."""
+        """Return the tokens admitted but not yet run, counting at most ``most_per_item`` for an item."""
         unread = self._task.unread_tokens(most_per_item)
         return unread + sum(
             min(progress.waiting.tokens, most_per_item) for progress in self._progress.values() if not progress.grows
         )
 
     def previews(self) -> list[Preview]:
-        """Return the results so far of queries that take long, each about once a second."""
+        """Return the results so far of long queries, each about once a second."""
         found = []
         for key in self._previews.due() if self._previews.next else ():
             began, progress = time.perf_counter(), self._progress[key]
@@ -257,7 +259,7 @@ class Runner(SharedItems):
         return found
 
     def drop(self, keys: Collection[Hashable]) -> None:
-        """Forget queries; keys that are not in progress are no error."""
+        """Drop queries; keys that are not in progress are ignored."""
         keys = set(keys)
         self._answered = [answered for answered in self._answered if answered[0] not in keys]
         self._task.forget(keys)
@@ -265,13 +267,13 @@ class Runner(SharedItems):
             self._take_out(key)
 
     def reset(self) -> None:
-        """Forget all queries, as after an error that left some behind."""
+        """Drop all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
         self._task.forget()
         self._previews.next.clear()
 
     def start(self) -> RunningBatch:
-        """Read on in one long context, if any, and start one batch of waiting windows."""
+        """Read on in one long context, if there is any, and start one batch of waiting windows."""
         began = time.perf_counter()
         self._take_in(self._task.read_on())
         read_for, read_s = self._task.read_for, time.perf_counter() - began
@@ -327,7 +329,7 @@ class Runner(SharedItems):
         return self._task.compose(progress.item, progress.decoded)
 
     def _collect(self, running: RunningBatch) -> None:
-        """Decode a batch, or run its rows one by one if it fails; a row that fails alone fails its query."""
+        """Decode a batch. If it fails, run its rows one by one; a row that fails alone fails its query."""
         if (batch := running.batch) is None:
             return
         try:

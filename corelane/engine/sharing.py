@@ -1,9 +1,9 @@
 """Items in progress on a runner, and those whose windows other cores read too.
 
-A long item may be handed out in fragments: neighbouring windows go to another core as bytes, and come back as what was
-found in them, or unread. A fragment on the other core is an item like any other, but for its result: what was found.
-
-A document is in progress while it is tokenized, with the windows that are known so far: so other cores read along.
+A long item may be handed out in fragments: neighbouring windows go to another core as bytes. They come back as what was
+found in them, or unread. On the other core a fragment is an item like any other, except that its result is what was
+found. A document is already in progress while it is tokenized, with the windows known so far. So other cores can begin
+to read it.
 """
 
 from collections import deque
@@ -20,30 +20,30 @@ from corelane.engine.task import Query, Result, Task, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
-#: A job with no more tokens than this waiting (three questions) is answered by itself, where few rows take less time.
+#: A job with at most this many waiting tokens (three questions) gets a batch of its own, if few rows take less time.
 LITTLE_TOKENS = 512
 
-#: A job of which so few items come at a time, none of them long, is a question that someone waits for.
+#: A job of which at most this many items come at a time, all short, is a question that someone waits for.
 LITTLE_ITEMS = 3
 
-#: A fragment has windows for at most this many batches, so that its core soon has a look at what else there is to do.
+#: A fragment has windows for at most this many batches, so that its core soon checks for other work.
 FRAGMENT_BATCHES = 8
 
-#: Fragments that are out for each core that could take one: it reads one while the next one waits.
+#: Fragments handed out for each core that could take one: it reads one while the next one waits.
 FRAGMENTS_EACH = 2
 
-#: The key of a query that was tokenized, the tokens that it is charged, and those of its windows.
+#: The key of a tokenized query, the tokens that it is charged, and the tokens of its windows.
 Charge = tuple[Any, int, int]
 
-#: What the result of a fragment holds in place of an answer.
+#: The key of what was found, in the result of a fragment.
 FOUND = "found"
 
 
 def fragment_size(left: int, helpers: int, batch: int) -> int:
-    """Return the windows of the next fragment of an item, of which ``left`` wait; 0 if this core keeps them.
+    """Return the number of windows in an item's next fragment, of ``left`` that wait; 0 if this core keeps them.
 
     ``helpers`` are the other cores that could take it, ``batch`` the windows of a batch. Half of what waits is shared
-    out evenly, so fragments become smaller towards the end, and all cores are done at about the same time.
+    evenly. So fragments become smaller towards the end, and all cores finish at about the same time.
     """
     if not helpers or left < 2 * batch:
         return 0
@@ -52,9 +52,9 @@ def fragment_size(left: int, helpers: int, batch: int) -> int:
 
 @dataclass(slots=True)
 class ItemInProgress:
-    """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed.
+    """One query in progress: its waiting windows, the evidence of the others, and the error of a row that failed.
 
-    ``is_fragment`` says that it is fragment of another core's item.
+    ``is_fragment`` says that it is a fragment of another core's item.
     """
 
     item: Tokenized
@@ -62,19 +62,19 @@ class ItemInProgress:
     decoded: list[Any] = field(default_factory=list)
     error: RunFailed | None = None
     is_fragment: bool = False
-    #: Windows that other cores read.
+    #: Number of windows that other cores are reading.
     away: int = 0
-    #: Whether more of its windows are to come, as its context is being tokenized.
+    #: Whether more windows will come, because its context is still being tokenized.
     grows: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Return whether it can be answered, once no batch runs."""
+        """Return whether it can be answered, if no batch runs."""
         return self.error is not None or not (self.waiting.left or self.away or self.grows)
 
 
 class SharedItems:
-    """The side of a runner that hands out windows, and takes in those of others. Not thread-safe."""
+    """The part of a runner that hands out windows, and admits those of other cores. Not thread-safe."""
 
     _task: Task[Any]
     _ladder: Sequence[Bucket]
@@ -87,7 +87,7 @@ class SharedItems:
     _previews: PreviewTimes
 
     def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
-        """Put an item in progress."""
+        """Put an item into progress."""
         self._arrivals += 1
         query = item.query
         waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
@@ -98,13 +98,13 @@ class SharedItems:
         return progress
 
     def _take_out(self, key: Hashable) -> None:
-        """Take a query out of progress, with all of it that still waited."""
+        """Remove a query from progress, with its waiting windows."""
         progress = self._progress.pop(key)
         self._previews.next.pop(key, None)
         del self._by_arrival[progress.waiting.arrival]
 
     def _grow(self, key: Hashable, item: Tokenized) -> None:
-        """Take in windows of a document that is being tokenized. With enough of them it is in progress."""
+        """Add windows of a document that is being tokenized. With enough of them it is put into progress."""
         progress = self._progress.get(key)
         if progress is not None:
             progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
@@ -114,7 +114,7 @@ class SharedItems:
             self._previews.add(key)
 
     def _end_growth(self, key: Hashable, progress: ItemInProgress, item: Tokenized | Result) -> None:
-        """Take in the rest of a document, or why it cannot be answered."""
+        """Add the last windows of a document, or the result that says why it cannot be answered."""
         if isinstance(item, dict):
             self._take_out(key)
             self._answered.append((key, item))
@@ -125,27 +125,27 @@ class SharedItems:
         self._charges.append((key, max(LEAST_TOKENS, tokens), tokens))
 
     def has_rows(self) -> bool:
-        """Return whether a batch would do anything now; without, all that is in progress is read elsewhere."""
+        """Return whether a batch would do anything now. If not, all that is in progress is read by other cores."""
         is_answered = bool(self._answered) or self._task.unread_tokens(1) > 0
         return is_answered or any(progress.waiting.left or progress.is_over for progress in self._progress.values())
 
     def windows_left(self, key: Hashable) -> int:
-        """Return the windows of a query that wait here."""
+        """Return how many windows of a query wait here."""
         progress = self._progress.get(key)
         return 0 if progress is None else progress.waiting.left
 
     def grows(self, key: Hashable) -> bool:
-        """Return whether more windows of a query are to come."""
+        """Return whether more windows of a query will come."""
         progress = self._progress.get(key)
         return progress is not None and progress.grows
 
     def bucket_of(self, key: Hashable) -> Bucket:
-        """Return the bucket that most of its waiting windows run in."""
+        """Return the bucket in which most of an item's waiting windows run."""
         by_bucket = self._progress[key].waiting.by_bucket
         return max(by_bucket, key=lambda bucket: len(by_bucket[bucket]))
 
     def hand_out(self, key: Hashable, most: int) -> tuple[list[Window], bytes]:
-        """Take the last windows of a query out, for another core; return them, and as bytes."""
+        """Remove the last windows of a query for another core; return them, and their bytes."""
         progress, bucket = self._progress[key], self.bucket_of(key)
         waiting, line = progress.waiting, progress.waiting.by_bucket[bucket]
         windows = [line.pop() for _ in range(min(most, len(line)))][::-1]
@@ -157,7 +157,7 @@ class SharedItems:
         return windows, self._task.pack(progress.item, windows)
 
     def take_back(self, key: Hashable, windows: Sequence[Window]) -> None:
-        """Take windows back that nobody has read: they are the next to run."""
+        """Put back windows that were not read elsewhere: they are the next to run."""
         progress = self._progress.get(key)
         if progress is None:
             return
@@ -170,7 +170,7 @@ class SharedItems:
         progress.away -= len(windows)
 
     def add_found(self, key: Hashable, windows: Sequence[Window], found: bytes) -> int:
-        """Take in what another core found in windows; return their tokens, 0 if that is of no use."""
+        """Add what another core found in windows; return their tokens, 0 if it cannot be used."""
         progress = self._progress.get(key)
         if progress is None:
             return 0
@@ -184,11 +184,11 @@ class SharedItems:
         return sum(window.length for window in windows)
 
     def result_of_fragment(self, progress: ItemInProgress) -> Result:
-        """Return what was found in a fragment, in place of an answer; nothing if one of its windows failed."""
+        """Return what was found in a fragment, as its result; empty if one of its windows failed."""
         return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
 
     def admit_fragment(self, key: Hashable, fragment: bytes, about: Query) -> int:
-        """Take a fragment of another core's item in; return its tokens. Raise ValueError if it is none."""
+        """Admit a fragment of another core's item; return its tokens. Raise ValueError if it is not one."""
         progress = self._put(key, self._task.unpack(fragment, about))
         progress.is_fragment = True
         return progress.waiting.tokens

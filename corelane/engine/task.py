@@ -1,8 +1,8 @@
-"""The task seam: a task knows the way from an item's text to its result, around a model's forward pass.
+"""The interface of tasks: a task turns an item's text into its result, around a model's forward pass.
 
 Question answering is one folder (``question_answering``), the null engine one file (``null``). Another task, such as
-classification, implements ``Task`` and is chosen in ``Runner.open``; what it leaves out is that of a task without long
-items, which reads contexts at once and hands no windows to other cores.
+classification, implements ``Task`` and is chosen in ``Runner.open``. The default methods are for a task without long
+items: it reads contexts at once and hands no windows to other cores.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -23,9 +23,9 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item, as the engine sees it; owners share batches, and so do the jobs of an owner.
+    """One item, as the engine sees it. Owners share batches, and so do the jobs of an owner.
 
-    Of an owner's items those of the least ``priority`` are answered first.
+    Of an owner's items those with the lowest ``priority`` number are answered first.
     """
 
     question: str
@@ -37,7 +37,7 @@ class Query:
 
     @property
     def passage(self) -> tuple[str, str]:
-        """Return whose text the context is, and the text: what is kept of it serves that owner alone."""
+        """Return the owner and the text of the context. What is cached of it is used only for that owner."""
         return self.owner, self.context
 
 
@@ -70,45 +70,43 @@ class Tokenized(Protocol):
 
 Item = TypeVar("Item", bound=Tokenized)
 
-#: A query's key, with the query in tokens, or with its result where it needs no batch.
+#: A query's key, with the query in tokens, or with its result if it needs no batch.
 Ready = tuple[Any, Item | Result]
 
 
 class Task(Protocol[Item]):
     """The way from queries to results around the forward pass. Not thread-safe.
 
-    Results never raise: a query that cannot be answered has a result that says why.
+    A query that cannot be answered has a result that says why; no error is raised.
     """
 
-    #: The counters of its runner; the task counts the contexts in it.
+    #: The counters of its runner. The task counts contexts in it.
     work: RunnerWork
 
     #: Whether windows of its items may be read on other cores.
     makes_fragments: bool = False
 
-    #: The queries whose context the last ``read_on`` read on in.
+    #: The queries whose context the last ``read_on`` read.
     read_for: Collection[Hashable] = ()
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Item]]:
-        """Tokenize queries, each under a key of its own; ``read_on`` returns those with long contexts later."""
+        """Tokenize queries, each under its own key. Those with long contexts are returned later, by ``read_on``."""
         ...
 
     def read_on(self) -> list[Ready[Item]]:
-        """Tokenize one chunk of one long context; return the queries that are ready with it."""
+        """Tokenize one chunk of one long context; return the queries that this completes."""
         return []
 
     def read_so_far(self) -> list[tuple[Hashable, Item]]:
-        """Return the items whose context the last ``read_on`` read on in and that are not ready, as far as they are
-        known.
-        """
+        """Return the items whose context the last ``read_on`` read but did not complete, as known so far."""
         return []
 
     def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # for tasks that read in chunks
-        """Estimate the tokens that ``read_on`` has yet to read, counting at most ``most_per_item`` for an item."""
+        """Estimate the tokens that ``read_on`` still has to read, counting at most ``most_per_item`` for an item."""
         return 0
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:  # noqa: ARG002
-        """Stop reading for these queries, or for all; other keys are ignored."""
+        """Stop reading for these queries, or for all; unknown keys are ignored."""
         return
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> WindowBatch:
@@ -124,21 +122,19 @@ class Task(Protocol[Item]):
         ...
 
     def pack(self, item: Item, windows: Sequence[Window]) -> bytes:  # noqa: ARG002  # for tasks that make fragments
-        """Return neighbouring windows of an item for another core to read."""
+        """Encode neighbouring windows of an item for another core to read."""
         return b""
 
     def unpack(self, fragment: bytes, about: Query) -> Item:
-        """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if that
-        fails.
-        """
+        """Decode windows from another core to an item of ``about``'s owner and job; raise ValueError if that fails."""
         raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: this task has none")
 
     def pack_found(self, decoded: Sequence[Any]) -> bytes:  # noqa: ARG002
-        """Return the evidence of such an item's windows, in their order."""
+        """Encode the evidence in such an item's windows, in their order."""
         return b""
 
     def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:  # noqa: ARG002
-        """Return the evidence that another core found in windows; raise ValueError if it is none."""
+        """Decode the evidence that another core found in windows; raise ValueError if it is invalid."""
         raise ValueError(f"{len(found)} bytes are no evidence of {len(windows)} windows: this task makes no fragments")
 
 

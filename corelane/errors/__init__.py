@@ -71,7 +71,7 @@ class CorelaneError(Exception):
 
     @property
     def detail(self) -> str:
-        """The sentence shown to the caller."""
+        """Return the sentence that the caller sees."""
         return str(self)
 
 
@@ -233,7 +233,7 @@ class ServiceUnreachable(Unavailable):
 
 
 class ServiceError(CorelaneError):
-    """A problem the service answered with; ``problem_code`` is the code it gave."""
+    """The service answered with a problem; ``problem_code`` is its code."""
 
     code = "service_error"
 
@@ -264,7 +264,7 @@ class RunFailed(EngineError):
 
 
 class RuntimeLost(EngineError):
-    """``environment`` holds variables that the next process must have before it loads the runtime."""
+    """The runtime cannot be used in this process any more; ``environment`` has variables for the next process."""
 
     code = "runtime_lost"
     retryable = True
@@ -319,17 +319,17 @@ def _all_classes() -> list[type[CorelaneError]]:
 
 
 def error_codes() -> tuple[str, ...]:
-    """Return the code of every error here."""
+    """Return the code of every error class in this module."""
     return tuple(sorted({each.code for each in _all_classes() if each.__module__ == __name__}))
 
 
 def fails_again(code: str) -> bool:
-    """Return whether an item with an error of this code fails however often it is asked: the fault is its own."""
+    """Return whether an item with this error code would fail again on every retry, as the fault is in the item."""
     found = next((each for each in _all_classes() if each.code == code), CorelaneError)
     return issubclass(found, InvalidInput) and not found.retryable
 
 
 def error_class(code: str) -> type[CorelaneError]:
-    """Return the error class of a code in an item's error; CorelaneError if no class takes just a sentence."""
+    """Return the error class for a code; CorelaneError if no class with this code takes just a sentence."""
     found = next((each for each in _all_classes() if each.code == code), CorelaneError)
     return CorelaneError if found.__init__ is not CorelaneError.__init__ else found

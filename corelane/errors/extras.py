@@ -1,4 +1,4 @@
-"""The command that installs an optional part of Corelane, which no package index has."""
+"""The command that installs an optional part of Corelane, which is in no package index."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def install_command(extra: str) -> str:
 
 
 def requirements(requires: Iterable[str], extra: str) -> Iterator[str]:
-    """Yield what an extra needs, of a distribution's requirements; an extra may name others."""
+    """Yield what an extra needs, from a distribution's requirements; an extra may include others."""
     requires = list(requires)
     for each in requires:
         requirement, _, marker = (part.strip() for part in each.partition(";"))
@@ -41,7 +41,7 @@ def requirements(requires: Iterable[str], extra: str) -> Iterator[str]:
 
 
 def _checkout() -> Path | None:
-    """Return the checkout this package runs from, or was installed from; None if there is none any more."""
+    """Return the checkout that this package runs from, or was installed from; None if it does not exist any more."""
     if (HOME / "pyproject.toml").is_file():
         return HOME
     try:
@@ -66,7 +66,7 @@ def _install() -> list[str]:
 
 
 def _near(path: Path) -> str:
-    """Return a path as it is named from the working folder, where it lies below that."""
+    """Return a path relative to the working folder, if it is below that."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):

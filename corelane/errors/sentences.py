@@ -1,4 +1,4 @@
-"""What is wrong with a value that was sent, in sentences of our own: pydantic's words name Python's types. Pure."""
+"""Says what is wrong with a value, in sentences of Corelane's own: pydantic's name Python's types. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 Found = Mapping[str, Any]
 
-#: Sentences by pydantic's names of errors; what stands in braces is the error's context.
+#: Sentences by pydantic's names of errors; braces are filled from the error's context.
 SENTENCES = {
     "missing": "this is required",
     "extra_forbidden": "there is no such field",
@@ -40,15 +40,15 @@ SENTENCES = {
     "value_error": "{error}",
 }
 
-#: Times are given as text or number, and refused in many ways.
+#: A time may be text or a number, and can be wrong in many ways.
 A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970"
 
-#: Errors of one form of a value that may have several, which say no more than that it is not this form.
+#: Errors of one possible form of a value which only say that the value does not have this form.
 OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
 
 
 def sentence(found: Found) -> str:
-    """Return what one error of pydantic's, or of the JSON parser, means for the caller."""
+    """Return what an error of pydantic or the JSON parser means for the caller."""
     kind, context = str(found["type"]), dict(found.get("ctx") or {})
     if kind.startswith(("datetime", "timezone")):
         return A_TIME
@@ -66,19 +66,19 @@ def sentence(found: Found) -> str:
 
 
 def place_of(found: Found) -> str:
-    """Return where an error is, as items.0.question; names of Python's types are left out."""
+    """Return the place of an error, as items.0.question; names of Python's types are left out."""
     return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first thing that is wrong with a value, and where."""
+    """Return the first fault of a value, and its place."""
     first = error.errors(include_url=False, include_input=False)[0]
     at = place_of(first)
     return f"{at}: {sentence(first)}" if at else sentence(first)
 
 
 def relevant(found: Sequence[Found]) -> list[Found]:
-    """Leave out what says only that a value has another of its possible forms, if that form has errors of its own."""
+    """Leave out errors which only say that a value has another of its forms, if that form has errors of its own."""
     forms = {form for each in found if (form := _form_of(each)) is not None}
     other = [each for each in found if each["type"] in OTHER_FORM and _is_form(each["loc"][-1])]
     useless = other if len(forms) > len(other) else other[1:]
@@ -97,7 +97,7 @@ def _how_many(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _is_form(part: object) -> bool:
-    """Whether a part of a place is the name of a type, which pydantic adds for values of several forms."""
+    """Return whether a part of a place is a type's name, which pydantic adds for values of several forms."""
     return isinstance(part, str) and (part.startswith(("list[", "dict[", "function-")) or part in FORMS)
 
 
@@ -106,5 +106,5 @@ def _form_of(found: Found) -> tuple[Any, ...] | None:
     return next((tuple(location[: at + 1]) for at, part in enumerate(location) if _is_form(part)), None)
 
 
-#: Models that are one form of a value of several.
+#: Models that are one of several forms of a value.
 FORMS = frozenset({"HfInput"})

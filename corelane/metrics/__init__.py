@@ -1,5 +1,5 @@
-"""Metrics: what they are called, how a process adds them up, and how they are shown to Prometheus.
+"""Metrics: their names, how a process adds them up, and how they are shown to Prometheus.
 
-One prefix, base units, ``_total`` for what only grows. The store keeps the sums of all processes, so every API process
-shows the same numbers, and a process that dies takes none of them along. No label takes text of a caller.
+All have one prefix and base units; names of counters end in ``_total``. The store keeps the sums of all processes, so
+every API process shows the same numbers, and nothing is lost when a process dies. No label contains a caller's text.
 """

@@ -1,7 +1,8 @@
-"""Every metric of Corelane, in one table: name, kind, what it means, labels, buckets.
+"""Every metric of Corelane, in one table: name, kind, meaning, labels, buckets.
 
-``COUNTED`` ones are counted by the store's functions in the step that does the thing. ``MEASURED`` ones are added up in
-each process by a Recorder, which sends them about once a second. ``READ`` ones are read from the store at the scrape.
+``COUNTED`` metrics are counted by the store's functions, in the step that does the work. ``MEASURED`` ones are added up
+in each process by a Recorder, which sends them about once a second. ``READ`` ones are read from the store at the
+scrape.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """How Prometheus sees a metric."""
+    """Prometheus' kinds of metrics."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -17,7 +18,7 @@ class MetricKind(StrEnum):
 
 
 class MetricSource(StrEnum):
-    """Where its numbers come from."""
+    """The source of a metric's numbers."""
 
     COUNTED = "counted"
     MEASURED = "measured"
@@ -29,10 +30,10 @@ COUNTED, MEASURED, READ = MetricSource
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One metric. ``buckets`` are the upper bounds of a histogram; one more takes what lies above.
+    """One metric. ``buckets`` are the upper bounds of a histogram; one more bucket holds greater values.
 
-    ``known`` are the values of its last label that can be named beforehand: those series are born at 0, as Prometheus
-    sees no increase in a series that begins with its first event.
+    ``known`` are those values of its last label that are known beforehand. Their series begin at 0, as Prometheus sees
+    no increase in a series that begins with its first event.
     """
 
     name: str
@@ -45,14 +46,14 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """Its name as Prometheus' families have it: without ``_total``."""
+        """Return its name as a Prometheus family: without ``_total``."""
         return self.name.removesuffix("_total") if self.kind is MetricKind.COUNTER else self.name
 
 
-#: How an item, and a job, ends.
+#: The final statuses of items and jobs.
 ENDS = ("succeeded", "failed", "canceled", "expired")
 
-#: Seconds that a caller feels, from a lone question to a job of hours. Dense where lone questions lie.
+#: Seconds that a caller waits, from a lone question to a job of hours. Dense in the range of lone questions.
 LATENCY_S = (
     *(0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0),
@@ -61,7 +62,7 @@ LATENCY_S = (
 #: Seconds of one step inside a process.
 STEP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-#: Seconds of an HTTP request, of which there is a histogram for each route.
+#: Seconds of an HTTP request; there is a histogram for each route.
 REQUEST_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 #: Seconds to load a model.
@@ -69,7 +70,7 @@ LOAD_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 6
 
 ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
-#: Errors as a share of the truth.
+#: Errors as a share of the true value.
 RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 
 ALL: dict[str, Metric] = {}
@@ -244,7 +245,7 @@ CORE_S = _counter(
 )
 CORE_RESTARTS = _counter("core_restarts", READ, "Processes of the core that its errors or a kill ended", "core")
 
-#: Heartbeat fields that only grow, with what they count.
+#: Heartbeat fields that only grow, with the counters for them.
 CORE_COUNTERS = {
     "items": "Items answered",
     "contexts_read": "Contexts tokenized",

@@ -23,7 +23,7 @@ class MetricSample:
 
 
 def render(series: Series | None, samples: Iterable[MetricSample]) -> bytes:
-    """Return every metric as Prometheus' text: the sums, and the values that were read with them.
+    """Return every metric in Prometheus' text format: the sums, and the values that were read with them.
 
     Without sums only those values are shown.
     """
@@ -33,7 +33,7 @@ def render(series: Series | None, samples: Iterable[MetricSample]) -> bytes:
 
 
 class _Shown(Collector):
-    """Yields every metric in the order of their definitions; one without values still shows what it is."""
+    """Yields every metric in the order of definition; a metric without values still has its description."""
 
     def __init__(self, series: Series | None, samples: Iterable[MetricSample]) -> None:
         self._is_partial = series is None
@@ -45,7 +45,7 @@ class _Shown(Collector):
         self._versions |= {sample.labels[0] for sample in self._samples.get(BACKLOG_S, ())}
 
     def collect(self) -> Iterator[Family]:
-        """Yield the families."""
+        """Yield the metric families."""
         for metric in ALL.values():
             if self._is_partial and metric not in self._samples:
                 continue
@@ -61,7 +61,7 @@ class _Shown(Collector):
             yield family
 
     def _zeros(self, metric: Metric) -> dict[Labels, float]:
-        """Return the series of a counter that are there from the start, each at 0."""
+        """Return the series of a counter that exist from the start, each at 0."""
         if metric.source is MetricSource.READ:
             return {}
         if not metric.labels:
@@ -82,6 +82,6 @@ class _Shown(Collector):
 
 
 def _buckets(histogram: Histogram) -> Sequence[tuple[str, float]]:
-    """Return the buckets as Prometheus counts them: each with all values below its bound."""
+    """Return the buckets as Prometheus counts them: each includes all values below its bound."""
     names = [*(repr(float(bound)) for bound in histogram.bounds), "+Inf"]
     return list(zip(names, accumulate(histogram.counts), strict=True))

@@ -1,7 +1,7 @@
-"""Liveness files: one of each worker, keeper and webhook sender, renewed every second, for health checks.
+"""Liveness files: one for each worker, keeper and webhook sender, renewed every second, for health checks.
 
-A check needs no Redis, as an outage of it is no reason to restart workers, and imports only the standard library. Times
-are of the monotonic clock, which all processes of a host share.
+A check does not need Redis, as workers need not be restarted during an outage of Redis. It imports only the standard
+library. Times are of the monotonic clock, which all processes of a host share.
 """
 
 import json
@@ -12,21 +12,21 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-#: A file that is older counts for nothing, in seconds: a process that ended is replaced sooner, with torch imported.
+#: An older file is ignored, in seconds. A process that ended is replaced sooner, even with torch to import.
 FRESH_S = 60.0
 
-#: States in which a core answers questions. Loops go round in ``running``.
+#: States in which a core answers questions. A process with loops is ``running``.
 SERVING = frozenset({"idle", "busy", "running"})
 
-#: The state of a core that waits for an operator. Another process would not help.
+#: The state of a core that waits for an operator. A new process would not help.
 OUT_OF_SERVICE = "out_of_service"
 
-#: Most characters of a reason that is noted.
+#: Most characters that are stored of a reason.
 MOST_REASON_CHARS = 400
 
 
 class HealthQuestion(StrEnum):
-    """What a health check asks."""
+    """The questions of health checks."""
 
     STARTUP = "startup"
     READY = "ready"
@@ -35,7 +35,7 @@ class HealthQuestion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What a process noted last: its name, its state, why, and when."""
+    """What a process noted last: its name, state, reason and time."""
 
     part: str
     state: str
@@ -44,14 +44,14 @@ class Liveness:
 
 
 class LivenessFile:
-    """The file of one process; nothing is written where there is no folder for it."""
+    """The file of one process. If there is no folder, nothing is written."""
 
     def __init__(self, folder: Path | None, part: str) -> None:
         self._part = part
         self._path = None if folder is None else folder / f"{part.replace('/', '.')}.json"
 
     def write(self, state: str, reason: str = "") -> None:
-        """Note the state. Without a folder, or where it cannot be written, do nothing: checks then find no file."""
+        """Write the state. If there is no folder, or it cannot be written, do nothing: checks then find no file."""
         if self._path is None:
             return
         liveness = Liveness(self._part, state, reason[:MOST_REASON_CHARS], time.monotonic())
@@ -62,14 +62,14 @@ class LivenessFile:
             beside.replace(self._path)
 
     def clear(self) -> None:
-        """Remove the file: a process that ended as it was asked to is not missed."""
+        """Remove the file, as a process that ended as asked must not be reported."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
 
 def read_liveness(folder: Path) -> list[Liveness]:
-    """Return what all processes noted in a folder; one that cannot be read is left out."""
+    """Return the notes of all processes in a folder; files that cannot be read are left out."""
     found = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, ValueError, TypeError):
@@ -78,16 +78,16 @@ def read_liveness(folder: Path) -> list[Liveness]:
 
 
 def judge(question: HealthQuestion, found: Sequence[Liveness], now_s: float) -> str | None:
-    """Return what is wrong, or None. ``now_s`` is the monotonic clock.
+    """Return what is wrong, or None; ``now_s`` is the monotonic clock.
 
-    A part that waits for its core, or loads, has not started and is not ready, and lives. A core that is out of service
-    has started, so that nothing restarts it in vain, and is not ready.
+    A part that waits for its core, or loads, is alive, but has not started and is not ready. A core that is out of
+    service counts as started, so that it is not restarted in vain, but is not ready.
     """
     if not found:
         return "there is no sign of life yet"
     for each in found:
         age_s = now_s - each.at_s
-        # A file from before the host was restarted lies in the future.
+        # A file from before a restart of the host has a time in the future.
         if not 0 <= age_s <= FRESH_S:
             return f"{each.part} has given no sign of life for a minute"
         has_started = each.state in SERVING or each.state == OUT_OF_SERVICE

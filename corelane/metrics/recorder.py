@@ -1,7 +1,7 @@
-"""The recorder: adds up what one process measures, and hands out what was added since the last time.
+"""The recorder: adds up what one process measures, and returns what was added since the last time.
 
-Adding is safe from any thread: it appends to a queue, which is summed up when it is taken or has grown long. What was
-taken stays here until the store has it, under a number by which the store tells a repetition from something new.
+Adding is safe from any thread: it appends to a queue, which is summed up when it is read or has grown long. What was
+read is kept until the store has it. It has a number, by which the store recognises a repetition.
 """
 
 import threading
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 from corelane.metrics.definitions import Metric, MetricKind
 
-#: Parts of a field's name: the metric, its labels, and the bucket of a histogram, which begins with BUCKET.
+#: Separators in a field's name: between metric, labels and bucket, and at the beginning of a bucket.
 SEPARATOR, BUCKET = "|", "#"
 
-#: The fields of a histogram beside its buckets: the bucket without a bound, and the sum.
+#: Further fields of a histogram: the bucket without a bound, and the sum.
 ABOVE, SUM = f"{BUCKET}inf", f"{BUCKET}sum"
 
-#: The label of what is beyond MOST_SERIES combinations of labels of one metric, in this process.
+#: The label for everything beyond MOST_SERIES combinations of labels of one metric, in this process.
 OTHER = "other"
 MOST_SERIES = 400
 
-#: Entries that may wait to be summed up.
+#: Most entries that wait to be summed up.
 MOST_ENTRIES = 20_000
 
 
@@ -37,7 +37,7 @@ class Delta:
 
 
 class Recorder:
-    """The figures of one process."""
+    """The measurements of one process."""
 
     def __init__(self) -> None:
         self._added: deque[tuple[Metric, float, tuple[str, ...]]] = deque()
@@ -49,7 +49,7 @@ class Recorder:
         self._unsent: Delta | None = None
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
-        """Add to a counter, or a value to a histogram; the labels' values come in the order of its definition."""
+        """Add to a counter, or a value to a histogram. Labels are in the order of the metric's definition."""
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, not {labels}")
         self._added.append((metric, amount, labels))
@@ -59,7 +59,7 @@ class Recorder:
 
     @contextmanager
     def timed(self, metric: Metric, *labels: str) -> Iterator[None]:
-        """Add the seconds that a block takes to a histogram, also if it fails."""
+        """Add the seconds that a block takes to a histogram, even if it fails."""
         begun_s = time.perf_counter()
         try:
             yield
@@ -67,9 +67,9 @@ class Recorder:
             self.add(metric, time.perf_counter() - begun_s, *labels)
 
     def take(self) -> Delta | None:
-        """Return what was added since the last flush that ``sent`` confirmed; None if that is nothing.
+        """Return what was added since the last flush that ``sent`` confirmed; None if nothing was.
 
-        While a flush is unconfirmed, it is returned again, as it was.
+        While a flush is not confirmed, it is returned again, unchanged.
         """
         with self._lock:
             if self._unsent is None:
@@ -86,7 +86,7 @@ class Recorder:
                 self._unsent = None
 
     def _drain(self) -> None:
-        """Sum up the queue; others may go on adding, and what they add stays for the next time."""
+        """Sum up the queue. Other threads may add meanwhile; that stays in the queue for the next time."""
         sums, series = self._sums, self._fields
         for _ in range(len(self._added)):
             metric, amount, labels = self._added.popleft()
@@ -99,7 +99,7 @@ class Recorder:
             sums[field] = sums.get(field, 0) + amount
 
     def _name(self, metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
-        """Return the fields of a metric with these labels; a metric with too many has one series for the rest."""
+        """Return the fields of a metric with these labels. If it has too many series, all others share one."""
         count = self._series.get(metric, 0)
         if count >= MOST_SERIES:
             return fields_of(metric, (OTHER,) * len(labels))
@@ -109,7 +109,7 @@ class Recorder:
 
 
 def fields_of(metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
-    """Return the fields of the store's hash for these labels: of a histogram its buckets in order, then its sum."""
+    """Return the fields of the store's hash for these labels; for a histogram its buckets in order, then its sum."""
     name = SEPARATOR.join((metric.name, *(str(label).replace(SEPARATOR, "_") for label in labels)))
     if metric.kind is not MetricKind.HISTOGRAM:
         return (name,)
@@ -118,5 +118,5 @@ def fields_of(metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
 
 
 def bucket_name(bound: float) -> str:
-    """Name a bucket by its upper bound."""
+    """Return the name of a bucket with this upper bound."""
     return f"{BUCKET}{bound:g}"

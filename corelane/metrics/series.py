@@ -1,4 +1,4 @@
-"""Series: the fields of the store's hash, read back as counters and histograms."""
+"""Series: the fields of the store's hash, parsed to counters and histograms."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from corelane.metrics.recorder import ABOVE, BUCKET, SEPARATOR, SUM
 #: The sum of a histogram whose values were counted in milliseconds.
 SUM_MS = f"{BUCKET}ms"
 
-#: A field that is no metric.
+#: A field that is not a metric.
 OPEN_ITEMS_OFF = "open_items_off"
 
 Labels = tuple[str, ...]
@@ -17,7 +17,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram: how many values fell into each bucket, the last one without a bound; and their sum."""
+    """A histogram: the number of values in each bucket, the last one without a bound; and their sum."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -29,21 +29,21 @@ class Histogram:
         return sum(self.counts)
 
     def since(self, before: "Histogram | None") -> "Histogram":
-        """Return what was added since an earlier time; all of it if the sums started from 0 in between."""
+        """Return what was added since ``before``; everything if the sums started again from 0 in between."""
         if before is None or before.bounds != self.bounds or before.count > self.count:
             return self
         counts = tuple(max(0.0, now - then) for now, then in zip(self.counts, before.counts, strict=True))
         return Histogram(self.bounds, counts, max(0.0, self.sum - before.sum))
 
     def plus(self, other: "Histogram") -> "Histogram":
-        """Return both together."""
+        """Return the sum of both histograms."""
         counts = tuple(one + another for one, another in zip(self.counts, other.counts, strict=True))
         return Histogram(self.bounds, counts, self.sum + other.sum)
 
     def quantile(self, share: float) -> float | None:
         """Estimate the value below which a share of the values lies, evenly spread in its bucket; None without values.
 
-        The bucket without a bound counts as its lower bound.
+        If it is in the bucket without a bound, return that bucket's lower bound.
         """
         left = share * self.count
         if not self.count:
@@ -58,15 +58,15 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """All sums of one time, by metric and labels."""
+    """All sums at one time, by metric and labels."""
 
     counters: Mapping[Metric, Mapping[Labels, float]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
-    #: What submitted items less final ones are off by from open ones, in data of a release that did not count all.
+    #: Submitted items minus final ones minus open ones, in data of a release that did not count all.
     open_items_off: float = 0.0
 
     def total(self, metric: Metric, *labels: str | None) -> float:
-        """Return the sum of a counter over all of its labels, or over those that fit; None fits any."""
+        """Return the sum of a counter over all series whose labels match; None matches any."""
         return sum(
             amount
             for found, amount in self.counters.get(metric, {}).items()
@@ -82,7 +82,7 @@ class Series:
 
 
 def parse(sums: Mapping[str, float]) -> Series:
-    """Read the fields of the store's hash; fields that no metric of this release has are left out."""
+    """Parse the fields of the store's hash; fields of metrics that this release lacks are left out."""
     counters: dict[Metric, dict[Labels, float]] = {}
     parts: dict[Metric, dict[Labels, dict[str, float]]] = {}
     for field, amount in sums.items():
@@ -103,7 +103,7 @@ def parse(sums: Mapping[str, float]) -> Series:
 
 
 def _histogram(metric: Metric, found: Mapping[str, float]) -> Histogram:
-    """Put a histogram together; a bucket of another release counts in the next wider one of this."""
+    """Put a histogram together; a bucket of another release is added to this release's next wider one."""
     counts = dict.fromkeys((*metric.buckets, float("inf")), 0.0)
     for bound, count in _buckets(found):
         counts[next(each for each in counts if each >= bound)] += count

@@ -22,10 +22,10 @@ from corelane.settings.names import UnknownName, find_unknown
 SECRETS_DIR = Path("/run/secrets")
 ENV_FILE = Path(".env")
 
-#: The name that the image for inf1 gives the Python that has torch-neuron.
+#: The name, in the image for inf1, of the Python that has torch-neuron.
 NEURON_PYTHON = "neuron-python"
 
-#: Set for processes whose parent has logged unknown names, so that each is logged once.
+#: Set for processes whose parent has logged unknown names already, so that each is logged once.
 NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 
 Network = IPv4Network | IPv6Network
@@ -34,7 +34,7 @@ Fields = TypeVar("Fields", bound=BaseSettings)
 
 
 class Settings(GroupedFields):
-    """One frozen record of every choice an operator can make."""
+    """All choices that an operator can make, in one frozen record."""
 
     model_config = SettingsConfigDict(
         env_prefix="CORELANE_",
@@ -316,33 +316,33 @@ class Settings(GroupedFields):
     _check_secrets = field_validator("webhook_secret", "webhook_previous_secret")(rules.check_secret)
 
     def of(self, fields: type[Fields]) -> Fields:
-        """Return these settings as those of a plugin, by the class of its fields."""
+        """Return these settings as those of a plugin; ``fields`` is the class of the plugin's fields."""
         if not isinstance(self, fields):
             raise TypeError(f"no plugin that is installed has the settings {fields.__name__}")
         return self
 
     @cached_property
     def requires_keys(self) -> bool:
-        """Whether the API answers only to those with a key."""
+        """Return whether the API requires a key."""
         return self.auth == "required" or (self.auth == "auto" and not is_loopback(self.host))
 
     @cached_property
     def artifact_root(self) -> Path:
-        """The folder of artifacts, resolved."""
+        """Return the folder of artifacts, resolved."""
         return (self.artifacts_dir or self.data_dir / "artifacts").resolve()
 
     @cached_property
     def fetched_root(self) -> Path:
-        """The cache of artifacts from ``artifacts_url``, resolved."""
+        """Return the cache of artifacts from ``artifacts_url``, resolved."""
         return (self.data_dir / "fetched").resolve()
 
     @cached_property
     def files_root(self) -> Path:
-        """The folder of large jobs' items, resolved."""
+        """Return the folder of large jobs' items, resolved."""
         return (self.files_dir or self.data_dir / "files").resolve()
 
     def environment(self, **changes: object) -> dict[str, str]:
-        """Return the environment for a child process that must see these settings, with ``changes`` on top."""
+        """Return the environment for a child process that must have these settings, with ``changes`` to them."""
         env = dict(os.environ) | {NAMES_CHECKED: "1"}
         values = {name: getattr(self, name) for name in type(self).model_fields} | changes
         for name, value in values.items():
@@ -359,7 +359,7 @@ class Settings(GroupedFields):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Return whether only this machine can reach a server that listens on ``host``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -367,12 +367,12 @@ def is_loopback(host: str) -> bool:
 
 
 def neuron_environment() -> dict[str, str]:
-    """Return this process's variables for the Neuron runtime: those that begin with NEURON_."""
+    """Return this process's variables for the Neuron runtime: those with the prefix NEURON_."""
     return {name: value for name, value in os.environ.items() if name.startswith("NEURON_")}
 
 
 def read_settings(**given: Any) -> Settings:
-    """Return the settings, with what a command line gave on top; None stands for "not given".
+    """Return the settings, overridden by those from a command line; None means "not given".
 
     Raises SettingsError with a sentence for each wrong value.
     """
@@ -384,7 +384,7 @@ def read_settings(**given: Any) -> Settings:
 
 
 def unknown_names() -> list[UnknownName]:
-    """Return what the environment, `.env` and the secrets name like settings and is none, unless it is empty."""
+    """Return non-empty names in the environment, `.env` and the secrets that look like settings but are not."""
     files = [path.name for path in SECRETS_DIR.iterdir()] if SECRETS_DIR.is_dir() else []
     written = dotenv_values(ENV_FILE, interpolate=False) if ENV_FILE.is_file() else {}
     given = [name for name, value in [*written.items(), *os.environ.items()] if value]
@@ -392,5 +392,5 @@ def unknown_names() -> list[UnknownName]:
 
 
 def names_were_checked() -> bool:
-    """Whether the parent process has looked for unknown names and logged them."""
+    """Return whether the parent process has looked for unknown names and logged them."""
     return NAMES_CHECKED in os.environ

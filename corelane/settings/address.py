@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-#: The port of a Sentinel where the URL names none.
+#: The port of a Sentinel if the URL has none.
 SENTINEL_PORT = 26379
 
 #: What the query may say of TLS, and of every connection.
@@ -26,22 +26,23 @@ PLAIN_NAMES = (
 )
 SENTINEL_NAMES = ("sentinel_username", "sentinel_password")
 
-#: How strictly the server's certificate is looked at.
+#: How strictly the server's certificate is checked.
 CERT_REQS = ("required", "optional", "none")
 
-#: The end of schemes by which Sentinels are asked.
+#: Suffix of schemes with which Sentinels are asked.
 BY_SENTINELS = "+sentinel"
 
 
 class AddressRefused(ValueError):
-    """A URL of a Redis cannot be used; the text says why, and shows nothing of it."""
+    """A URL of a Redis cannot be used. The text says why, without quoting the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
     """Where Redis listens.
 
-    ``url`` is one that redis-py reads; with Sentinels its host is the primary's name, which stands for what they say.
+    ``url`` is one that redis-py reads. With Sentinels its host is the primary's name, to be replaced by the address
+    that they give.
     """
 
     url: str
@@ -49,12 +50,12 @@ class RedisAddress:
     primary: str = ""
     #: User and password for the Sentinels themselves.
     sentinel_login: tuple[str | None, str | None] = (None, None)
-    #: Options of TLS as the URL has them; empty without TLS, too.
+    #: Options of TLS as the URL has them; may be empty, and always is without TLS.
     tls: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return whether connections are encrypted."""
         return self.url.startswith("rediss://")
 
     @property
@@ -66,7 +67,7 @@ class RedisAddress:
 
 
 def read_address(url: str) -> RedisAddress:
-    """Return what a URL says; raise ValueError with what is wrong."""
+    """Parse a URL; raise ValueError with what is wrong."""
     scheme, _, rest = url.partition("://")
     if scheme.endswith(BY_SENTINELS):
         return _by_sentinels(scheme.removesuffix(BY_SENTINELS), rest)
@@ -84,7 +85,7 @@ def read_address(url: str) -> RedisAddress:
 
 
 def _by_sentinels(scheme: str, rest: str) -> RedisAddress:
-    """Read ``[user:password@]host:port,…/NAME[/db]?…``."""
+    """Parse ``[user:password@]host:port,…/NAME[/db]?…``."""
     if scheme not in ("redis", "rediss"):
         raise ValueError("not the URL of a Redis")
     rest, _, asked = rest.partition("?")
@@ -113,7 +114,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def _query(text: str, is_tls: bool, names: tuple[str, ...]) -> dict[str, str]:
-    """Return the query; raise ValueError for a name that means nothing here."""
+    """Parse the query; raise ValueError for a name that has no meaning here."""
     query = dict(parse_qsl(text, keep_blank_values=True))
     allowed = (*names, *TLS_NAMES) if is_tls else names
     for name, value in query.items():

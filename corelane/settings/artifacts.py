@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-#: The value that keeps artifacts nowhere.
+#: The value that turns the cache off.
 OFF = "off"
 
-#: Variables by which torch's libraries choose other kernels than the CPU's best.
+#: Variables that make torch's libraries choose other kernels than the CPU's best.
 KERNEL_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 
@@ -25,14 +25,14 @@ class ArtifactFields(BaseSettings):
 
     @property
     def artifact_cache_root(self) -> Path | None:
-        """The folder of kept artifacts; None where none are kept."""
+        """Return the folder of the artifact cache; None if it is off."""
         if self.artifact_cache == OFF:
             return None
         return user_cache(os.environ) if self.artifact_cache is None else Path(self.artifact_cache).resolve()  # noqa: TID251  # XDG's
 
 
 def user_cache(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder that the XDG base directories name for a user's caches; None for a user without a home."""
+    """Return the folder for a user's caches by the XDG rules; None for a user without a home."""
     named = Path(environment.get("XDG_CACHE_HOME", ""))
     if named.is_absolute():
         return named / "corelane" / "artifacts"
@@ -43,5 +43,5 @@ def user_cache(environment: Mapping[str, str]) -> Path | None:
 
 
 def kernel_environment() -> dict[str, str]:
-    """Return the variables of this process that choose kernels."""
+    """Return those variables of this process that choose kernels."""
     return {name: os.environ[name] for name in KERNEL_VARIABLES if name in os.environ}  # noqa: TID251  # the libraries'

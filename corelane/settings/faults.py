@@ -1,16 +1,16 @@
-"""Fault points: places where a process kills itself, if a chaos run asked for it. Everywhere else they do nothing."""
+"""Fault points: places where a process kills itself if a chaos run asked for it. Otherwise they do nothing."""
 
 import os
 import random
 import signal
 from collections.abc import Iterable, Mapping
 
-#: Standard error; written to directly, as nothing buffered outlives the kill.
+#: Standard error. It is written to directly, as buffered text would be lost.
 STDERR = 2
 
 
 def arm(points: Iterable[str]) -> dict[str, float]:
-    """Return fault points with their probabilities, from texts such as ``submit.accepted:0.1``; raise ValueError."""
+    """Parse fault points with their probabilities, such as ``submit.accepted:0.1``; raise ValueError."""
     armed = {}
     for text in points:
         point, colon, chance = text.partition(":")
@@ -21,7 +21,7 @@ def arm(points: Iterable[str]) -> dict[str, float]:
 
 
 def reach(point: str, armed: Mapping[str, float]) -> None:
-    """Kill this process here and now, as often as ``point`` is armed for; SIGKILL, so nothing is cleaned up."""
+    """Kill this process with the probability that is set for ``point``. SIGKILL is used, so nothing is cleaned up."""
     if armed and random.random() < armed.get(point, 0.0):
         os.write(STDERR, f"fault point {point}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Settings of cores, Redis, scaling, kept answers and chaos, joined with the other groups and those of plugins."""
+"""Settings of cores, Redis, scaling, answer cache and chaos, joined with the other groups and those of plugins."""
 
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from corelane.settings.prices import PriceFields
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
 
-#: What plugins add.
+#: The settings that plugins add.
 PLUGIN_FIELDS = tuple(fields for plugin in installed() if (fields := plugin.settings()) is not None)
 
 
@@ -25,7 +25,7 @@ class GroupedFields(
     ArtifactFields,
     *PLUGIN_FIELDS,  # type: ignore[misc]
 ):
-    """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""
+    """Part of ``corelane.settings.Settings``: every field that is not declared in the package itself."""
 
     # Processes of the API
     api_processes: int | None = Field(
@@ -127,10 +127,10 @@ class GroupedFields(
 
     @cached_property
     def armed_faults(self) -> dict[str, float]:
-        """Fault points by name, with their probabilities; empty but in chaos runs."""
+        """Return fault points by name, with their probabilities; empty except in chaos runs."""
         return arm(self.fault_points)
 
     @property
     def cache(self) -> tuple[int, int] | None:
-        """Bytes and seconds of the cache; None where it is off."""
+        """Return the bytes and seconds of the cache; None if it is off."""
         return (self.cache_bytes, self.cache_ttl_s) if self.cache_bytes else None

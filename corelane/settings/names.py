@@ -1,4 +1,4 @@
-"""Names that look like settings and are none: mistyped variables, and settings that were removed. Pure."""
+"""Names that look like settings but are not: mistyped variables, and settings that were removed. Pure."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -7,13 +7,13 @@ from difflib import SequenceMatcher, get_close_matches
 
 PREFIX = "CORELANE_"
 
-#: Variables of this prefix that are no settings: the compose file's.
+#: Variables with this prefix that are not settings: those of the compose file.
 OTHERS = frozenset({"CORELANE_WHEELS", "CORELANE_IMAGE", "CORELANE_NEURON_IMAGE", "CORELANE_CUDA_IMAGE"})
 
-#: What Kubernetes sets for a Service named `corelane` or `corelane-…`.
+#: Variables that Kubernetes sets for a Service named `corelane` or `corelane-…`.
 SERVICE_LINK = re.compile(r"CORELANE_(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
 
-#: Settings that keep somebody out, or something secret: one that is not in force may leave the service open.
+#: Settings that restrict access, or are secret. If one is mistyped, the service may be left open.
 GUARDS = frozenset(
     {
         *("auth", "host", "open_metrics", "submit_rate", "read_rate", "trusted_hops", "allowed_hosts", "cors_origins"),
@@ -22,31 +22,31 @@ GUARDS = frozenset(
     }
 )
 
-#: Settings that were removed, and what to do instead. A service that has one does not start: it may use another Redis.
+#: Removed settings, and what to do instead. A service with one of them does not start, as it might use another Redis.
 REMOVED = {
     "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/22-redis.md#several-services",
     "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/22-redis.md#several-services",
 }
 
-#: How alike a mistyped prefix is to ours, of 1.
+#: How similar a mistyped prefix must be to the right one, from 0 to 1.
 PREFIX_LIKENESS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownName:
-    """A variable that is no setting, and the variable of the setting most like it, if any is."""
+    """A variable that is not a setting, and the most similar setting's variable, if there is one."""
 
     name: str
     nearest: str | None = None
 
     @property
     def is_removed(self) -> bool:
-        """Whether an earlier release had this setting, and a service must not run without it unnoticed."""
+        """Return whether an earlier release had this setting, so that a service must not ignore it."""
         return self.name in REMOVED
 
     @property
     def guards(self) -> bool:
-        """Whether the setting that was probably meant protects the service."""
+        """Return whether the setting that was probably meant protects the service."""
         return self.is_removed or (self.nearest is not None and self.nearest.removeprefix(PREFIX).lower() in GUARDS)
 
     @property
@@ -63,7 +63,7 @@ class UnknownName:
 
 
 def find_unknown(present: Iterable[str], fields: Collection[str]) -> list[UnknownName]:
-    """Return the names that were meant as settings and are none, sorted; ``fields`` are the settings' own names."""
+    """Return names that were meant as settings but are not, sorted; ``fields`` are the names of the settings."""
     known = {f"{PREFIX}{field.upper()}" for field in fields}
     names, found = {name.upper() for name in present}, []
     for name in sorted(names - known - OTHERS):
@@ -79,13 +79,13 @@ def find_unknown(present: Iterable[str], fields: Collection[str]) -> list[Unknow
 
 
 def _is_service_link(name: str, names: Collection[str]) -> bool:
-    """Whether Kubernetes has set it, for a Service named like Corelane."""
+    """Return whether Kubernetes has set a variable for a Service named like Corelane."""
     of_service = name.endswith("_PORT") and f"{name.removesuffix('_PORT')}_SERVICE_HOST" in names
     return of_service or SERVICE_LINK.fullmatch(name) is not None
 
 
 def _with_our_prefix(name: str, known: Collection[str]) -> str | None:
-    """Return the setting of a name whose prefix alone is mistyped, as in ``CORLANE_AUTH``."""
+    """Return the setting meant by a name of which only the prefix is mistyped, as in ``CORLANE_AUTH``."""
     prefix, _, rest = name.partition("_")
     meant = f"{PREFIX}{rest}"
     if meant not in known or SequenceMatcher(None, prefix, PREFIX[:-1]).ratio() < PREFIX_LIKENESS:

@@ -1,4 +1,4 @@
-"""The settings that say what a host costs."""
+"""The settings for the price of a host."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings
 
 
 class PriceFields(BaseSettings):
-    """Part of ``corelane.settings.Settings``. What the fields mean together is in ``corelane.domain.prices``."""
+    """Part of ``corelane.settings.Settings``. ``corelane.domain.prices`` explains what the fields mean together."""
 
     instance: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""What settings take: rules that types do not say, and the sentence that refuses a wrong value. Pure."""
+"""Rules for settings that types do not express, and the sentences that refuse wrong values. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -15,43 +15,44 @@ from corelane.settings.faults import arm
 #: Longest value shown, in characters.
 SHOWN_CHARS = 80
 
-#: Pauses before the second and later attempts at a webhook, in seconds: a day in all, as Standard Webhooks suggests.
+#: Pauses before the second and later attempts at a webhook, in seconds: a day in total, as Standard Webhooks suggests.
 RETRY_PAUSES_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 36_000.0)
 
-#: Longest time a webhook is tried in all, in seconds (two days): below what the store keeps one under way.
+#: Longest total time of attempts at a webhook, in seconds (two days). It is below the time that the store keeps a
+#: delivery in progress.
 LONGEST_RETRIES_S = 2 * 24 * 3600.0
 
-#: A number of requests in a time.
+#: A number of requests per unit of time.
 RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
 
-#: A scheme and a host, as browsers send it: without a path.
+#: A scheme and a host, without a path, as browsers send it.
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+")
 
-#: The beginning of the URLs of inputs or outputs: `*` may stand for any host.
+#: The beginning of an input's or output's URL; `*` may stand for any host.
 PREFIX = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,62}/([^\s?#]*/)?|https?://(\*|[^/\s?#@*]+)/([^\s?#]*/)?")
 
-#: A host name, `*.` before it for every name below it.
+#: A host name; `*.` before it means every name below it.
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\*")
 
-#: Options whose name is not their setting's.
+#: Options whose name differs from their setting's.
 OPTIONS = {"data_dir": "--data", "redis_url": "--redis"}
 
 
 class Wanted(NamedTuple):
-    """What a setting takes, in words, and an example. A field says it in its ``Annotated``, or it is in ``WANTED``."""
+    """What a setting accepts, in words, and an example. It is in the field's ``Annotated``, or in ``WANTED``."""
 
     words: str
     example: str
 
 
-#: The same of networks.
+#: What settings with networks accept.
 NETWORKS = Wanted("networks as CIDRs, comma-separated", "10.0.0.0/8,192.168.7.0/24")
 
 _NEW_SECRET = ("`whsec_` and the base64 of at least 18 random bytes", "whsec_$(openssl rand -base64 24)")
 _RATE = ("a number of requests per `second`, `minute`, `hour` or `day`", "600/minute")
 _STORAGE = ("an fsspec URL", "s3://bucket/folder")
 
-#: What a setting takes and an example, where the type does not say it.
+#: What a setting accepts, and an example, if its type does not say it.
 WANTED = {
     "redis_url": (
         "the URL of a Redis, `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`",
@@ -92,7 +93,7 @@ WANTED = {
 
 
 class SettingsError(ValueError):
-    """Settings have wrong values; ``sentences`` has one for each."""
+    """Settings have wrong values; ``sentences`` has one sentence for each."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__("\n".join(sentences))
@@ -106,14 +107,14 @@ def check_redis_url(url: str) -> str:
 
 
 def split_commas(value: object) -> object:
-    """Return the parts of a text that is separated by commas; anything else as it is."""
+    """Split a text at commas; return any other value unchanged."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
 def check_prefixes(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return beginnings of URLs; raises ValueError for one that would let more through than it says."""
+    """Return beginnings of URLs; raises ValueError for one that would allow more than it seems to."""
     for prefix in prefixes:
         if not PREFIX.fullmatch(prefix) or ".." in prefix.split("/"):
             raise ValueError(f"{prefix} is no beginning of a URL that ends with /")
@@ -129,7 +130,7 @@ def check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return host names; raises ValueError for one that no request would name."""
+    """Return host names; raises ValueError for one that no request could have."""
     for host in hosts:
         if not HOST_NAME.fullmatch(host):
             ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError if it is not an address either
@@ -137,13 +138,13 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_points(points: tuple[str, ...]) -> tuple[str, ...]:
-    """Return fault points; raises ValueError for one that cannot be read."""
+    """Return fault points; raises ValueError for one that cannot be parsed."""
     arm(points)
     return points
 
 
 def check_pauses(pauses: tuple[float, ...]) -> tuple[float, ...]:
-    """Return pauses between attempts; raises ValueError where they would never end."""
+    """Return pauses between attempts; raises ValueError if they would take too long in total."""
     if any(pause <= 0 for pause in pauses) or sum(pauses) > LONGEST_RETRIES_S:
         raise ValueError("pauses must be above 0, and end")
     return pauses
@@ -158,14 +159,14 @@ def check_secret(secret: SecretStr | None) -> SecretStr | None:
 
 
 def without_password(url: str) -> str:
-    """Return a URL fit to be shown; a password may contain `@` and `/`."""
-    # The query first: an `@` in it would be taken for the end of a user's password.
+    """Return a URL without passwords, fit to be shown. A password may contain `@` and `/`."""
+    # The query comes first, as an `@` in it would be taken for the end of a user's password.
     shown = re.sub(r"(?<=[?&])((?:sentinel_)?(?:username|password)|ssl_password)=[^&#]*", r"\1=***", url)
     return re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", shown)
 
 
 def refusals(error: ValidationError, fields: Mapping[str, FieldInfo], given: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each wrong setting; ``given`` are those that the command line gave."""
+    """Yield a sentence for each wrong setting; ``given`` are the settings from the command line."""
     seen: set[str] = set()
     for each in error.errors(include_url=False):
         name = str(each["loc"][0]) if each["loc"] else ""
@@ -194,7 +195,7 @@ def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> s
 
 
 def describe(name: str, field: FieldInfo) -> tuple[str, str]:
-    """Return what a setting takes, in words, and an example; the example is empty where any text will do."""
+    """Return what a setting accepts, in words, and an example, which is empty if any text is accepted."""
     said = [each for each in field.metadata if isinstance(each, Wanted)]
     if said or name in WANTED:
         return said[0] if said else WANTED[name]
@@ -214,7 +215,7 @@ def describe(name: str, field: FieldInfo) -> tuple[str, str]:
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether a setting's value must not be shown."""
+    """Return whether a setting's value must not be shown."""
     return SecretStr in _kinds(field.annotation)
 
 
@@ -236,7 +237,7 @@ def _show(text: str) -> str:
 
 
 def _without_host_bits(text: str) -> str | None:
-    """Return the network that was probably meant by an address with a prefix, as in 10.0.0.1/8."""
+    """Return the network that was probably meant by an address with a prefix length, as in 10.0.0.1/8."""
     try:
         return str(ip_network(text, strict=False))
     except ValueError:

@@ -15,7 +15,7 @@ from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, QUEUE_PREFIX
 from corelane.store import keys
 from corelane.store.link.library import read_code
 
-#: Sent by the store's Python code. The library's functions send more, each checked as well.
+#: Commands that the store's Python code sends. The library's functions send more, and Redis checks each of those too.
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
     *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
@@ -28,11 +28,11 @@ SENT = (
 #: user who can replace functions can borrow the rights of every user who calls them.
 LOADING = ("function|load", "function|list", "function|delete")
 
-#: Sent by every client as it connects. The category has more with each release of Redis (7.0 does not know
-#: `client|setinfo`), so it is taken whole, without what looks into other connections.
+#: Commands that every client sends as it connects. The category grows with each release of Redis (7.0 does not know
+#: `client|setinfo`), so it is allowed whole, except for commands that look into other connections.
 CONNECTING = ("+@connection", "-@admin", "-@dangerous", "-client|tracking")
 
-#: Sent by kombu 5.7 to carry messages, and by the remote control and the events of Celery 5.7. Scripts are for the
+#: Commands that kombu 5.7 sends to carry messages, and Celery 5.7 for remote control and events. Scripts serve the
 #: queues of replies, which expire.
 CARRYING = (
     *("brpop", "del", "evalsha", "exec", "exists", "llen", "lpush", "multi", "pexpire", "psubscribe", "publish"),
@@ -40,20 +40,20 @@ CARRYING = (
     *("time", "unsubscribe", "zadd", "zrangebyscore", "zrem"),
 )
 
-#: Sent by the library ``limits`` 5.8 where requests are limited; what renames a key may do so with its keys alone.
+#: Commands that the library ``limits`` 5.8 sends where requests are limited. Its user may rename only its own keys.
 LIMITING = ("evalsha", "expire", "get", "incrby", "mget", "pttl", "script|load", "set")
 LIMITING_ALONE = f"(~{keys.rates} +rename)" % "*"
 
-#: Celery's queues of cores, keeper and webhook sender; those of remote control and of Flower, and what binds them. A
-#: queue of messages with a priority has a suffix.
+#: Celery's queues of cores, keeper and webhook sender; the queues of remote control and of Flower; and the keys that
+#: bind queues. A queue of messages with a priority has a suffix.
 QUEUES = (f"{QUEUE_PREFIX}*", f"{KEEPER_QUEUE}*", f"{DELIVERY_QUEUE}*")
 CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
 
-#: Channels of Celery, of one database. Redis wants a subscribed pattern to be written as the rule is.
+#: Channels of Celery, for one database. Redis accepts a pattern subscription only if the rule has the same pattern.
 CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
 
-#: Keys that decide who may ask the API, what tells of it, and what signs webhooks. No process that runs models needs
-#: them.
+#: Keys that decide who may call the API, that log its admin actions, and that sign webhooks. Processes that run models
+#: need none of them.
 CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.AUDIT, keys.rates, keys.SECRETS)
 
 
@@ -79,9 +79,9 @@ class Rights:
     commands: tuple[str, ...]
     keys: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
-    #: Further rights with keys of their own, as Redis writes them in brackets.
+    #: Further rights that hold for their own keys only, in brackets as Redis writes them.
     apart: tuple[str, ...] = ()
-    #: Whether it connects as clients of redis-py do.
+    #: Whether this user connects as clients of redis-py do.
     is_client: bool = True
 
     def rules(self) -> str:
@@ -97,7 +97,7 @@ EVERYTHING = Rights(("@all",), ("*",), ("*",), is_client=False)
 
 
 def rights_of(role: Role, database: int = 0) -> Rights:
-    """Return what a role needs, and no more; ``database`` is the number in the service's URL."""
+    """Return the rights that a role needs, and no others; ``database`` is the number in the service's URL."""
     return _make_rights(tuple(channel % database for channel in CHANNELS))[role]
 
 
@@ -109,7 +109,7 @@ def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
             _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)
         ),
         Role.WORKER: Rights(_sorted(working), (*all_keys_but(CALLERS), *QUEUES, *CONTROL), channels),
-        # It looks at the queues, and rings nobody.
+        # It reads the queues, and sends no bells.
         Role.FLOWER: Rights(_sorted(CARRYING), (*(f"%R~{queue}" for queue in QUEUES), *CONTROL), celery),
         Role.METRICS: Rights(("client|list", "info", "latency|histogram", "ping", "slowlog|get", "slowlog|len")),
         Role.REPLICA: Rights(("ping", "psync", "replconf"), is_client=False),
@@ -131,10 +131,10 @@ def library_commands() -> set[str]:
 
 
 def all_keys_but(refused: Iterable[keys.RedisKey]) -> tuple[str, ...]:
-    """Return patterns of the store's keys without the refused ones.
+    """Return patterns that match all of the store's keys except the refused ones.
 
-    Redis compares a key with one pattern after the other, so few are better: one for all keys whose first letter no
-    refused key has, and one for each other key.
+    Redis tries the patterns one by one, so there are few: one for all keys whose first letter no refused key has, and
+    one for each other key.
     """
     names = {str(key) for key in refused}
     letters = "".join(sorted({name.removeprefix(keys.PREFIX)[0] for name in names}))
@@ -143,7 +143,7 @@ def all_keys_but(refused: Iterable[keys.RedisKey]) -> tuple[str, ...]:
 
 
 def user_line(name: str, password: str, rights: Rights) -> str:
-    """Return the line of an ACL file that defines a user; it has the password's digest alone."""
+    """Return the line of an ACL file that defines a user. It contains only the digest of the password."""
     digest = hashlib.sha256(password.encode()).hexdigest()
     return f"user {name} reset on #{digest} {rights.rules()}"
 

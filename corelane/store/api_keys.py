@@ -1,6 +1,6 @@
-"""API keys: kept by their digests, looked up by the API, changed by the operator's command.
+"""API keys: stored by their digests, looked up by the API, changed by the operator's command.
 
-Every change moves a counter, by which API processes notice that their cached keys may be wrong.
+Every change increments a counter. API processes read it to notice that their cached keys may be out of date.
 """
 
 import time
@@ -18,31 +18,31 @@ from corelane.store.link.link import CommonLink, flatten, pairs
 
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
-    """The key that a digest stands for, if any, and the count of changes at that time or before."""
+    """The key for a digest, if there is one, and the count of changes. The count may be from just before the lookup."""
 
     key: Key | None
     changed: bytes | None
 
 
 class ApiKeyFinder:
-    """The API's side: look keys up, and note that they are used."""
+    """The API's side: looks keys up, and notes that they are used."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def find(self, digest: str) -> KeyLookup:
         """Look up the key of a digest, usable or not, in one trip."""
-        # The counter is read first: a change between the two is then noticed later, never missed.
+        # The counter is read first: a change between the two reads is noticed later, never missed.
         changed, raw = await self._link.many([("GET", keys.API_KEYS_CHANGED), ("HGETALL", keys.api_key(digest))])
         return KeyLookup(parse(dict(pairs(raw))), changed)
 
     async def changed(self, used: Iterable[str], day: str) -> bytes | None:
-        """Return the count of changes, and note in the same trip that these digests were used on ``day``."""
+        """Return the count of changes. In the same trip, note that these digests were used on ``day``."""
         notes = [("HSET", keys.api_key(digest), "used", day) for digest in used]
         return (await self._link.many([("GET", keys.API_KEYS_CHANGED), *notes]))[0]  # type: ignore[no-any-return]
 
     async def any_active(self) -> bool:
-        """Tell whether there is a key that can be used."""
+        """Return whether any key can be used."""
         return any(key.state(time.time() * 1000) == "active" for key in await read_keys(self._link))
 
 
@@ -60,9 +60,9 @@ class ApiKeyStore:
         expires_ms: int | None = None,
         cell: str = CELL,
     ) -> tuple[Key, str]:
-        """Make a key; return it and its secret, which is kept nowhere. Without an owner it owns its jobs itself.
+        """Make a key; return it and its secret, which is not stored. Without an owner the key owns its jobs itself.
 
-        It names the service whose Redis this is; ``cell``, if that has noted none yet.
+        The key names the service that this Redis belongs to. ``cell`` is used if that is not noted in Redis yet.
         """
         noted = self._link("GET", keys.CELL)
         cell = cell if noted is None else noted.decode()

@@ -1,6 +1,6 @@
-"""The audit: one line for each action that steered the service or touched what others own. The last 10,000 are kept.
+"""The audit log: one line for each action of an admin, or on what other owners have. The last 10,000 are kept.
 
-A line is written once its action is done. If Redis cannot take it, the action stands, and the line is in the log alone.
+A line is written after its action. If Redis cannot take the line, the action stands, and the line is only in the log.
 """
 
 from corelane.domain.api_keys import Caller
@@ -20,13 +20,13 @@ DETAIL_CHARS = 1000
 
 
 class Audit:
-    """Writes the lines."""
+    """Writes the audit lines."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def write(self, who: Caller, action: AuditAction, subject: str, detail: str = "") -> None:
-        """Write a line; never raise because Redis cannot take it."""
+        """Write a line; log it instead of raising an error if Redis cannot take it."""
         log.info("audit", key=who.name, owner=who.owner, action=action.value, subject=subject, detail=detail)
         try:
             await write_line(self._link, who, action, subject, detail)

@@ -1,4 +1,4 @@
-"""The items behind the refs of a claim: their payloads, and the contexts that they share or that their owner stored."""
+"""The items of the refs in a claim: their payloads, and their contexts, shared within a job or stored by the owner."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,9 +24,9 @@ Items = list[tuple[str | None, str, str]]
 def read_items(
     link: Link, texts: ContextTexts, refs: Sequence[Ref], small: Mapping[str, Payload]
 ) -> dict[str, tuple[Items, Options]]:
-    """Return the items of refs and their jobs' options, by the refs' keys; leave out what is gone or cannot be read.
+    """Return the items and options of refs, by the refs' keys; leave out those that are gone or cannot be read.
 
-    ``small`` holds what is read already; ``texts`` reads stored contexts and keeps them.
+    ``small`` holds payloads that were read already; ``texts`` reads and caches stored contexts.
     """
     payloads = {**small, **_read_payloads(link, [ref for ref in refs if ref.key not in small])}
     found = []
@@ -91,5 +91,5 @@ def _text_of(
     shared: Mapping[tuple[str, int], str],
     stored: Mapping[tuple[str, Stored], str],
 ) -> str | None:
-    """Return the text that a row's context stands for, if it is there."""
+    """Return the text of a row's context, or None if it is not there."""
     return shared.get((ref.job, context)) if isinstance(context, int) else stored.get((ref.owner, context))

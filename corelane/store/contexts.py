@@ -1,7 +1,7 @@
 """Stored contexts, read: what callers see of them, what submissions need to know, and their texts.
 
-An owner's jobs name only what the owner stored. A text is in Redis once, however many jobs name it; it is gone with the
-last job that needs it. See ``contexts.lua`` of the plugin that keeps them.
+A job can name only contexts that its own owner stored. Redis holds each text once, even if many jobs name it, and
+deletes it with the last job that needs it. See ``contexts.lua`` of the plugin that keeps them.
 """
 
 from collections import OrderedDict
@@ -16,16 +16,16 @@ from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink
 
-#: What a caller is shown.
+#: Fields that a caller sees.
 FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed", "jobs")
 
-#: Digests that one message names.
+#: Most digests that one error message names.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPage:
-    """Contexts of an owner, newest first; the cursor of those after them, if there are any; and the bytes of all."""
+    """Contexts of an owner, newest first; a cursor if more follow; and the bytes of all the owner's contexts."""
 
     data: list[ContextInfo]
     next: str | None
@@ -33,7 +33,7 @@ class ContextPage:
 
 
 class ContextStore:
-    """The stored contexts, for those who name them."""
+    """Reads stored contexts for requests that name them."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
@@ -44,7 +44,7 @@ class ContextStore:
         return _info(context, values, await self._link.now_ms())
 
     async def text(self, owner: str, context: str) -> str | None:
-        """Return its text; None as ``get``."""
+        """Return the text of a context, or None where ``get`` returns None."""
         if await self.get(owner, context) is None:
             return None
         found = await self._link("HGET", keys.context(owner, digest_in(context)), "text")
@@ -68,7 +68,7 @@ class ContextStore:
     async def known(self, owner: str, contexts: Collection[str], *, held: bool = False) -> dict[str, Known]:
         """Return what submissions need to know of an owner's contexts; missing ones are left out.
 
-        With ``held`` those that are kept only for jobs are there as well, as a retry needs.
+        With ``held``, contexts that are kept only for existing jobs are included, as a retry needs them.
         """
         fields = ("tokens", "head", "expires_ms", "removed")
         hashes = await self._link.many([("HMGET", keys.context(owner, digest_in(each)), *fields) for each in contexts])
@@ -81,7 +81,7 @@ class ContextStore:
 
 
 def unknown(contexts: Iterable[str]) -> UnknownContext:
-    """Return the error for contexts that are not there, all of them in one."""
+    """Return one error that names all contexts that are missing."""
     listed = sorted(contexts)
     more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
     return UnknownContext(
@@ -91,7 +91,7 @@ def unknown(contexts: Iterable[str]) -> UnknownContext:
 
 
 def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextInfo | None:
-    """Describe a context; None if it is not there, or no new job may name it."""
+    """Describe a context; return None if it is missing, or new jobs may not name it."""
     found: dict[str, Any] = {
         name: value.decode() for name, value in zip(FIELDS, values, strict=True) if value is not None
     }
@@ -111,7 +111,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read recently, by owner and digest; the least recently used goes first. Not thread-safe."""
+    """The texts that a core used most recently, by owner and digest. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link
@@ -120,9 +120,9 @@ class ContextTexts:
         self._kept: OrderedDict[tuple[str, Stored], tuple[str, int]] = OrderedDict()
 
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
-        """Return the texts of contexts by owner and digest; missing ones are left out. One trip for those not kept.
+        """Return texts of contexts, by owner and digest, without missing ones; at most one trip.
 
-        What was read for one owner serves no other: the time saved would tell that another owner has the text.
+        A text cached for one owner is not used for another: the time saved would reveal that another owner has it.
         """
         found: dict[tuple[str, Stored], str] = {}
         for each in wanted:

@@ -1,7 +1,7 @@
 """Dispatch: a core's side of the store. Claim under a lease, fetch payloads, commit under the fence, linger.
 
-No call is repeated here: after StoreUnavailable the caller goes on with its next claim, and claimed work comes back
-when its lease lapses.
+No call is repeated here. After StoreUnavailable the caller claims anew; work that it held returns when its lease
+lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,8 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import call
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
 
-#: Longest time of one blocking pop, in seconds, so that the stop flag is seen and the bell does not expire.
+#: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
+#: expire.
 POP_S = 1
 
 OPEN_STATUSES = (b"queued", b"running")
@@ -31,7 +32,7 @@ OPEN_STATUSES = (b"queued", b"running")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Refs that a core took under one lease, each with its model version.
+    """Refs that a core claimed under one lease, each with its model version.
 
     ``small`` holds payloads and options that came in the same reply, by the refs' keys.
     """
@@ -63,7 +64,7 @@ class ClaimedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceResults:
-    """The results of one claimed ref, in stored form; ``is_shared`` says that parts of it were offered."""
+    """The results of one claimed ref, in stored form; ``is_shared`` says that other cores were offered parts."""
 
     ref: Ref
     results: list[dict[str, Any]]
@@ -72,7 +73,7 @@ class SliceResults:
 
 @dataclass(frozen=True, slots=True)
 class LeasedPreview:
-    """The best answer so far of one item in progress: ``corelane.domain.events.Partial`` without job and time."""
+    """The best answer so far of an item in progress: a ``corelane.domain.events.Partial`` without job and time."""
 
     lease: str
     ref: Ref
@@ -81,7 +82,7 @@ class LeasedPreview:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The work that a core may claim: ``tokens``, and up to ``spare`` from lanes and lines that are not in ``met``."""
+    """How much a core may claim: ``tokens``, and up to ``spare`` more from lanes and lines that are not in ``met``."""
 
     tokens: int
     spare: int = 0
@@ -90,62 +91,62 @@ class Room:
 
 @dataclass(slots=True)
 class ExchangeRequest:
-    """The reports and questions of a core in one trip. Without versions it claims nothing and leaves the bell."""
+    """What a core reports and asks for in one trip. Without versions it claims nothing and leaves the bell as it is."""
 
     #: Results to commit, by lease.
     commits: Mapping[str, Sequence[SliceResults]] = field(default_factory=dict)
-    #: The jobs in progress: which of them are final?
+    #: Jobs in progress; the reply says which of them are final.
     jobs: Sequence[str] = ()
-    #: Claim for these versions, in this order, as much as there is room for.
+    #: Versions to claim for, in this order, until the room is used.
     versions: Sequence[str] = ()
     room: Room = Room(0)
-    #: Whether the core stays awake for a while where nothing is claimed.
+    #: Whether the core stays awake for a while if nothing is claimed.
     linger: bool = False
-    #: Nothing else is in progress: only then are items claimed that failed before.
+    #: Whether nothing else is in progress. Only then are items claimed that failed before.
     idle: bool = False
-    #: A document is in progress: then no second one is claimed.
+    #: Whether a document is in progress. Then no second one is claimed.
     laden: bool = False
-    #: These become events of their jobs, if their leases still hold.
+    #: Best answers so far. They become events of their jobs if their leases still hold.
     previews: Sequence[LeasedPreview] = ()
-    #: Claimed refs, by lease, with the tokens that they are charged from now on.
+    #: Claimed refs by lease, with the number of tokens that they are charged from now on.
     found: Sequence[tuple[str, Ref]] = ()
-    #: What this core spent on each job with results here, in microseconds, as ``domain.timing.Spent`` has it, then
+    #: What this core spent on each job with results here: microseconds in the order of ``domain.timing.Spent``, then
     #: windows and tokens.
     spent: Mapping[str, Sequence[int]] = field(default_factory=dict)
     #: The present time of Redis, if it is known.
     sent_us: int | None = None
-    #: Windows, tokens and core microseconds of work that was thrown away; they go with the first commit.
+    #: Windows, tokens and core microseconds of work that was thrown away. They are sent with the first commit.
     lost: Sequence[int] = ()
     #: What the core does for long items together with other cores.
     parts: PartsDone = NO_PARTS
-    #: First sleep until a submit wakes this core, for POP_S at most. Redis claims at that moment, so a lone question
-    #: saves a trip.
+    #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone question
+    #: a trip.
     wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The replies of one trip: how many slices were refused, by lease; jobs that are final; and the new claim."""
+    """The replies of one trip: the number of refused slices by lease, jobs that are final, and the new claim."""
 
     refused: dict[str, int]
     closed: set[str]
     claim: Claim | None
-    #: Redis' time at the claim, in microseconds, if work was asked for.
+    #: Redis' time at the claim, in microseconds; None if no work was asked for.
     redis_us: int | None = None
-    #: A part of another core's item, where that was asked for and nothing was claimed; what came of the own offer.
+    #: A part of another core's item, if one was asked for and nothing was claimed; and the state of this core's offer.
     part: TakenPart | None = None
     offered: Offered | None = None
 
 
 class Step(NamedTuple):
-    """A command of a trip, the name that its reply is found by, and how the reply is read."""
+    """One command of a trip, a name for its reply, and the function that reads the reply."""
 
     name: tuple[str, str]
     command: Command
     parse: Callable[[Any], Any]
 
 
-#: The names of steps of which a trip has one.
+#: Names of steps that occur at most once in a trip.
 CLAIM, SHARE = ("claim", ""), ("share", "")
 
 
@@ -153,7 +154,7 @@ class Dispatch:
     """Claims and commits for one core."""
 
     def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
-        """``price`` is that of the core, as it is stored."""
+        """``price`` is the price of the core, in stored form."""
         self._settings = settings
         self._cache = settings.cache
         self._core = core
@@ -162,7 +163,7 @@ class Dispatch:
         self._texts = ContextTexts(self._link, settings.context_text_bytes)
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
-        """Commit by lease, ask which jobs are final, and claim as much as there is room for: one trip."""
+        """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""
         steps = list(self._steps(request))
         found = self._link.many([step.command for step in steps])
         replies = {step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True)}
@@ -191,7 +192,7 @@ class Dispatch:
         if request.versions:
             yield Step(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:
-            # After the claim, which lowers the bell: a core that answers a part from now on rings.
+            # This follows the claim, which clears the bell: a core that answers a part after it rings again.
             yield Step(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
     def _claim(self, request: ExchangeRequest) -> Command:
@@ -215,7 +216,7 @@ class Dispatch:
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
-        """Put refs back into the lanes as they were, so that no attempt is counted; ``lost`` is as in a request."""
+        """Return refs to the lanes without counting an attempt; ``lost`` is as in an ``ExchangeRequest``."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
@@ -226,15 +227,15 @@ class Dispatch:
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
-        Large payloads take one trip for all jobs, contexts that a job's items share take another, stored ones that this
-        core has not read recently a third.
+        This takes up to three trips: large payloads of all jobs, contexts shared within a job, and stored contexts that
+        are not cached here.
         """
         refs = [ref for ref, _ in claim.refs]
         items = read_items(self._link, self._texts, refs, claim.small)
         return [ClaimedSlice(ref, version, *items[ref.key]) for ref, version in claim.refs if ref.key in items]
 
     def request_contexts(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
-        """Read the request ids and traces that jobs came with, in one trip."""
+        """Read the request ids and traces of jobs, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
             job: RequestContext((request_id or b"").decode(), (traceparent or b"").decode())
@@ -242,26 +243,26 @@ class Dispatch:
         }
 
     def wait(self) -> bool:
-        """Sleep until something rings this core, for POP_S at most; return whether it did."""
+        """Sleep until this core is rung, at most POP_S; return whether it was."""
         return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:
-        """Let this core's bell be rung again, at the end of a drain that claimed nothing."""
+        """Clear this core's bell, so that it can be rung again. Call it at the end of a drain that claimed nothing."""
         self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])
 
     def leave(self, versions: Sequence[str], bell: str, *, gone: bool = False) -> None:
         """Announce that this core claims no more, and ring other cores for the work that waits.
 
-        ``gone`` says that no process follows: the core is in no list from now on.
+        ``gone`` means that no new process takes over: the core is removed from all lists.
         """
         self._link.run("leave", core=self._core, envelope=bell, versions=versions, gone=gone)
 
     def wake(self, bell: str) -> None:
-        """Ring this core, also if the process before it left a bell behind."""
+        """Ring this core, even if the previous process left its bell set."""
         self._link.run("wake", core=self._core, envelope=bell)
 
     def close(self) -> None:
-        """Drop the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         self._link.close()
 
     def _commit(
@@ -272,7 +273,7 @@ class Dispatch:
         sent_us: int | None,
         lost: Sequence[int],
     ) -> Command:
-        """Return the commit of a lease. What was spent on a job goes with the first that has results of it."""
+        """Build the commit of a lease. What was spent on a job is sent with the job's first results."""
         stretches = []
         its_spent = {}
         for outcome in outcomes:
@@ -293,7 +294,7 @@ def _as_it_is(reply: Any) -> Any:
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:
-    """Build the commands that write the best answers so far, one a lease."""
+    """Build the commands that write the best answers so far, one command for each lease."""
     for lease in dict.fromkeys(preview.lease for preview in previews):
         own = [preview for preview in previews if preview.lease == lease]
         items = [(preview.ref.job, preview.ref.first) for preview in own]
@@ -301,7 +302,7 @@ def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]
 
 
 def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int]:
-    """Read the reply to a claim: what was claimed, or a part of another core's item; and Redis' time."""
+    """Read the reply to a claim: the claim, or a part of another core's item; and Redis' time."""
     redis_us, *taken = reply
     if taken and taken[0] == b"part":
         return None, TakenPart.parse(taken[1:]), redis_us

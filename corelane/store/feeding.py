@@ -1,6 +1,6 @@
-"""Feeding: the items of large jobs are in files, and come into Redis slice after slice, as cores answer them.
+"""Feeding: items of large jobs are in files, and come into Redis slice by slice as cores answer them.
 
-A feeder may die at any point: the step that puts slices into the lanes also writes how far the job was fed, and
+A feeder may die at any point. The step that puts slices into the lanes also records how far the job was fed, and
 payloads that are written again are the same.
 """
 
@@ -31,13 +31,13 @@ log = get_logger(__name__)
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
 
-#: The right to feed; a keeper that has not extended it for so long is taken for dead.
+#: The lease of the process that feeds. A keeper that has not extended it for this time is taken for dead.
 FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 
-#: A file that belongs to no job is kept for so long, in seconds: its job may be about to be submitted.
+#: A file that belongs to no job is kept for this time, in seconds: its job may be about to be submitted.
 STRAY_AGE_S = 3600
 
-#: A job whose items cannot be read, as the storage of files fails, is tried again after this, in seconds.
+#: A job whose items cannot be read because the storage fails is tried again after this time, in seconds.
 STORAGE_PAUSE_S = 5.0
 
 TEXTS = ("status", "file", "owner", "parts")
@@ -51,7 +51,7 @@ class Feed:
     job: str
     is_open: bool
     file: str
-    #: The sizes of the file's parts; none if it is one file.
+    #: The sizes of the file's parts; empty if it is one file.
     parts: tuple[int, ...]
     owner: str
     fed: int
@@ -62,7 +62,7 @@ class Feed:
     priority: int
     succeeded: int
     dropped: int
-    #: Results that may wait to be dropped; 0 for any number.
+    #: Most results that may wait to be dropped; 0 for no limit.
     results_window: int
 
     @property
@@ -72,13 +72,13 @@ class Feed:
 
     @property
     def waiting_tokens(self) -> int:
-        """Estimate the tokens that are fed and not answered, by the average item that was fed."""
+        """Estimate the tokens that are fed but not answered, from the average of the items fed so far."""
         waiting = self.fed - (self.total - self.left)
         return waiting * self.fed_tokens // self.fed if self.fed else 0
 
 
 class Feeder:
-    """Feeds jobs one step at a time. Any number may run; the one that has the lease feeds."""
+    """Feeds jobs one step at a time. Any number may run; only the holder of the lease feeds."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -86,11 +86,11 @@ class Feeder:
         self._bell = bell
         self._link = Link(settings.redis_url)
         self._files = ItemFiles(settings)
-        #: When a job is tried again whose items could not be read.
+        #: When to try a job again whose items could not be read.
         self._not_before: dict[str, float] = {}
 
     def has_work(self, name: str = "") -> bool:
-        """Tell whether a job is to be fed and no other feeder has the lease; note that this loop went round."""
+        """Return whether there is a job to feed and no other feeder has the lease. Also note a round of this loop."""
         *jobs, feeder, _ = self._link.many(
             [
                 ("ZCARD", keys.FEEDS),
@@ -102,21 +102,21 @@ class Feeder:
         return any(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
-        """Take or extend the lease; return whether this process feeds."""
+        """Take or extend the lease; return whether this process has it."""
         fence, _ = self._link.many([FEEDER.take(name), call("note_round", name="feeding")])
         return bool(fence)
 
     def end_turn(self, name: str) -> None:
-        """Let another process feed."""
+        """Release the lease, so that another process can feed."""
         self._link(*FEEDER.release(name))
 
     def jobs(self) -> list[str]:
-        """Return the jobs that are not fed to their end, oldest first."""
+        """Return the jobs that are not completely fed, oldest first."""
         both = self._link.many([("ZRANGE", key, 0, -1) for key in (keys.FEEDS, keys.STORED_FEEDS)])
         return list(dict.fromkeys(job.decode() for jobs in both for job in jobs))
 
     def feed(self, job: str) -> bool:
-        """Feed one step of a job, if its slices in progress leave room; return whether anything was fed."""
+        """Feed one step of a job if there is room for it; return whether anything was fed."""
         feed = self._read(job)
         if feed is None or not feed.is_open or feed.fed == feed.total:
             self._let_go(job)
@@ -140,9 +140,9 @@ class Feeder:
         return self._feed_lines(feed, lines)
 
     def remove_strays(self) -> None:
-        """Delete old files that belong to no job; the file system's clock tells their age, not the host's.
+        """Delete old files that belong to no job. Ages are measured by the clock of the file system, not of the host.
 
-        Services may share the folder: each looks after the files of its own jobs.
+        Several services may share the folder: each deletes only files of its own jobs.
         """
         files = list(self._settings.files_root.glob(f"job_{self._settings.cell}*"))
         if not files:
@@ -196,7 +196,7 @@ class Feeder:
         return bool(reply == 1)
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
-        """Cut lines into slices, as (is_bad, first, count, tokens): each of items, or of lines that are none."""
+        """Cut lines into slices of only valid or only invalid lines, as (is_bad, first, count, tokens)."""
         settings, first = self._settings, 0
         for is_bad, run in groupby(lines, lambda line: line.error is not None):
             costs = [line.tokens for line in run]
@@ -212,10 +212,10 @@ class Feeder:
         return Feed(job, status in OPEN_STATUSES, name, sizes, owner.decode(), *given)
 
     def _let_go(self, job: str) -> None:
-        """Feed a job no more.
+        """Stop feeding a job.
 
-        This is called again when the job is final, deleted or forgotten: then payloads that came too late expire, and
-        its file is deleted unless a retry could ask for items in it.
+        This is called again when the job is final, deleted or forgotten. Then payloads that were written late expire,
+        and its file is deleted unless a retry may need items from it.
         """
         self._link.many([("ZREM", key, job) for key in (keys.FEEDS, keys.STORED_FEEDS)])
         self._not_before.pop(job, None)
@@ -228,7 +228,7 @@ class Feeder:
 
 
 def bad_results(first: int, lines: Sequence[ItemLine]) -> str:
-    """Return the stored results of lines that are no items, from an index on."""
+    """Return stored results for lines that are no valid items; ``first`` is the index of the first line."""
     found = [
         failed_result(index, line.row[0], *line.error)
         for index, line in enumerate(lines, first)

@@ -1,7 +1,7 @@
-"""File storage: a folder on a disk, or any URL that fsspec reaches. Names and bytes only.
+"""File storage: a folder on a disk, or any URL that fsspec reaches. It knows names and bytes only.
 
-A file is written once, under a new name that nobody knows before the file is complete. So an interrupted write leaves
-nothing visible, and is deleted. Every call blocks, and raises StorageFailed if the storage fails.
+A file is written once, under a new name that is not given out before the file is complete. So an interrupted write
+leaves nothing visible, and is deleted. Every call blocks, and raises StorageFailed if the storage fails.
 """
 
 import errno
@@ -17,18 +17,18 @@ from uuid import uuid4
 from corelane.errors import NotFound, SetupError, StorageFailed
 from corelane.errors.extras import install_command
 
-#: Files are read in pieces of this size, in bytes, and written to a disk in such.
+#: Sizes of the pieces in which files are read, and written to a disk, in bytes.
 READ_BYTES, WRITE_BYTES = 256 * 1024, 1024 * 1024
 
 #: Kinds of file systems whose folders must be made before they are written to.
 WITH_FOLDERS = frozenset(("file", "local", "sftp", "ssh", "smb"))
 
-#: The check of a storage writes this and deletes it again.
+#: What a check of a storage writes and deletes again.
 PROBE = b"Corelane checks that it can write here."
 
-#: How S3 is asked. Blocks of 8 MiB instead of s3fs' 50 MiB, as a file that is written holds one in memory. A storage
-#: that is away is noticed in seconds. Checksums only where S3 requires them: since botocore 1.36 they are sent and
-#: checked by default, which many S3-compatible servers do not pass (boto/boto3#4392).
+#: Options for S3. Blocks have 8 MiB instead of s3fs' 50 MiB, as a file that is being written holds one in memory. A
+#: storage that cannot be reached is noticed in seconds. Checksums are used only where S3 requires them: since botocore
+#: 1.36 they are on by default, and many S3-compatible servers reject them (boto/boto3#4392).
 S3_OPTIONS: dict[str, Any] = {
     "use_listings_cache": False,
     "default_block_size": 8 * 1024 * 1024,
@@ -46,17 +46,17 @@ class Storage:
     """Files by name."""
 
     def __init__(self, place: "DiskFiles | RemoteFiles", where: str) -> None:
-        """``where`` is how the place is called in errors."""
+        """``where`` names the place in errors."""
         self._place = place
         self.where = where
 
     def create(self, name: str) -> "Writer":
-        """Create a file, to be closed or discarded."""
+        """Create a file; the caller closes or discards it."""
         with self.errors():
             return Writer(self, name, self._place.create(name))
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Open a file at once and return its content in chunks; raise NotFound if it does not exist."""
+        """Open a file at once, and yield its content in chunks; raise NotFound if it does not exist."""
         try:
             with self.errors():
                 file = self._place.open(name)
@@ -65,7 +65,7 @@ class Storage:
         return self._pieces(file)
 
     def read_at(self, name: str, start: int, most: int) -> bytes:
-        """Read bytes from an offset on, fewer than ``most`` only at the end; raise NotFound without such a file."""
+        """Read up to ``most`` bytes from an offset, fewer only at the end; raise NotFound if there is no such file."""
         try:
             with self.errors():
                 return self._place.read_at(name, start, most)
@@ -78,7 +78,7 @@ class Storage:
             self._place.delete(name)
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder of the storage, without the folder's."""
+        """Return the names of all files in a folder of the storage, without the folder's name."""
         try:
             with self.errors():
                 return self._place.names(folder)
@@ -102,7 +102,7 @@ class Storage:
             raise StorageFailed(f"the storage of files ({self.where}) does not return what was written")
 
     def abort(self, file: BinaryIO) -> None:
-        """End the writing of a file."""
+        """Stop writing a file."""
         self._place.abort(file)
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
@@ -112,7 +112,7 @@ class Storage:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate what storage raises; each kind has exceptions of its own."""
+        """Translate the exceptions of storages; each kind of storage has its own."""
         try:
             yield
         except (StorageFailed, SetupError, FileNotFoundError):
@@ -146,17 +146,17 @@ class Writer:
             self._file.write(data)
 
     def close(self) -> None:
-        """Make the file visible; from now on it outlives this process."""
+        """Make the file visible. From now on it outlives this process."""
         with self._errors():
             self._file.close()
 
     def abort(self) -> None:
-        """Stop writing, and delete nothing: another process may write a file of this name by now."""
+        """Stop writing, but delete nothing: another process may be writing a file of this name by now."""
         with suppress(Exception):
             self._storage.abort(self._file)
 
     def discard(self) -> None:
-        """Delete what was written, if the storage can be reached; what remains is cleared up later."""
+        """Delete what was written, if the storage can be reached; otherwise it is cleaned up later."""
         self.abort()
         with suppress(StorageFailed):
             self._storage.delete(self.name)
@@ -171,10 +171,10 @@ class Writer:
 
 
 class SyncedFile(FileIO):
-    """Create a file whose bytes are on the disk once it is closed."""
+    """A file whose bytes are on the disk once it is closed."""
 
     def close(self) -> None:
-        """Wait for the disk, then close."""
+        """Flush to the disk, then close."""
         if not self.closed:
             try:
                 os.fsync(self.fileno())
@@ -183,7 +183,7 @@ class SyncedFile(FileIO):
 
 
 class DiskFiles:
-    """A folder. Errors are its own, except FileNotFoundError for a missing file; so are those of ``RemoteFiles``."""
+    """A folder on a disk. Raises its own errors, and FileNotFoundError for a missing file like ``RemoteFiles``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -195,7 +195,7 @@ class DiskFiles:
         return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb"), WRITE_BYTES))
 
     def abort(self, file: BinaryIO) -> None:
-        """End the writing of a file that is not to exist; it may exist for a moment, and is deleted then."""
+        """Stop writing a file. It may be visible for a moment until it is deleted."""
         file.close()
 
     def open(self, name: str) -> BinaryIO:
@@ -203,7 +203,7 @@ class DiskFiles:
         return (self._folder / name).open("rb")
 
     def read_at(self, name: str, start: int, most: int) -> bytes:
-        """Read bytes from an offset on; fewer than ``most`` only at the end of the file."""
+        """Read up to ``most`` bytes from an offset, fewer only at the end of the file."""
         with (self._folder / name).open("rb") as file:
             file.seek(start)
             return file.read(most)
@@ -218,7 +218,7 @@ class DiskFiles:
 
 
 class RemoteFiles:
-    """A folder at an fsspec URL; nothing is reached for before something is asked."""
+    """A folder at an fsspec URL. It connects with the first call."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -242,7 +242,7 @@ class RemoteFiles:
         return opened
 
     def abort(self, file: BinaryIO) -> None:
-        """Give up an upload: where its kind can, no part of it was ever visible and none is left."""
+        """Abort an upload. Where the storage supports this, no part of it was ever visible and none is left."""
         from fsspec.spec import AbstractBufferedFile
 
         if not isinstance(file, AbstractBufferedFile):
@@ -251,7 +251,7 @@ class RemoteFiles:
         try:
             file.discard()
         finally:
-            # Or it would be uploaded when it is collected (fsspec 2026.9, AbstractBufferedFile.__del__).
+            # Otherwise it is uploaded when it is garbage collected (fsspec 2026.9, AbstractBufferedFile.__del__).
             file.closed = True
 
     def open(self, name: str) -> BinaryIO:
@@ -278,7 +278,7 @@ class RemoteFiles:
             raise
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder, not from a cache."""
+        """Return the names of all files in a folder, bypassing fsspec's cache."""
         files, path = self._opened
         files.invalidate_cache()
         found = files.ls(f"{path}/{folder}".rstrip("/"), detail=True)
@@ -294,8 +294,8 @@ def options_for(url: str) -> dict[str, Any]:
 def reach(url: str, _process: int) -> tuple[Any, str]:
     """Return the file system of a URL and the path in it; raise ImportError or ValueError.
 
-    One for all threads of a process: a client of S3 takes half a second of CPU time to make. fsspec's own cache has one
-    for each thread.
+    All threads of a process share one, as an S3 client takes half a second of CPU time to make. fsspec's own cache has
+    one for each thread.
     """
     from fsspec.core import url_to_fs
 
@@ -304,6 +304,6 @@ def reach(url: str, _process: int) -> tuple[Any, str]:
 
 
 def open_storage(url: str | None, root: Path) -> Storage:
-    """Open the storage of files: at a URL, or without one a folder under ``root``."""
+    """Open the storage of files: at a URL, or in a folder under ``root`` if there is no URL."""
     folder = root / "kept"
     return Storage(DiskFiles(folder), str(folder)) if url is None else Storage(RemoteFiles(url), url)

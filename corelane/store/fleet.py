@@ -16,8 +16,8 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink, flatten, pairs, texts, to_ms
 from corelane.store.metrics import ProcessMetrics
 
-#: A core that left without a good-bye is listed as lost for this time, in milliseconds (15 minutes): long enough for an
-#: alert and a look. Hosts that come and go have new names each time.
+#: A core that disappeared without leaving is listed as lost for this time, in milliseconds (15 minutes): long enough
+#: for an alert and a look. Hosts that come and go have new names each time.
 FORGET_CORE_MS = 900_000
 
 
@@ -25,7 +25,7 @@ FORGET_CORE_MS = 900_000
 class BeatReply:
     """The reply to a heartbeat: the revision of the placements, and which of the core's versions Redis does not know.
 
-    Redis knows none after it came back empty.
+    Redis knows none of them after it restarted empty.
     """
 
     revision: str
@@ -54,8 +54,8 @@ class Announcer:
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
-        ``is_full_speed`` says that the core had enough to do when its speed was measured; ``is_out`` that no version is
-        to be placed on it. ``worked`` is its process, its price as it is stored, and the microseconds worked so far.
+        ``is_full_speed`` says that the core had enough work when its speed was measured, ``is_out`` that no version may
+        be placed on it. ``worked`` is its process, its price in stored form, and the microseconds worked so far.
         ``costs`` are what items took since the last heartbeat, by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
@@ -74,19 +74,21 @@ class Announcer:
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 
     def read(self, *command: str) -> bytes | None:
-        """Send a command that reads a text, on the connection of the heartbeats."""
+        """Send a command that reads a text, on the heartbeats' connection."""
         found: bytes | None = self._link(*command)
         return found
 
     def flush(self, metrics: ProcessMetrics, *, leaves: bool = False) -> None:
-        """Send what the core's process has measured; ``leaves`` if the process ends."""
+        """Send what the core's process has measured; ``leaves`` says that the process ends."""
         metrics.flush_over(self._link, leaves=leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """A version that the fleet knows: the aliases that mean it with their weights, the cores that hold it now, its
-    placement, and the number of its jobs that are not final.
+    """A version that the fleet knows.
+
+    It has the aliases that mean it with their weights, the cores that hold it now, its placement, and its number of
+    open jobs.
     """
 
     version: str
@@ -105,9 +107,9 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core: its heartbeat, or only name and time of the last one if it was lost a while ago.
+        """Return every core with its heartbeat; of a core lost some time ago only the name and the last time.
 
-        One that is paused has a field `paused`, in which the pause is told.
+        A paused core has a field `paused`, which describes the pause.
         """
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
@@ -155,15 +157,15 @@ class Fleet:
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def highest_precision(self, version: str) -> float | None:
-        """Return the highest precision that a version can be asked for; None if its scores are no probabilities."""
+        """Return the highest precision that can be asked of a version; None if its scores are no probabilities."""
         summary = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
-        # A worker from before it was told names none.
+        # Workers of releases before this field do not send it.
         return summary.get("highest_precision", 1.0) if summary.get("calibrated") else None
 
     async def compiled_rate(self, version: str) -> float:
-        """Return the tokens a second of the cores that hold a version, as its compile measured them; 0 if it did not.
+        """Return tokens a second, measured at compile time, over the cores that hold a version; 0 if not measured.
 
-        This stands for their own speeds until these are measured.
+        It stands in for the cores' own speeds until these are measured.
         """
         held, summary = await self._link.many(
             [("ZCOUNT", keys.holders(version), await self._link.now_ms(), "+inf"), ("HGET", keys.MODELS, version)]
@@ -171,7 +173,7 @@ class Fleet:
         return 0.0 if summary is None else int(held) * float(orjson.loads(summary).get("tokens_per_s", 0))
 
     async def outlook(self, version: str) -> Outlook | None:
-        """Say when a version that no living core holds may be held; return None if one holds it."""
+        """Say when a version that is on no living core may be on one; return None if one holds it."""
         held, now = await self._link.many([("ZRANGE", keys.holders(version), "-1", "-1", "WITHSCORES"), ("TIME",)])
         now_ms = to_ms(now)
         if held and float(held[1]) >= now_ms:
@@ -181,9 +183,9 @@ class Fleet:
         return predict(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
     async def waiting_for(self, version: str, owner: str, *, has_begun: bool) -> str | None:
-        """Say why an owner's job waits: a pause, or that no living core holds its version; return None if it goes on.
+        """Say why an owner's job waits: a pause, or its version is on no living core. Return None if it does not wait.
 
-        Of one that ``has_begun`` only a pause is told.
+        For a job that ``has_begun``, only pauses are considered.
         """
         pause = Pauses.decode(texts(await self._link("HGETALL", keys.PAUSED))).against(version, owner)
         if pause is not None:
@@ -192,11 +194,11 @@ class Fleet:
         return None if outlook is None else outlook.reason
 
     async def has_default(self) -> bool:
-        """Tell whether it is known which version is the default model."""
+        """Return whether the default alias is set."""
         return bool(await self._link("HEXISTS", keys.ALIASES, DEFAULT_ALIAS))
 
     async def default_cores(self) -> int:
-        """Count living cores that hold the default model: of several versions, the fewest."""
+        """Count living cores that hold the default model. If it is several versions, return the lowest count."""
         means = await self._link("HGET", keys.ALIASES, DEFAULT_ALIAS)
         if means is None:
             return 0

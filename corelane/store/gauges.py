@@ -1,6 +1,6 @@
-"""Gauges: how the service stands now, read from the store when somebody asks.
+"""Gauges: the present state of the service, read from the store on request.
 
-Nothing here is kept by a process, so every process shows the same, and one that died leaves no value behind.
+No process keeps gauges itself. So every process shows the same, and one that died leaves no value behind.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,22 +28,24 @@ from corelane.store.pauses import read_pauses
 from corelane.store.redis_info import RedisState, Replication, read_info
 from corelane.store.scaling import read_stopped
 
-#: The names of priorities, as callers know them, by rank.
+#: The names of priorities as callers see them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
 
-#: Jobs that are fed from files, of which the tokens that are not fed yet are counted.
+#: Most jobs fed from files whose unfed tokens are counted.
 COUNTED_FEEDS = 500
 
-#: Owners, and larger jobs of one owner, among which the longest wait is looked for.
+#: Most owners, and most larger jobs of one owner, among which the longest wait is searched.
 LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work that is not done. ``waiting`` tokens are in the lanes, ``unfed`` ones in files, both by version, and
-    ``held_up`` those of both that a pause of the version or of owners holds up; of ``stopped`` versions all cores that
-    hold them are paused. ``claimed`` tokens and ``speeds`` (tokens a second) are by core. How long the oldest work has
-    waited is by version and priority: ``waited_s`` of all, ``oldest_s`` without what is paused.
+    """The work that is not done.
+
+    By version: ``waiting`` tokens are in the lanes, ``unfed`` ones in files, and ``held_up`` are those of both that a
+    pause of the version or of owners holds up. All cores that hold a ``stopped`` version are paused. By core:
+    ``claimed`` tokens, and ``speeds`` in tokens a second. By version and priority: how long the oldest work has waited,
+    ``waited_s`` for all work and ``oldest_s`` without paused work.
     """
 
     waiting: Mapping[str, int]
@@ -77,7 +79,7 @@ class Work:
 
     @property
     def backlog_s(self) -> dict[str, float]:
-        """Return how long the work that may go on takes, by version (see ``corelane.domain.backlog``)."""
+        """Return how long the work takes that is not paused, by version (see ``corelane.domain.backlog``)."""
         return backlog_seconds(self.movable, self.claimed, self.speeds, self.holders)
 
 
@@ -106,7 +108,7 @@ def _ages(oldest: Iterable[Sequence[Any]]) -> dict[tuple[str, str], float]:
 
 
 async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
-    """Read the sums of all processes, and every gauge."""
+    """Read the sums over all processes, and every gauge."""
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
     stopped = await read_stopped(link)
     listed = [core for core in cores if "state" in core or core["core"] not in stopped]
@@ -129,7 +131,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
 
 
 def count_open_items(series: Series) -> int:
-    """Return the items that are not final."""
+    """Return the number of items that are not final."""
     return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
 
 
@@ -147,7 +149,7 @@ def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:
 
 
 async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
-    """Read how long the longest pause of each kind lasts; 0 without any."""
+    """Read how long the longest pause of each kind has lasted; 0 if there is none."""
     pauses, now_ms = await read_pauses(link), await link.now_ms()
     lasting = {
         pause.kind: now_ms / 1000 - datetime.fromisoformat(pause.since).timestamp() for pause in pauses.all[::-1]
@@ -156,7 +158,7 @@ async def _longest_pauses(link: CommonLink) -> list[tuple[str, float]]:
 
 
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]:
-    """Yield the samples of a core's heartbeat; for a lost core only that it is lost, and the work it still holds."""
+    """Yield the samples of a core's heartbeat. For a lost core: only that it is lost, and the work it still holds."""
     core, is_up = beat["core"], "state" in beat
     yield MetricSample(m.CORE_UP, float(is_up), (core,))
     held = work.claimed.get(core, 0)
@@ -187,12 +189,12 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]
 
 
 def _memory(text: str) -> dict[str, float]:
-    """Read a heartbeat's memory: bytes by kind as JSON, or the bytes of the process alone."""
+    """Read the memory in a heartbeat: bytes by kind as JSON, or only the bytes of the process."""
     return {"process": float(text)} if text.isdigit() else _numbers(_object(text))
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Read a JSON object that another process wrote; empty if it is none."""
+    """Read a JSON object that another process wrote; return an empty one if the text is something else."""
     try:
         found = orjson.loads(text)
     except ValueError:
@@ -207,7 +209,7 @@ def _numbers(found: object) -> dict[str, float]:
 
 
 async def _read_processes(link: CommonLink) -> list[MetricSample]:
-    """Read the gauges of the processes that live, and how long ago each loop went round."""
+    """Read the gauges of living processes, and how long ago each loop finished a round."""
     now = await link.now_ms()
     living, rounds = await link.many(
         [("ZRANGEBYSCORE", keys.PROCESSES, now - GONE_MS, "+inf"), ("HGETALL", keys.ROUNDS)]
@@ -225,7 +227,7 @@ async def _read_processes(link: CommonLink) -> list[MetricSample]:
 
 
 async def _read_redis(link: CommonLink) -> list[MetricSample]:
-    """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
+    """Read Redis' memory and the time of its functions; empty if an access list forbids it."""
     info = await read_info(link, "memory", "persistence", "commandstats", "replication")
     if not info:
         return []

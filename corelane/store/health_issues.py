@@ -25,31 +25,31 @@ from corelane.store.pauses import read_pauses
 from corelane.store.redis_info import read_redis
 from corelane.store.scaling import read_stopped
 
-#: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
+#: What a `serve` reports about its parts counts for this time, in milliseconds. It reports every three seconds.
 BELIEVED_MS = 20_000
 
-#: Hosts of webhooks that are named at most.
+#: Most hosts of webhooks that are named.
 SHOWN_HOSTS = 5
 
-#: What a `serve` told is forgotten after an hour, in milliseconds.
+#: What a `serve` reported is deleted after an hour, in milliseconds.
 FORGET_TOLD_MS = 3_600_000
 
 
 class PartReport:
-    """Tells what a `serve` finds wrong with its parts. ``serve`` names it."""
+    """Reports what a `serve` finds wrong with its parts. ``serve`` is its name."""
 
     def __init__(self, link: CommonLink, serve: str) -> None:
         self._link = link
         self._serve = serve
 
     async def tell(self, issues: Mapping[str, str]) -> None:
-        """Tell what is wrong now; nothing takes back what was told before."""
+        """Report what is wrong now. Earlier reports are not taken back."""
         pairs_of = [[part, text] for part, text in issues.items()]
         await self._link.run("tell_parts", serve=self._serve, troubles=pairs_of, forget_ms=FORGET_TOLD_MS)
 
 
 async def read_part_issues(link: CommonLink) -> list[HealthIssue]:
-    """Return the parts that do not stay up, as the `serve` of each host told a moment ago."""
+    """Return the parts that do not stay up, from the recent report of each host's `serve`."""
     told = await link("HGETALL", keys.PARTS)
     if not told:
         return []
@@ -65,9 +65,9 @@ async def read_part_issues(link: CommonLink) -> list[HealthIssue]:
 
 
 async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
-    """Return the heartbeats of the cores, lost ones too, but none that left as it was asked to.
+    """Return the heartbeats of all cores, lost ones too, without those that left as asked.
 
-    A core that leaves no longer counts among those that ask for work; one that was lost does.
+    A lost core is recognised because it is still listed among those that ask for work.
     """
     cores, claimed, stopped = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED), await read_stopped(link)
     return [
@@ -76,9 +76,9 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
 
 async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[HealthIssue]:
-    """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``.
+    """Return all issues, except versions that are on no core; ``cores`` are those of ``read_cores``.
 
-    Where Redis takes no writes, heartbeats and rounds stop as well: then that alone is wrong.
+    Where Redis takes no writes, heartbeats and rounds stop as well. Then that issue alone is returned.
     """
     state = await read_redis(link)
     of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
@@ -101,7 +101,7 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
 
 
 async def find_issues(link: CommonLink) -> list[HealthIssue]:
-    """Return all that is wrong; where no core has ever been, what concerns Redis and the parts of a `serve`."""
+    """Return all issues; if there has never been a core, only those of Redis and of the parts of a `serve`."""
     if cores := await read_cores(link):
         return await read_issues(link, cores)
     state = await read_redis(link)

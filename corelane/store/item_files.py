@@ -1,8 +1,8 @@
-"""The files of large jobs' items: where they lie, how they are written, and read from any offset.
+"""The files of large jobs' items: where they are, how they are written, and how they are read from any offset.
 
 A job's ``file`` says where: ``JOB.jsonl`` is in the folder that API and keeper share, ``items/JOB.jsonl`` in the
-storage of files. The latter may be in several files, its parts: ``items/JOB.jsonl.0`` and so on. A line is an item or,
-of an input read by URL, the error of a line that is none.
+storage of files. The latter may consist of several files, its parts: ``items/JOB.jsonl.0`` and so on. A line is an
+item. In an input read by URL it may be the error of an invalid line.
 """
 
 import errno
@@ -21,14 +21,14 @@ from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
 
-#: The folder of the storage of files that has items; names with a folder are there.
+#: The folder for items in the storage of files. A name that begins with it is in that storage.
 FOLDER = "items"
 ELSEWHERE = f"{FOLDER}/"
 
-#: Items are read in pieces of this size, in bytes: one request to S3 each.
+#: Size of the pieces in which items are read, in bytes: each is one request to S3.
 READ_BYTES = 512 * 1024
 
-#: The code and the sentence of a line that is no item.
+#: The error code and sentence of a line that is no valid item.
 LineError = tuple[str, str]
 
 
@@ -43,17 +43,17 @@ class ItemLine:
 
 
 def encode_line(row: Row, tokens: int) -> bytes:
-    """Return an item as a line of a file."""
+    """Encode an item as a line of a file."""
     return orjson.dumps((*row, tokens), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def encode_error(item_id: str | None, error: LineError) -> bytes:
-    """Return the error of a line in its place; the id is the item's, if it could be read that far."""
+    """Encode the error of an invalid line, in its place. ``item_id`` is the item's id, if it could be read."""
     return orjson.dumps((item_id, None, error, 0), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
-    """Read an item, or the error in its place, from a line of a file."""
+    """Decode a line of a file: an item, or the error in its place."""
     item_id, question, context, tokens = orjson.loads(text)
     if question is None:
         return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
@@ -81,11 +81,11 @@ class ItemFiles:
         self._far = open_storage(settings.files_url, settings.files_root)
 
     def place(self, file: str) -> Storage:
-        """Return the storage that has a file."""
+        """Return the storage that holds a file."""
         return self._far if is_elsewhere(file) else self.near
 
     def read(self, file: str, parts: Sequence[int], start: int, most: int) -> bytes:
-        """Read bytes from an offset on, nothing at the end; ``parts`` are the sizes of its parts, if it has any."""
+        """Read up to ``most`` bytes from an offset; empty at the end. ``parts`` are the sizes of its parts, if any."""
         if not parts:
             return self.place(file).read_at(file, start, most)
         for part, size in enumerate(parts):
@@ -95,11 +95,11 @@ class ItemFiles:
         return b""
 
     def lines(self, file: str, parts: Sequence[int], start: int = 0) -> Iterator[bytes]:
-        """Yield lines with their ends from an offset on; raise NotFound if the file is gone."""
+        """Yield lines from an offset on, with their line ends; raise NotFound if the file is gone."""
         return split_lines(lambda at: self.read(file, parts, at, READ_BYTES), start)
 
     def exists(self, file: str, parts: Sequence[int] = ()) -> bool:
-        """Return whether a file is there."""
+        """Return whether a file exists."""
         try:
             self.place(file).read_at(part_name(file, 0) if parts else file, 0, 1)
         except NotFound:
@@ -107,7 +107,7 @@ class ItemFiles:
         return True
 
     def delete(self, job: str) -> None:
-        """Delete a job's items, wherever they are; the daily search for strays finds what cannot be deleted now."""
+        """Delete a job's items in both places. What cannot be deleted now is deleted by the daily search for strays."""
         (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
         with suppress(StorageFailed):
             file, part = f"{ELSEWHERE}{job}.jsonl", 0
@@ -122,7 +122,7 @@ class ItemFiles:
 
     @contextmanager
     def writing(self) -> Iterator["NewItems"]:
-        """Yield a new job's file. On any error nothing is left of it; raise StoreFull if the disk is full."""
+        """Yield a new job's file. On any error the file is deleted; raise StoreFull if the disk is full."""
         new = NewItems(self._settings, self._far)
         try:
             yield new
@@ -157,9 +157,10 @@ class NewItems:
         self._file.write(data)
 
     def finish(self) -> tuple[str, str]:
-        """Complete the file; return its job's id, and its name.
+        """Complete the file; return its job's id and the file's name.
 
-        On a disk the id is made now, because ids tell when jobs were submitted; an object is not renamed for that.
+        On a disk the id is made now, because ids contain the time of submission. An object in the storage keeps its
+        first id, as it would have to be renamed.
         """
         self._file.close()
         if self._path is None:
@@ -178,7 +179,7 @@ class NewItems:
 
 
 def split_lines(read: Callable[[int], bytes], start: int) -> Iterator[bytes]:
-    """Yield lines with their ends; ``read`` returns bytes from an offset on, and nothing at the end."""
+    """Yield lines with their line ends; ``read`` returns bytes from an offset, and nothing at the end."""
     rest = b""
     while piece := read(start):
         start += len(piece)
@@ -190,7 +191,7 @@ def split_lines(read: Callable[[int], bytes], start: int) -> Iterator[bytes]:
 
 
 def step_lines(lines: Iterator[bytes], start: int, most_tokens: int, most_items: int) -> list[ItemLine]:
-    """Take lines up to a number of tokens or items, or to the end; they begin at an offset."""
+    """Take lines up to ``most_tokens`` or ``most_items``, or to the end; ``start`` is the first line's offset."""
     found: list[ItemLine] = []
     while most_tokens > 0 and len(found) < most_items and (text := next(lines, None)) is not None:
         start += len(text)
@@ -200,5 +201,5 @@ def step_lines(lines: Iterator[bytes], start: int, most_tokens: int, most_items:
 
 
 def parse_parts(text: Any) -> tuple[int, ...]:
-    """Return the sizes of a file's parts, as its job has them."""
+    """Parse the sizes of a file's parts from a job's field."""
     return tuple(orjson.loads(text)) if text else ()

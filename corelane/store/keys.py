@@ -1,10 +1,10 @@
-"""Every Redis key: pattern, type, meaning, expiry. Python calls these, and the Lua library gets the same names.
+"""Every Redis key: pattern, type, meaning, expiry. Python calls these; the Lua library uses the same names.
 
 ``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``; the comments say what the names are. P is a
 priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
-A key that ``stays`` is there even when nothing is to do. Others expire as their comments say, or go with the last
-work, core, delivery or owner they belong to; the keeper removes what nothing else does (``prune``). "As the job" means
+A key that ``stays`` exists even when there is no work. Others expire as their comments say, or are deleted with the
+last work, core, delivery or owner they belong to; the keeper removes all others (``prune``). "As the job" means
 results_ttl_s after it is final.
 """
 
@@ -17,24 +17,24 @@ class RedisKey(str):
     stays: bool
 
     def __new__(cls, pattern: str, kind: str, *, stays: bool = False) -> "RedisKey":
-        """Note the type beside the text."""
+        """Make a key that carries its type."""
         key = super().__new__(cls, pattern)
         key.kind, key.stays = kind, stays
         return key
 
     def __call__(self, *names: object) -> str:
-        """Return the key of these names."""
+        """Return the key with these names filled in."""
         return self % names
 
 
-#: What all keys and channels begin with.
+#: Prefix of all keys and channels.
 PREFIX = "cl:"
 
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 CELL = RedisKey("cl:cell", "string", stays=True)  # the service whose Redis this is, which its ids name
 
-# Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
-# far the job was fed, dropped and reported.
+# Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and up
+# to which item the job was fed, dropped and reported.
 job = RedisKey("cl:job:{%s}", "hash")  # as the job
 payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
 contexts = RedisKey("cl:contexts:{%s}", "hash")  # number → passage that items share; as the job if one was not answered
@@ -61,7 +61,7 @@ WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL,
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
-CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
+CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
 # Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
 # `removed` once no new job may name it; see contexts.lua in the plugin `files`.
@@ -72,7 +72,7 @@ CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at w
 CONTEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its contexts' texts
 READERS = RedisKey("cl:readers", "zset")  # core that reads them → time of its last heartbeat; 15 min after a loss
 
-# Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
+# Waiting work. A ref is the text that names a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
 refs = RedisKey("cl:refs:{%s}", "list")  # refs of a larger job, oldest first
 line = RedisKey("cl:line:%s:%s:%s", "zset")  # version, P, owner → larger jobs by tokens served; `-`: small ones
@@ -99,7 +99,7 @@ offer = RedisKey("cl:offer:%s", "hash")  # LEASE|JOB:FIRST → its parts: see lu
 HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until which it surely does
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
-# Reuse. A digest stands for an item with its owner, version and options, see corelane.domain.reuse.
+# Reuse. A digest identifies an item with its owner, version and options, see corelane.domain.reuse.
 COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of what is claimed; ` +`: others follow
 followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its answer
 FOLLOWED = RedisKey("cl:followed", "zset")  # digest with followers → time its claim was looked at
@@ -117,13 +117,13 @@ WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
 CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
 SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
-ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for lately; scale_in_s
+ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for recently; scale_in_s
 SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after it told them last
 SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
-costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
+costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost recently; 30 d
 residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
 MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
@@ -140,7 +140,7 @@ RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is be
 loads = RedisKey("cl:loads:%s", "zset")  # host → cores that load while they serve, by the end of their turn; lease_s
 failed = RedisKey("cl:failed:%s", "zset")  # version wanted on a number of cores → where it did not load; lease_s
 
-# Webhooks. A delivery has url, bytes or their ingredients, state, attempts; it expires 3 days after its event,
+# Webhooks. A delivery has url, bytes or the data to make them from, state, attempts. It expires 3 days after its event,
 # results_ttl_s after it is done, dead_ttl_s after it was given up.
 delivery = RedisKey("cl:delivery:%s", "hash")
 attempts = RedisKey("cl:tries:%s", "list")  # delivery → its last fifty attempts, JSON; as the delivery
@@ -197,7 +197,7 @@ OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → 
 RATES_PREFIX = "cl:rates"
 rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library
 
-#: All of them by name.
+#: All keys by name.
 ALL: dict[str, RedisKey] = {name: key for name, key in globals().copy().items() if isinstance(key, RedisKey)}
 
 

@@ -1,6 +1,7 @@
 """The sums of all metrics in the store: how a process adds what it measured, and how all are read.
 
-A process flushes about once a second. It counts as living for a while after its last flush, and its gauges with it.
+A process flushes about once a second. For a while after its last flush it still counts as living, and its gauges count
+too.
 """
 
 import asyncio
@@ -24,15 +25,16 @@ log = get_logger(__name__)
 #: A process flushes this often, in seconds.
 FLUSH_S = 1.0
 
-#: A process that has not flushed for so long is gone, in milliseconds: a loaded host holds one up.
+#: A process that has not flushed for this time is taken for gone, in milliseconds. It is long because a loaded host
+#: delays flushes.
 GONE_MS = 15_000
 
-#: The number of a process' last flush is kept so long, in seconds: longer than a flush waits for Redis.
+#: The number of a process' last flush is kept for this time, in seconds: longer than a flush waits for Redis.
 NUMBER_TTL_S = 3600
 
 
 class ProcessMetrics:
-    """The metrics of one process: what it measures, and its gauges, by name. ``role`` says what the process does."""
+    """The metrics of one process: what it measures, and its gauges by name. ``role`` is what the process does."""
 
     def __init__(self, role: str) -> None:
         self.recorder = Recorder()
@@ -43,7 +45,7 @@ class ProcessMetrics:
 
     @contextmanager
     def counted(self, gauge: str) -> Iterator[None]:
-        """Count one more in a gauge while a block runs."""
+        """Raise a gauge by one while a block runs."""
         self.gauges[gauge] = self.gauges.get(gauge, 0) + 1
         try:
             yield
@@ -57,7 +59,8 @@ class ProcessMetrics:
     async def flush(self, link: CommonLink, *, leaves: bool = False) -> None:
         """Send what was measured since the last flush; ``leaves`` if the process ends.
 
-        Raises Unavailable if Redis is away: the next flush sends it. May be repeated, but not run twice at a time.
+        Raises Unavailable if Redis cannot be reached; the next flush sends it again. May be repeated, but not run twice
+        at a time.
         """
         delta = self.recorder.take()
         await link.run(
@@ -75,7 +78,7 @@ class ProcessMetrics:
 
 
 class Flushing:
-    """Flushes a process' metrics from an event loop, for as long as it runs. ``measure`` runs before each flush."""
+    """Flushes a process' metrics from an event loop while it runs. ``measure`` runs before each flush."""
 
     def __init__(
         self, metrics: ProcessMetrics, link: CommonLink, measure: Callable[[], Awaitable[None]] | None = None
@@ -118,5 +121,5 @@ class Flushing:
 
 
 async def read_sums(link: CommonLink) -> dict[str, float]:
-    """Return the sums of all processes since the beginning, by field."""
+    """Return the sums of all processes over all time, by field."""
     return {field.decode(): float(amount) for field, amount in pairs(await link("HGETALL", keys.METRICS))}

@@ -1,6 +1,7 @@
-"""Overdue work: work that could go on, that no process works on, and how long it has waited.
+"""Overdue work: work that could go on but that no process does, and how long it has waited.
 
-The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a receiver that fails is not overdue.
+The webhook sender is responsible for webhooks, the keeper for the rest. A delivery to a failing receiver is not
+overdue.
 """
 
 from collections.abc import Mapping
@@ -9,10 +10,10 @@ from corelane.metrics.conditions import WORK_OVERDUE
 from corelane.plugin import installed
 from corelane.store.link.link import CommonLink, pairs
 
-#: Work that could go on and has waited longer than this shows that something is broken, in seconds.
+#: Work that could go on but has waited longer than this shows that something is broken, in seconds.
 OVERDUE_S = WORK_OVERDUE.bound
 
-#: The kinds of work, with the command that sees to each.
+#: The kinds of work, with the command responsible for each.
 CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
@@ -20,7 +21,7 @@ CARRIERS = {
     **{name: "`corelane keeper`" for plugin in installed() for name in plugin.overdue},
 }
 
-#: Seconds that each kind of work has waited; a kind that has nothing to do is left out.
+#: Seconds that each kind of work has waited; kinds without work are left out.
 Waits = Mapping[str, float]
 
 
@@ -30,5 +31,5 @@ async def read_waits(link: CommonLink) -> Waits:
 
 
 def only_overdue(waits: Waits) -> Waits:
-    """Keep the kinds of work that have waited for too long."""
+    """Return the kinds of work that have waited for too long."""
     return {name: waited_s for name, waited_s in waits.items() if waited_s > OVERDUE_S}

@@ -1,4 +1,4 @@
-"""Parts of long items, on their way between cores: offered by one, read by another. See ``lua/parts.lua``."""
+"""Parts of long items: offered by one core, read by another. See ``lua/parts.lua``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,10 @@ from corelane.store.link.link import call
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The parts of an item, offered by the core that claimed it: those that are ``out``, by the start of their first
-    window, ``fresh`` ones with their bytes, and how many untaken ones it wants ``back``.
+    """The parts of an item, offered by the core that claimed it.
+
+    ``out`` are those offered before, by the start of their first window; ``fresh`` are new ones with their bytes;
+    ``back`` is how many untaken ones it wants back.
     """
 
     lease: str
@@ -22,7 +24,7 @@ class Offer:
     back: int
 
     def command(self, core: str, bell: str) -> Command:
-        """Return the call that asks."""
+        """Return the command that makes the offer."""
         return call(
             "share",
             *self.fresh.values(),
@@ -39,7 +41,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The reply: how many cores could take parts, what was found in those that are read, and which came back."""
+    """The reply: how many cores could take parts, what was found in parts that were read, and which parts came back."""
 
     helpers: int
     found: Mapping[int, bytes]
@@ -67,14 +69,14 @@ class TakenPart:
 
     @classmethod
     def parse(cls, reply: Sequence[bytes]) -> "TakenPart":
-        """Read what a claim returned in place of refs."""
+        """Parse what a claim returned instead of refs."""
         lease, offer, start, version, ref, payload = reply
         return cls(lease.decode(), offer.decode(), int(start), version.decode(), Ref.decode(ref.decode()), payload)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPart:
-    """The findings in a part; nothing if it could not be read, or its job is over."""
+    """The findings in a part; None if it could not be read, or its job is over."""
 
     part: TakenPart
     found: bytes = b""
@@ -82,8 +84,9 @@ class FoundPart:
 
 @dataclass(frozen=True, slots=True)
 class PartsDone:
-    """The parts of one trip: those that the core read, the item that it shares, if any, and whether it would read one
-    more.
+    """What a core did with parts in one trip.
+
+    It has the parts that the core read, the item that the core shares, if any, and whether it would read another part.
     """
 
     found: Sequence[FoundPart] = ()
@@ -93,7 +96,7 @@ class PartsDone:
     bell: str = field(default="", repr=False)
 
     def answers(self, core: str, spent: Mapping[str, Sequence[int]], price: str, lost: Sequence[int]) -> Command:
-        """Return the call that hands over what was found, with what was ``spent`` on the jobs."""
+        """Return the command that sends what was found, and what was ``spent`` on the jobs."""
         parts = [(p.lease, p.offer, str(p.start), p.ref.job, p.ref.owner) for p in (each.part for each in self.found)]
         found = [each.found for each in self.found]
         return call(
@@ -101,5 +104,5 @@ class PartsDone:
         )
 
 
-#: What a core tells that has nothing to do with parts, and one that would take one.
+#: A core that has nothing to do with parts, and one that would take a part.
 NO_PARTS, WOULD_HELP = PartsDone(), PartsDone(helps=True)

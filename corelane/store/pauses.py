@@ -1,4 +1,4 @@
-"""Pauses as Redis keeps them: every claim looks there, so they outlive restarts of everything else."""
+"""Pauses in Redis. Every claim looks there, so they outlive restarts of everything else."""
 
 from corelane.domain.pauses import Pause, PauseKind, Pauses, decode_pause
 from corelane.errors import NotFound
@@ -7,7 +7,7 @@ from corelane.store.jobs.search import known_owners
 from corelane.store.link.link import CommonLink, texts
 from corelane.store.scaling import read_stopped
 
-#: Where each kind is listed.
+#: Where to find the names of each kind.
 LISTED = {
     PauseKind.CORE: "`corelane cores` lists them",
     PauseKind.MODEL: "`corelane models list` lists the versions",
@@ -16,7 +16,7 @@ LISTED = {
 
 
 class PauseStore:
-    """Pauses cores, versions and owners, and has them go on."""
+    """Pauses and resumes cores, versions and owners."""
 
     def __init__(self, link: CommonLink, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -28,14 +28,14 @@ class PauseStore:
         return await read_pauses(self._link)
 
     async def pause(self, kind: PauseKind, name: str, by: str) -> tuple[Pause, bool]:
-        """Claim no more on, for or of it; return its pause, and whether it is new. Raise NotFound if it is unknown."""
+        """Stop new claims; return the pause, and whether it is new. Raise NotFound if the subject is unknown."""
         if not await self._is_known(kind, name):
             raise NotFound(f"there is no {kind} {name[:120]!r} to pause; {LISTED[kind]}")
         told, is_new = await self._link.run("pause", kind=kind, name=name, by=by, envelope=self._bell)
         return decode_pause(kind, name, told.decode()), bool(is_new)
 
     async def resume(self, kind: PauseKind, name: str) -> bool:
-        """Have it go on; return whether it was paused. Raise NotFound if it is unknown."""
+        """Resume a core, version or owner; return whether it was paused. Raise NotFound if it is unknown."""
         if await self._link.run("resume", kind=kind, name=name, envelope=self._bell):
             return True
         if not await self._is_known(kind, name):

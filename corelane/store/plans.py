@@ -1,6 +1,6 @@
 """Plans: where versions are wanted, as a worker reads it, and the worker's notes on the models it loads.
 
-Each thread that uses one has its own, on a connection of its own. Every call may be repeated.
+Each thread needs an object of its own, which has its own connection. Every call may be repeated.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,10 +16,10 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import pairs
 
-#: A load that ended its process is forgotten after this time, in seconds.
+#: The note on a load that ended its process is deleted after this time, in seconds.
 LOADING_TTL_S = 600
 
-#: The right to have one's process replaced: one core of the fleet at a time, which is to be ready again by then.
+#: The lease for replacing a core's process: one core of the fleet at a time, which should be ready again within it.
 RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 
@@ -27,8 +27,8 @@ RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 class Plan:
     """The placements of all versions, and the cores in service.
 
-    Of each version that was asked about: its holders, the tokens that wait for it and its jobs that are not final; of
-    one that is wanted on a number of cores, where it did not load.
+    For each version that was asked about: the cores that hold it, its waiting tokens and its open jobs. For a version
+    that is wanted on a number of cores: where it did not load.
     """
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
@@ -53,7 +53,8 @@ class Plans:
     def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
         """Read the plan, and the state of the versions that are placed or ``held``.
 
-        For versions that ``failed`` here and are wanted on a number of cores, tell the other cores, for one lease.
+        Some versions that ``failed`` here are wanted on a number of cores. Tell the other cores of these, for one
+        lease.
         """
         now = self._link.now_ms()
         kept_since = now - PLACE_KEPT_S * 1000
@@ -94,34 +95,34 @@ class Plans:
             self._link.many([("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
-        """Return the version that the settings of the fleet's workers mean by a name so far."""
+        """Return the version that the workers' settings mean by an alias, or None if none does yet."""
         version = self._link("HGET", keys.NAMED, alias)
         return None if version is None else str(version.decode())
 
     def announce(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
-        """Make a version known, and make aliases mean it, except those that were set through the API."""
+        """Make a version known, and let aliases mean it, except those that were set through the API."""
         self._link.run("announce", orjson.dumps(summary), version=version, aliases=aliases)
 
     def begin_load(self, version: str, since_ms: int) -> int:
-        """Note that a load begins; return how many loads of it ended the process before."""
+        """Note that a load begins; return how many earlier loads of the version ended the process."""
         key = keys.loading(self._core)
         begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
         return int(begun) - 1
 
     def end_load(self, version: str, since_ms: int) -> None:
-        """Note that a load ended, well or not."""
+        """Note that a load ended, whether it succeeded or not."""
         self._link("HDEL", keys.loading(self._core), f"{version}#{since_ms}")
 
     def take_restart_turn(self) -> bool:
-        """Take the right to have this core's process replaced; return whether this core has it."""
+        """Take the lease for replacing this core's process; return whether this core has it."""
         return bool(self._link(*RESTARTING.take(self._core)))
 
     def end_restart_turn(self) -> None:
-        """Let the next core's process be replaced."""
+        """Release the lease, so that the next core's process can be replaced."""
         self._link(*RESTARTING.release(self._core))
 
     def take_load_turn(self, places: int) -> bool:
-        """Take one of the host's ``places`` to load while serving; return whether this core has one.
+        """Take one of the host's ``places`` for loading while serving; return whether this core has one.
 
         It is held for one lease; another call extends it.
         """
@@ -129,15 +130,15 @@ class Plans:
         return bool(self._link.run("take_load_turn", **turn))
 
     def end_load_turn(self) -> None:
-        """Let the next core of the host load."""
+        """Give up the place, so that the next core of the host can load."""
         self._link("ZREM", keys.loads(self._host), self._core)
 
     def release(self, version: str) -> None:
-        """Claim for a version no more, and ring other cores for its work that waits."""
+        """Stop claiming for a version, and ring other cores for its waiting work."""
         self._link.run("release", core=self._core, envelope=self._bell, version=version)
 
     def ring(self) -> None:
-        """Ring this core, so that its drain sees a change, unless it is working."""
+        """Ring this core, so that its drain sees a change. A core that is working is not rung."""
         self._link.run("ring", core=self._core, envelope=self._bell)
 
     def close(self) -> None:

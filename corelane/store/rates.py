@@ -17,10 +17,10 @@ from corelane.store.link.link import CommonLink, pairs, to_ms
 #: Microseconds in a second.
 US = 1_000_000
 
-#: The fields that are no classes: the price of the core that worked last, and the core microseconds of all work.
+#: The fields that are not classes: the price of the core that worked last, and the core microseconds of all work.
 PRICE, DONE = b"price", b"done"
 
-#: What is left of recent sums after other work, for each core: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
+#: How fast recent sums fade with other work, for each core: ``LASTING_RECENT_US`` of the Lua library, in seconds.
 LASTING_RECENT_S = 1.0
 
 
@@ -28,30 +28,32 @@ LASTING_RECENT_S = 1.0
 class VersionCosts:
     """The costs of a version's items, the prices of its cores, its longest window, and the time of Redis."""
 
-    #: Sums over items that were read, by class; and of the last moments: their items, tokens and core seconds.
+    #: Sums over items that were read, by class. The second ones are of the last moments: items, tokens and core
+    #: seconds.
     sums: Mapping[CostClass, CostSums]
     recent: Mapping[CostClass, CostSums]
-    #: What the passes tell that were measured when the model was made or loaded.
+    #: Costs of the passes that were measured when the model was built or loaded.
     rows: Sequence[RowCost]
-    #: Cores that hold the version by price, which is None for cores without one. Where none lives: who worked last.
+    #: Number of cores that hold the version, by price, which is None for cores without one. If no core is alive, the
+    #: core that worked last.
     prices: Mapping[Price | None, int]
     max_length: int
     now_ms: int
 
     @property
     def whole(self) -> CostSums:
-        """The sums over all classes."""
+        """Return the sums over all classes."""
         return sum(self.sums.values(), CostSums())
 
 
 class RateStore:
-    """The costs of versions in Redis."""
+    """Reads the costs of versions from Redis."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def read(self, version: str) -> VersionCosts:
-        """Return what is known of a version."""
+        """Return all that is known of a version's costs."""
         raw, held, summary, time = await self._link.many(
             [
                 ("HGETALL", keys.costs(version)),
@@ -65,7 +67,7 @@ class RateStore:
         prices = await self._link.many([("HGET", keys.core(core), PRICE) for core in living]) if living else []
         told = [price.decode() for price in prices or [fields.get(PRICE)] if price is not None]
         model = orjson.loads(summary) if summary else {}
-        # A clock that stood still while a pass ran tells nothing.
+        # A clock that stood still during a pass gives no measurement.
         rows = [RowCost(row[0], row[1] / US, row[2] / US) for row in model.get("row_us", ()) if all(row)]
         return VersionCosts(
             *read_sums(fields, max(1, len(living))),
@@ -77,7 +79,7 @@ class RateStore:
 
 
 def read_sums(fields: Mapping[bytes, bytes], cores: int) -> tuple[dict[CostClass, CostSums], dict[CostClass, CostSums]]:
-    """Read the sums of all classes and the recent ones, without classes that this version of Corelane does not know."""
+    """Return the sums and the recent sums of all classes. Classes of newer releases are left out."""
     done_us = float(fields.get(DONE, b"0"))
     sums: dict[CostClass, CostSums] = {}
     recent: dict[CostClass, CostSums] = {}

@@ -1,4 +1,4 @@
-"""What Redis says of itself (INFO): its memory, whether it takes writes, its replicas."""
+"""What Redis reports about itself (INFO): its memory, whether it takes writes, its replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from corelane.store.link.link import CommonLink
 
 
 async def read_info(link: CommonLink, *sections: str) -> dict[str, str]:
-    """Return the fields of sections of INFO; nothing where an access list forbids it."""
+    """Return the fields of sections of INFO; empty if an access list forbids it."""
     try:
         replies = await link.many([("INFO", section) for section in sections])
     except redis.exceptions.ResponseError:
@@ -24,7 +24,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; taken to be well if that is hidden."""
+    """The memory that Redis uses, its limit, and whether it takes writes; healthy if that is hidden."""
 
     used_bytes: int = 0
     limit_bytes: int = 0
@@ -38,13 +38,13 @@ class RedisState:
 
 
 async def read_redis(link: CommonLink) -> RedisState:
-    """Read how Redis does, as far as an access list lets us know."""
+    """Read the state of Redis; it is the default if an access list forbids INFO."""
     return RedisState.parse(await read_info(link, "memory", "persistence"))
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The role of a server, and its replicas that are in step: how many, and how many bytes the last of them is behind.
+    """The role of a server, and its replicas in step: how many, and how many bytes the last of them is behind.
 
     ``is_guarded`` says that the server takes no writes without replicas (``min-replicas-to-write``).
     """
@@ -56,7 +56,7 @@ class Replication:
 
     @classmethod
     def parse(cls, info: Mapping[str, str]) -> "Replication":
-        """Read the section `replication`; one of which nothing is said is a primary without replicas."""
+        """Parse the section `replication`. An empty one is that of a primary without replicas."""
         found = [text for name, text in info.items() if name.startswith("slave") and name[5:].isdigit()]
         slaves = [dict(part.split("=", 1) for part in text.split(",")) for text in found]
         offsets = [int(slave["offset"]) for slave in slaves if slave.get("state") == "online"]
@@ -67,6 +67,6 @@ class Replication:
 
 
 async def read_replication(link: CommonLink) -> Replication | None:
-    """Read it; None where an access list forbids it."""
+    """Read the replication; None if an access list forbids it."""
     info = await read_info(link, "replication")
     return Replication.parse(info) if info else None

@@ -1,4 +1,4 @@
-"""Rollout: the changes of operators. Where versions are wanted, and what aliases mean.
+"""Rollout: what operators change. Where versions are wanted, and what aliases mean.
 
 Only the desired state is written here, each change in one step; the workers act on it between batches.
 """
@@ -13,11 +13,11 @@ from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInU
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs
 
-#: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
-#: calibration, a core that an autoscaler started or stopped, a pause: marks in the history of the console.
+#: Kinds of marks in the history of the console: a deployment, a moved alias, a version that is wanted or no longer
+#: wanted, a core out of service or back, a new calibration, a core that an autoscaler started or stopped, a pause.
 MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"]
 
-#: Attempts at changing a placement that others change at the same time.
+#: How often a change of a placement is tried while others change it at the same time.
 PLACE_ATTEMPTS = 20
 
 
@@ -39,7 +39,7 @@ class Rollout:
     async def load(
         self, version: str, core: str, *, count: int | None = None, lazy: bool = False, manifest: str = ""
     ) -> Placement:
-        """Want a version on a core or on ``all``; a second call makes cores that failed try again."""
+        """Request a version on a core or on ``all``. A second call makes cores that failed try again."""
         now = await self._link.now_ms()
         return await self._place(
             version,
@@ -49,7 +49,7 @@ class Rollout:
         )
 
     async def reload(self, version: str, core: str, *, manifest: str | None = None) -> Placement:
-        """Want a version loaded again where it is held, on a core or on ``all``.
+        """Request that a version is loaded again where it is held, on a core or on ``all``.
 
         Raise UnknownModel, or VersionInUse if it is being unloaded.
         """
@@ -67,7 +67,7 @@ class Rollout:
         )
 
     async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
-        """Want a version no longer on a core or on ``all``; raise UnknownModel, or VersionInUse unless forced."""
+        """Request that a version leaves a core, or ``all`` cores; raise UnknownModel, or VersionInUse unless forced."""
         now = await self._link.now_ms()
         known, placed, holders, jobs = await self._link.many(
             [
@@ -100,7 +100,7 @@ class Rollout:
         ]
 
     async def set_alias(self, alias: str, weights: Weights, *, force: bool = False) -> None:
-        """Make an alias mean versions by weight; raise UnknownModel, VersionInUse or VersionNotReady."""
+        """Let an alias mean versions by weight; raise UnknownModel, VersionInUse or VersionNotReady."""
         versions = [version for version, weight in weights.items() if weight > 0]
         answer = await self._link.run(
             "set_alias", alias=alias, weights=encode_weights(weights), force=force, versions=versions
@@ -118,7 +118,7 @@ class Rollout:
             )
 
     async def unset_alias(self, alias: str) -> dict[str, float]:
-        """Forget an alias that was set here; return its meaning by the settings. Raise NotFound or VersionInUse."""
+        """Delete an alias set by the API; return what the settings let it mean. Raise NotFound or VersionInUse."""
         reason, *rest = (part.decode() for part in await self._link.run("unset_alias", alias=alias))
         if reason == "unset":
             raise NotFound(f"no alias {alias[:120]!r} was set; those of the workers' settings cannot be deleted")
@@ -129,7 +129,7 @@ class Rollout:
     async def _place(
         self, version: str, change: Callable[[Placement], Placement], *, force: bool, mark: tuple[MarkKind, str]
     ) -> Placement:
-        """Change the present placement, and mark that in the history; try again if it was changed meanwhile."""
+        """Change the placement, and mark that in the history; try again if it was changed meanwhile."""
         for _ in range(PLACE_ATTEMPTS):
             before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
             after = change(Placement.model_validate_json(before) if before else UNPLACED)
@@ -154,5 +154,5 @@ class Rollout:
 
 
 async def write_mark(link: CommonLink, kind: MarkKind, text: str) -> None:
-    """Note that something was done to the service. Lua does so itself where that is one step with what is done."""
+    """Mark a change to the service in the history. Lua functions write their marks themselves."""
     await link.run("mark", kind=kind, text=text)

@@ -1,9 +1,10 @@
-"""The number of the data's format, and the service that the data are of: what a process checks when it starts.
+"""The number of the data format, and the service that owns the data. A process checks both when it starts.
 
-``cl:schema`` holds the number. A process that starts writes it where there is none, as in data of commit 1ee7585 and
-before, which are of format 1. Old and new processes run side by side during an upgrade, so a change of the format takes
-two releases: the first reads both formats and still writes the old one (``NEWEST`` goes up); the second writes the new
-one, and its number (``WRITTEN`` goes up, and ``cl:schema`` with it). Releases before the first refuse to start on it.
+``cl:schema`` holds the number. A process that starts writes it if it is missing. Data of commit 1ee7585 and before have
+no number: they are of format 1. Old and new processes run side by side during an upgrade, so a change of the format
+takes two releases. The first reads both formats and still writes the old one (``NEWEST`` goes up). The second writes
+the new one, and its number (``WRITTEN`` goes up, and ``cl:schema`` with it). Releases before the first refuse to start
+on it.
 """
 
 from collections.abc import Callable
@@ -17,17 +18,18 @@ from corelane.store import keys
 #: The format that this code writes, and the newest that it reads.
 WRITTEN = NEWEST = 1
 
-#: What a Redis has that was used before it noted its service.
+#: Keys that exist in a Redis that was used before its service was noted.
 USED = (keys.MODELS, keys.JOB_COUNTS, keys.ENDS)
 
-#: Read the number; write it where there is none.
+#: The command that reads the number, and writes it if there is none.
 CLAIM = ("SET", keys.SCHEMA, WRITTEN, "NX", "GET")
 
 
 def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
-    """Raise SetupError if this code does not know the format of a blocking link's data, or they are another service's.
+    """Raise SetupError if this code does not know the format of the data, or they belong to another service.
 
-    Pass if Redis is unreachable: the format is then checked when the link first loads the library.
+    ``link`` is a blocking link. Pass if Redis cannot be reached: the format is then checked when the link first loads
+    the library.
     """
     with suppress(Unavailable):
         require_known(link(*CLAIM))
@@ -35,7 +37,7 @@ def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
 
 
 def require_cell(link: Callable[..., Any], cell: str) -> None:
-    """Raise SetupError if the data are another service's; those of a release that noted no service are of `0`."""
+    """Raise SetupError if the data belong to another service. Data of releases that noted none belong to `0`."""
     found = link("GET", keys.CELL)
     if found is None:
         first = CELL if link("EXISTS", *USED) else cell
@@ -48,7 +50,7 @@ def require_cell(link: Callable[..., Any], cell: str) -> None:
 
 
 def require_known(found: bytes | None) -> None:
-    """Raise SetupError for the reply to ``CLAIM`` if it names a format that this code does not know."""
+    """Raise SetupError if the reply to ``CLAIM`` names a format that this code does not know."""
     if found is not None and not (found.isdigit() and int(found) <= NEWEST):
         raise SetupError(
             f"the data in this Redis have format {found[:20].decode(errors='replace')}; this release knows none beyond "

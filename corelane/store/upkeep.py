@@ -23,16 +23,16 @@ from corelane.store.link.link import pairs
 
 log = get_logger(__name__)
 
-#: Leases returned in one sweep; the rest follow in the next.
+#: Leases returned in one sweep; the rest are returned in the next.
 LEASES_PER_SWEEP = 100
 
-#: Jobs forgotten in one sweep; the rest follow in the next.
+#: Jobs forgotten in one sweep; the rest are forgotten in the next.
 FORGOTTEN_PER_SWEEP = 2000
 
 #: Entries without an expiry of their own are pruned this often, in seconds, and at most this many of a kind at a time.
 PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 
-#: Ends of jobs read at a time.
+#: How many ends of jobs are read at a time.
 ENDED_AT_A_TIME = 500
 
 #: The fields of a job's end; ``take_ended`` adds the first two. Numbers, unless they are in ENDED_TEXTS.
@@ -45,7 +45,7 @@ ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "
 
 
 class Upkeep:
-    """The keeper's regular work. Every call may be repeated, by several keepers too."""
+    """The keeper's regular work. Every call may be repeated, even by several keepers."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -55,7 +55,7 @@ class Upkeep:
         self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
 
     def return_lapsed(self) -> int:
-        """Return lapsed leases to the lanes, and how many slices that were."""
+        """Return lapsed leases to the lanes; return the number of slices in them."""
         leases = self._link("ZRANGEBYSCORE", keys.LEASES, "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
         returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
         if returned:
@@ -63,7 +63,7 @@ class Upkeep:
         return returned
 
     def return_own(self, core: str) -> int:
-        """Return all leases of a core whose process is known to be gone; its successor calls this."""
+        """Return all leases of a core whose process is known to be gone. The next process of the core calls this."""
         leases = [lease.decode() for lease in self._link("ZRANGE", keys.LEASES, 0, -1)]
         return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
 
@@ -75,14 +75,14 @@ class Upkeep:
         ]
 
     def forget(self) -> int:
-        """Forget jobs whose time to be kept is over, and return how many; every PRUNE_S, prune as well."""
+        """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
         if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
         return forgotten
 
     def prune(self) -> int:
-        """Remove useless entries that have no expiry of their own; return how many refs of ended jobs were dropped."""
+        """Remove unneeded entries that never expire; return how many refs of ended jobs were dropped."""
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,
@@ -98,15 +98,15 @@ class Upkeep:
         self._link.run("note_round", name="sweeps")
 
     def drop_libraries(self) -> None:
-        """Drop the libraries of other versions; a process that still runs one loads it again with its next call."""
-        # Another keeper may have dropped it in the meantime, or an access list may forbid it: they only take room.
+        """Drop the libraries of other versions. A process that still runs one loads it again with its next call."""
+        # Another keeper may have dropped it already, or an access list may forbid it. Leftovers only take space.
         with suppress(redis.exceptions.ResponseError):
             found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
             names = {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
             self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:
-        """Return jobs that became final since any keeper last asked, each once; a deleted job lacks fields."""
+        """Return jobs that became final since any keeper last asked, each once. A deleted job lacks some fields."""
         ends = []
         while replies := self._link.run("take_ended", most=ENDED_AT_A_TIME, fields=ENDED_FIELDS[2:]):
             ends += [_parse_end(reply) for reply in replies]
@@ -121,7 +121,7 @@ class Upkeep:
             try:
                 ref = Ref.decode(text.decode())
             except ValueError:
-                # No process of ours wrote it. If it were kept, it would stop every sweep.
+                # No process of Corelane wrote it. If it were kept, it would stop every sweep.
                 log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
                 self._link("HDEL", keys.claim(lease), member)
                 continue
@@ -137,7 +137,7 @@ class Upkeep:
         return int(returned)
 
     def _stretch(self, ref: Ref) -> dict[str, Any]:
-        """Decide about one lost slice: its items come back singly with one attempt more, or fail after the last."""
+        """Decide about one lost slice. Its items come back singly with one attempt more, or fail after the last one."""
         version, payload = self._link.many(
             [
                 ("HGET", keys.job(ref.job), "version"),
@@ -154,7 +154,7 @@ class Upkeep:
 
 
 def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
-    """Build the results of a slice whose attempts are used up, as pairs of an index and its stored results."""
+    """Build the results of a slice whose attempts are used up, as pairs of an index and its stored result."""
     ids = dict(enumerate(slice_ids(payload), ref.first - ref.offset))
     error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
     return [

@@ -1,4 +1,4 @@
-"""Secrets of owners that sign their webhooks: made, replaced by others with an overlap, removed."""
+"""Secrets with which owners sign their webhooks: made, rotated with an overlap, removed."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from corelane.errors import CorelaneError, NotFound, SecretInUse
 from corelane.store.deliveries.sending import read_secrets
 from corelane.store.link.link import CommonLink
 
-#: Why a secret is not made, by the library's replies.
+#: Why no secret was made, by the library's reply.
 REFUSALS: Mapping[str, tuple[type[CorelaneError], str]] = {
     "taken": (SecretInUse, "there is a webhook secret already: rotate it, so that receivers can change, or remove it"),
     "none": (NotFound, "there is no webhook secret to be rotated: create one"),
@@ -27,10 +27,10 @@ class WebhookSecrets:
         return await read_secrets(self._link, self.owner)
 
     async def add(self, overlap_s: int, *, is_rotation: bool) -> NewWebhookSecret:
-        """Make a secret; what signed before ends after ``overlap_s``. Its value is returned this once.
+        """Make a secret and return its value, this once; earlier ones end after ``overlap_s``.
 
-        Raise SecretInUse if the owner has one and this is no rotation, or if too many sign; NotFound for a rotation
-        where there is none.
+        Raise SecretInUse if the owner has one and this is no rotation, or if it has too many. Raise NotFound for a
+        rotation without an earlier one.
         """
         made, value, most = new_id("whs"), new_secret(), MOST_SECRETS
         ask = {"owner": self.owner, "id": made, "overlap_ms": 1000 * overlap_s, "most": most}
@@ -42,7 +42,7 @@ class WebhookSecrets:
         return NewWebhookSecret(**newest.describe().model_dump(), secret=value)
 
     async def remove(self, secret: str) -> None:
-        """End a secret at once. Raise NotFound, or SecretInUse for the newest while older ones sign."""
+        """Remove a secret at once. Raise NotFound, or SecretInUse if it is the newest and older ones would be left."""
         reply = (await self._link.run("remove_secret", owner=self.owner, id=secret)).decode()
         if reply == "newest":
             raise SecretInUse(

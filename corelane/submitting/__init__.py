@@ -1,1 +1,1 @@
-"""The submission service: how the API and the batches make jobs. Each rule of admission stands here, once."""
+"""The submission service: how the API and the batches make jobs. It has all rules of admission, each once."""

@@ -1,7 +1,7 @@
-"""Stored contexts in submissions: which ones its items name, whether they are there, and how the job carries them.
+"""Stored contexts in submissions: which ones items name, whether they exist, and how the job carries them.
 
-A job names a stored context by its digest, and each core fetches the text once. What a context says never changes, so
-it is remembered here.
+A job names a stored context by its digest, and each core fetches the text once. The text of a context never changes, so
+what is known of it is cached here.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from corelane.domain.jobs import Item
 from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.submission import Submission
 
-#: Contexts that one process remembers.
+#: Most contexts that one process caches.
 REMEMBERED = 4096
 
 
@@ -25,7 +25,7 @@ class StoredContexts:
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def resolve(self, submission: Submission) -> Submission:
-        """Return a submission that knows the contexts its items name; raise UnknownContext naming all that are none."""
+        """Return a submission with what is known of its contexts; raise UnknownContext naming missing ones."""
         wanted = stored_ids(submission.items, submission.head.contexts)
         if not wanted:
             return submission
@@ -36,7 +36,7 @@ class StoredContexts:
     async def find(
         self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
     ) -> dict[str, Known]:
-        """Return what is known of contexts, ``afresh`` if nobody checks later; raise UnknownContext."""
+        """Return what is known of contexts, without the cache if ``afresh``; raise UnknownContext."""
         found: dict[str, Known] = {}
         if not afresh:
             found = {each: self._known[owner, each] for each in wanted if (owner, each) in self._known}
@@ -52,16 +52,16 @@ class StoredContexts:
         return found
 
     async def find_some(self, owner: str, wanted: Collection[str]) -> dict[str, Known]:
-        """Return what is known of contexts as far as they are there."""
+        """Return what is known of contexts; missing ones are left out."""
         return await self._store.known(owner, wanted)
 
     def forget(self, owner: str, contexts: Iterable[str]) -> None:
-        """Remember contexts no longer: they are gone."""
+        """Remove contexts from the cache, because they are gone."""
         for each in contexts:
             self._known.pop((owner, each), None)
 
 
 def stored_ids(items: Iterable[Item], contexts: Mapping[str, str] | None) -> list[str]:
-    """Return the ids of stored contexts that items name, each once; a job's own context of that id goes first."""
+    """Return the ids of stored contexts that items name, each once; the job's own contexts are excluded."""
     ids = {item.context_id: None for item in items if item.context_id is not None}
     return [each for each in ids if is_context_id(each) and each not in (contexts or {})]

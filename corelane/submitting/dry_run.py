@@ -1,6 +1,6 @@
-"""Dry runs: what a job would be, take and cost, and when it would end, found out without making it.
+"""Dry runs: what a job would be, take and cost, and when it would end, without making it.
 
-A plugin does them (``Plugin.dry_runs``). Here is what routes, and other plugins that make jobs, ask of it.
+A plugin does them (``Plugin.dry_runs``). This module is its interface for routes, and for other plugins that make jobs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from corelane.store.rates import VersionCosts
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
 
-#: Errors of items or lines that a forecast lists.
+#: Most errors of items or lines that a forecast lists.
 MAX_ERRORS = 20
 
 
@@ -27,26 +27,26 @@ class Sizing(Protocol):
     tokens: int
 
     def add(self, item: Item | BadItem) -> None:
-        """Measure the next item; one that would fail alone is only counted, and named if there is room."""
+        """Measure the next item. One that would fail alone is only counted, and listed if there is room."""
 
     def close(self) -> "Sizing":
-        """End the last slice; return this."""
+        """End the last slice; return this object."""
 
     def describe(self, size: Size) -> JobForecast:
-        """Return the forecast of the job; ``size`` is what would be done until it ends."""
+        """Return the forecast of the job; ``size`` is the work that would be done until it ends."""
 
 
 class DryRuns(Protocol):
     """Forecasts jobs that are asked for with ``dry_run``."""
 
     async def job(self, submission: Submission, bad: Iterable[BadItem] = ()) -> JobForecast:
-        """Forecast a job whose items are given, but for the ``bad`` ones that would fail alone.
+        """Forecast a job with these items; ``bad`` are those that would fail alone.
 
         Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
         """
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
-        """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
+        """Forecast a job that is sent as lines, whose head was read. Nothing of it is stored, in memory or on disk."""
 
     async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> Sizing:
-        """Begin to measure a job that was admitted; ``known`` are the stored contexts that its items name."""
+        """Begin to measure an admitted job; ``known`` are the stored contexts that its items name."""

@@ -1,4 +1,4 @@
-"""The items of a job, from a body, lines or a URL: checked one by one, and kept as items or as what is wrong."""
+"""The items of a job, from a body, lines or a URL. Each is checked, and kept as an item or as its error."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from corelane.submitting.submitter import check_item, require_few_items
 
 @dataclass(frozen=True, slots=True)
 class BadItem:
-    """An item that cannot be asked: its id if it could be read that far, and why."""
+    """An item that cannot be asked: its id, if it could be read, and the error."""
 
     id: str | None
     code: str
@@ -43,23 +43,23 @@ class ItemChecker:
         *,
         refuses: bool,
     ) -> None:
-        """``find`` finds a stored context by its id, and has the job keep it. If it ``refuses``, bad items raise."""
+        """``find`` finds a stored context by its id. With ``refuses``, bad items raise."""
         self._settings = settings
         self._find = find
         self._doc_stride = doc_stride
         self._refuses = refuses
-        #: The stored contexts that items named so far and the job does not carry.
+        #: The stored contexts that items named so far and that are not in the job itself.
         self.known: dict[str, Known] = {}
         self.share(contexts)
 
     def share(self, contexts: Mapping[str, str]) -> None:
-        """Take the contexts that the job carries, in place of those before."""
+        """Set the contexts that the job carries, replacing earlier ones."""
         self.contexts = dict(contexts)
         self._numbers = {name: number for number, name in enumerate(contexts)}
         self._estimator = Estimator(contexts, self._doc_stride, self.known)
 
     def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
-        """Return the item of a line, or why it is none; raise InvalidInput if bad items are refused."""
+        """Return the item of a line, or its error; raise InvalidInput if bad items are refused."""
         try:
             value = read_line(self._settings, number, text)
         except InvalidInput as error:
@@ -67,7 +67,7 @@ class ItemChecker:
         return self.check(f"line {number}", value)
 
     def check(self, where: str, value: Any) -> Item | BadItem:
-        """Return an item, or the reason why it is invalid; raise InvalidInput if bad items are refused."""
+        """Return an item, or its error; raise InvalidInput if bad items are refused."""
         try:
             item = read_item(where, value)
             check_item(self._settings, where, item)
@@ -78,13 +78,13 @@ class ItemChecker:
         return item
 
     def bad(self, error: InvalidInput, value: Any = None) -> BadItem:
-        """Return what is wrong with an item; raise it if bad items are refused."""
+        """Return an item's error; raise it if bad items are refused."""
         if self._refuses:
             raise error
         return BadItem(id_of(value), error.code, error.detail)
 
     def row(self, found: Item | BadItem) -> tuple[bytes, int]:
-        """Return an item as it is stored, and its tokens."""
+        """Return an item in stored form, and its tokens."""
         if isinstance(found, BadItem):
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)
@@ -100,7 +100,7 @@ class ItemChecker:
 
 
 def read_item(where: str, value: Any) -> Item:
-    """Return an item by its form alone; raise InvalidInput that names ``where`` it is and the field at fault."""
+    """Check only the form of an item and return it; raise InvalidInput with its place and the wrong field."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{where} is not a JSON object")
     try:
@@ -110,7 +110,7 @@ def read_item(where: str, value: Any) -> Item:
 
 
 def read_line(settings: Settings, number: int, text: bytes | None) -> Any:
-    """Return the JSON of a line; raise InvalidInput or TooLarge, also for None, a line that was too long to be kept."""
+    """Return the JSON of a line; raise InvalidInput, or TooLarge if it is None, which means too long to be kept."""
     if text is None:
         most = settings.max_body_bytes
         raise TooLarge(f"line {number} has more than {most:,} bytes; shorten it, or raise CORELANE_MAX_BODY_BYTES")
@@ -123,19 +123,19 @@ def read_line(settings: Settings, number: int, text: bytes | None) -> Any:
 
 
 def id_of(value: Any, name: str = "id") -> str | None:
-    """Return the caller's own id of what may be no item."""
+    """Return the caller's id in a value that may not be an item."""
     found = as_text(value.get(name)) if isinstance(value, dict) else None
     return found if isinstance(found, str) and len(found) <= MAX_ID else None
 
 
 def stored_in(value: Any) -> str | None:
-    """Return the id of a stored context that what may be no item names."""
+    """Return the id of a stored context in a value that may not be an item."""
     name = value.get("context_id") if isinstance(value, dict) else None
     return name if isinstance(name, str) and is_context_id(name) else None
 
 
 def no_such(context: str) -> str:
-    """Say that an item names no stored context."""
+    """Say that a stored context named by an item does not exist."""
     return f"there is no stored context {context}; it was never stored, was deleted, or its time is over"
 
 
@@ -151,14 +151,14 @@ def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[st
 
 
 class TolerantJobs:
-    """Jobs of JSON whose bad items fail alone."""
+    """Makes jobs of JSON whose bad items fail alone."""
 
     def __init__(self, settings: Settings, contexts: StoredContexts) -> None:
         self._settings = settings
         self._contexts = contexts
 
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
-        """Return the items of a job, and why others are none; raise TooLarge for too many of them."""
+        """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
         wanted = {name for value in values if (name := stored_in(value)) and name not in (head.contexts or {})}
         known = await self._contexts.find_some(owner, wanted) if wanted else {}
@@ -168,7 +168,7 @@ class TolerantJobs:
         )
 
     async def prepare(self, submission: Submission, values: Sequence[Any]) -> Submission:
-        """Return a submission with its items; in a file if some are bad, which then stand there in their places."""
+        """Return a submission with its items. If some are bad, all are in a file, with the errors in their places."""
         checker, found = await self.check(submission.head, submission.owner, values)
         submission = replace(submission, known=checker.known)
         items = [each for each in found if isinstance(each, Item)]

@@ -1,7 +1,7 @@
-"""Large bodies: how they are read so that one caller's holds up no other request, and how much of them is held.
+"""Large bodies: they are read without delaying other requests, and their total size in memory is limited.
 
-A large one is read in a thread, one at a time, because its parser holds the GIL. The thread then rests for as long, so
-that other requests run. Large bodies in memory are bounded, by owner and in all; the next ones wait outside, unread.
+A large body is parsed in a thread, one at a time, because its parser holds the GIL. The thread then rests for as long,
+so that other requests run. Large bodies in memory are limited per owner and in all; further ones wait unread.
 """
 
 import asyncio
@@ -15,16 +15,17 @@ import orjson
 
 from corelane.errors import Overloaded, TooLarge
 
-#: A body is large from this size on, in bytes: to read a smaller one takes 5 ms at most.
+#: A body is large from this size on, in bytes. Reading a smaller one takes at most 5 ms.
 LARGE_BYTES = 256 * 1024
 
-#: Bytes of large bodies in memory, in all and of one owner. Parsed, a body takes up to three times as many.
+#: Most bytes of large bodies in memory, in all and per owner. Once parsed, a body takes up to three times as much.
 HELD_BYTES, OWNER_BYTES = 64 * 1024 * 1024, 32 * 1024 * 1024
 
-#: A large body waits for room for this long, in seconds.
+#: Longest time that a large body waits for room, in seconds.
 ROOM_S = 10.0
 
-#: Brackets and colons in a body, those in texts too: parsing 250,000 takes 60 ms, and nothing can run meanwhile.
+#: Most brackets and colons in a body, including those in texts. Parsing 250,000 takes 60 ms, during which nothing else
+#: runs.
 MOST_MARKS = 250_000
 
 Read = TypeVar("Read")
@@ -45,7 +46,7 @@ class BodyRoom:
         self.leave()
 
     def leave(self) -> None:
-        """Give the room to others; may be repeated."""
+        """Release the room; may be repeated."""
         size, self._size = self._size, 0
         if size:
             self._bodies.release(self._owner, size)
@@ -62,7 +63,7 @@ class LargeBodies:
         self._rests_until = 0.0
 
     async def enter(self, owner: str, size: int) -> BodyRoom:
-        """Take up room for a body before it is read; raise Overloaded if there is none for some time."""
+        """Reserve room for a body before it is read; raise Overloaded if there is none for some time."""
         if size <= LARGE_BYTES:
             return BodyRoom(self, owner, 0)
         try:
@@ -75,7 +76,7 @@ class LargeBodies:
         return BodyRoom(self, owner, size)
 
     def release(self, owner: str, size: int) -> None:
-        """Give room to others."""
+        """Release room for other bodies."""
         self._held[owner] -= size
         self._held += Counter()  # forgets owners who hold nothing
         self._freed.set()
@@ -95,13 +96,13 @@ class LargeBodies:
                 self._rests_until = 2 * clock() - begun
 
     def _has_room(self, owner: str, size: int) -> bool:
-        """Return whether a body may be read: one that is larger than all the room may, by itself."""
+        """Return whether there is room for a body. One that is larger than all the room is read alone."""
         held, own = self._held.total(), self._held[owner]
         return (not held or held + size <= HELD_BYTES) and (not own or own + size <= OWNER_BYTES)
 
 
 def load(sent: bytes) -> Any:
-    """Return the value of JSON; raise orjson.JSONDecodeError, or TooLarge for one that takes long to parse."""
+    """Parse JSON; raise orjson.JSONDecodeError, or TooLarge if parsing would take long."""
     if sum(sent.count(mark) for mark in (b"[", b"{", b":")) > MOST_MARKS:
         raise TooLarge(
             f"one piece of JSON may have {MOST_MARKS:,} brackets and colons at most: send it in several parts, or as "
@@ -109,7 +110,7 @@ def load(sent: bytes) -> Any:
         )
     if len(sent) <= LARGE_BYTES:
         return orjson.loads(sent)
-    # Else the collector goes through all objects of the process several times meanwhile: 0.3 s for 240,000 lists.
+    # Otherwise the garbage collector scans all objects of the process several times meanwhile: 0.3 s for 240,000 lists.
     gc.disable()
     try:
         return orjson.loads(sent)

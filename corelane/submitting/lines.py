@@ -1,4 +1,4 @@
-"""Bytes cut into lines: each that is not blank with its number and where it ends. Pure.
+"""Cuts bytes into lines: each non-blank one with its number and where it ends. Pure.
 
 A line that is too long is not held in memory.
 """
@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: Some editors write one before the first line.
+#: Some editors write this before the first line.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-#: A line from its first character that is no white space.
+#: A line, from its first character that is not white space.
 LINE = re.compile(rb"\S[^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """A line that is not blank; ``text`` is None if it was too long to be kept, ``end`` is where the next begins."""
+    """A line that is not blank; ``text`` is None if it was too long, ``end`` is where the next line begins."""
 
     number: int
     text: bytes | None
@@ -27,18 +27,18 @@ class LineCutter:
     """Cuts bytes that come in chunks of any size."""
 
     def __init__(self, most_bytes: int, start: int = 0, number: int = 0) -> None:
-        """Begin at the offset ``start``, after this many lines."""
+        """Begin at the offset ``start``, after ``number`` lines."""
         self._most = most_bytes
         self._offset = start
         self._line = bytearray()
-        #: Lines that have ended.
+        #: Number of lines that have ended.
         self.number = number
-        #: Whether the line that has not ended yet is longer than allowed.
+        #: Whether the current line is longer than allowed.
         self.is_long = False
 
     @property
     def held(self) -> int:
-        """Bytes of the line that has not ended yet."""
+        """Return how many bytes of the current line are held."""
         return len(self._line)
 
     def feed(self, chunk: bytes) -> Iterator[InputLine]:
@@ -62,13 +62,13 @@ class LineCutter:
         self._add(chunk[last + 1 :])
 
     def finish(self) -> Iterator[InputLine]:
-        """Yield the last line, if it did not end in a line feed."""
+        """Yield the last line, if it has no line feed at its end."""
         yield from self._end(self._offset)
 
     def _add(self, part: bytes) -> None:
         if self.is_long:
             return
-        # Before the first line there may be a mark, and only there.
+        # A byte order mark may come before the first line, and only there.
         self._line += part if self._line or self.number == 0 else part.lstrip()
         if len(self._line) > self._most:
             self._line = self._line.removeprefix(BYTE_ORDER_MARK).lstrip()
@@ -85,7 +85,7 @@ class LineCutter:
 
 
 def cut_lines(chunks: Iterable[bytes], most_bytes: int, start: int = 0, number: int = 0) -> Iterator[InputLine]:
-    """Yield the lines of bytes that come in chunks; they begin at an offset, after so many lines."""
+    """Yield lines from chunks; ``start`` is their offset, ``number`` how many lines precede them."""
     cutter = LineCutter(most_bytes, start, number)
     for chunk in chunks:
         yield from cutter.feed(chunk)

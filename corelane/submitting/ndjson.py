@@ -1,4 +1,4 @@
-"""NDJSON jobs: a body is read as it comes in, checked line by line, and written to a file that the keeper feeds from.
+"""NDJSON jobs: a body is read as it comes, checked line by line, and written to a file from which the keeper feeds.
 
 The file is complete before its job is submitted. If the request fails, it is deleted; if the process dies, the keeper
 deletes it.
@@ -31,7 +31,7 @@ WRITE_BYTES = 1024 * 1024
 
 
 class NdjsonBody:
-    """The lines of one request: the head first, if there is one, then items."""
+    """The lines of one request: first the head, if there is one, then items."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class NdjsonBody:
     ) -> None:
         """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored context by its id.
 
-        ``large`` bounds and reads long lines, of all who send some.
+        ``large`` reads long lines, and limits those of all callers together.
         """
         self._large, self._owner = large or LargeBodies(), owner
         self._settings = settings
         self._body = body
         self._digest = digest
         self._lines = self._split(body)
-        #: The number and the value of a first line that is an item.
+        #: The number and the value of the first line, if that is an item.
         self._first: tuple[int, Any] | None = None
         self.head = LinesHead()
         self._checker = self._new_checker()
@@ -59,7 +59,7 @@ class NdjsonBody:
 
     @property
     def known(self) -> dict[str, Known]:
-        """The stored contexts that items named so far and the job does not carry."""
+        """Return the stored contexts that items named so far and that are not in the job itself."""
         return self._checker.known
 
     async def read_head(self) -> None:
@@ -83,7 +83,7 @@ class NdjsonBody:
         return ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, refuses=refuses)
 
     async def keep(self) -> tuple[str, ItemFile]:
-        """Read the items into a file; return the new id of their job, and the file.
+        """Read the items into a file; return the id of the new job, and the file.
 
         Raise InvalidInput, TooLarge, StoreFull or StorageFailed.
         """
@@ -93,7 +93,7 @@ class NdjsonBody:
         return job, ItemFile(file, items, tokens, self.head.results_window)
 
     async def digest_only(self) -> None:
-        """Read the body without keeping it."""
+        """Read the body only for its digest."""
         async for chunk in self._body:
             if self._digest is not None:
                 self._digest.update(chunk)
@@ -114,9 +114,9 @@ class NdjsonBody:
         return items, tokens
 
     async def read_items(self) -> AsyncIterator[Item | BadItem]:
-        """Yield the items that follow the head, checked, and those that fail alone.
+        """Yield the items after the head, checked, with the errors of those that fail alone.
 
-        Raise InvalidInput or TooLarge, also if there is none.
+        Raise InvalidInput or TooLarge, also if there are no items.
         """
         items, most = 0, self._settings.max_upload_items
         async for found in self._items():
@@ -141,7 +141,7 @@ class NdjsonBody:
             yield await self._check(line.number, value)
 
     async def _check(self, number: int, value: Any) -> Item | BadItem:
-        """Return the item of a line, or why it fails alone; look for the stored context that it names before."""
+        """Return the item of a line, or its error. The stored context that it names is looked up first."""
         checker, name = self._checker, stored_in(value)
         if name is not None and self.find is not None and name not in checker.contexts and name not in checker.known:
             with suppress(UnknownContext):
@@ -149,7 +149,7 @@ class NdjsonBody:
         return checker.check(f"line {number}", value)
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[InputLine]:
-        """Yield the lines that are not blank; raise TooLarge within one that is too long, unless it fails alone."""
+        """Yield non-blank lines; raise TooLarge within one that is too long, unless bad lines fail alone."""
         most, room = self._settings.max_body_bytes, None
         cutter = LineCutter(most)
         try:
@@ -165,7 +165,7 @@ class NdjsonBody:
                 elif room is not None and cutter.held <= LARGE_BYTES:
                     room.leave()
                     room = None
-                # Of a body that has come already, no read waits.
+                # If all of the body has come already, reading it never waits, so let other tasks run here.
                 await asyncio.sleep(0)
             for line in cutter.finish():
                 yield line
@@ -182,7 +182,7 @@ class NdjsonBody:
 async def submit_file(
     submitter: Submitter, settings: Settings, submission: Submission, admission: Admission | None = None
 ) -> Submitted:
-    """Submit a job whose items are in a file; delete the file if the job certainly does not use it."""
+    """Submit a job whose items are in a file. If the job certainly does not use the file, delete it."""
     files = ItemFiles(settings)
     try:
         submitted = await submitter.submit(submission, admission)

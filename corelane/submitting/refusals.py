@@ -1,7 +1,7 @@
-"""Refusals: how exact the times were after which refused callers were told to come back.
+"""Refusals: measures how accurate the times were after which refused callers were told to come back.
 
-The time told is right if the job would fit just then. So a few refusals are remembered, at most one of each caller and
-one of the whole service at a time, and compared with outstanding work once a second.
+The time is right if the job would fit exactly then. So a few refusals are remembered, at most one for each caller and
+one for the whole service at a time, and compared with outstanding work once a second.
 """
 
 import time
@@ -12,19 +12,19 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: Refusals that are watched at a time.
+#: Most refusals that are watched at a time.
 MOST = 32
 
-#: A refusal is given up after this many times what was told, and then counts with the error it has by then.
+#: A refusal is dropped after this many times the time that was told. It then counts with its error so far.
 LONGEST = 4
 
-#: The bound of the whole service, where the bound of one owner has the owner's name.
+#: Stands for the bound of the whole service, in place of an owner's name.
 ALL_OWNERS = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRefusal:
-    """One refused job: it fits once no more than ``fits_at`` tokens are outstanding; and what its caller was told."""
+    """One refused job, and what its caller was told. It fits once at most ``fits_at`` tokens are outstanding."""
 
     at_s: float
     told_s: int
@@ -32,7 +32,7 @@ class OpenRefusal:
 
 
 class Refusals:
-    """The refusals of one process whose times are not over yet."""
+    """The refusals of one process that are still watched."""
 
     def __init__(self) -> None:
         self._watched: dict[str, OpenRefusal] = {}
@@ -43,12 +43,12 @@ class Refusals:
         return not self._watched
 
     def note(self, bound: str, told_s: int, fits_at: int) -> None:
-        """Watch a refusal by a bound: an owner's, or ``ALL_OWNERS``."""
+        """Watch a refusal because of a bound: an owner's, or ``ALL_OWNERS``."""
         if len(self._watched) < MOST:
             self._watched.setdefault(bound, OpenRefusal(time.monotonic(), told_s, fits_at))
 
     def settle(self, owed: Mapping[tuple[str, int], int]) -> list[float]:
-        """Return the errors of the refusals that are over, as shares of the true times; forget these refusals.
+        """Remove the refusals that are over; return their errors, as shares of the true times.
 
         ``owed`` holds outstanding tokens by owner and priority.
         """

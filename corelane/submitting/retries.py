@@ -25,7 +25,7 @@ from corelane.submitting.submitter import Submitted, Submitter
 async def retry(
     submitter: Submitter, store: JobStore, settings: Settings, record: JobRecord, request: RequestContext
 ) -> Submitted:
-    """Make the job that asks again for a job's unanswered items, but for those that would fail again; once.
+    """Make the one retry of a job: a job of its unanswered items, except those that would fail again.
 
     Raise NotFinal, NothingToRetry, or ItemsLost if an item is gone.
     """
@@ -66,9 +66,9 @@ async def retry(
 
 
 def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_keep_s: int) -> JobHead:
-    """Return a job's head as it was submitted, for a model or, if that is empty, for the same version.
+    """Return a job's head as it was submitted, for ``model`` or, if that is empty, for the same version.
 
-    It has no time to expire: that was of the first asking, and may have been too short.
+    It has no time to expire: that belonged to the first submission, and may have been too short.
     """
     return JobHead(
         contexts={str(number): text for number, text in contexts.items()},
@@ -85,7 +85,7 @@ def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_kee
 
 
 def item_of(row: Row) -> Item:
-    """Return an item as it was submitted; a shared context is named by its number, a stored one by its id."""
+    """Return an item as it was submitted. A shared context is named by its number, a stored one by its id."""
     item_id, question, context = row
     if isinstance(context, int):
         return Item(id=item_id, question=question, context_id=str(context))
@@ -97,7 +97,7 @@ def item_of(row: Row) -> Item:
 async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> tuple[str, ItemFile]:
     """Copy a job's unanswered items into a new job's file; return that job's id, and the file.
 
-    Raise ItemsLost, StoreFull, or NothingToRetry if the lines that failed are no items.
+    Raise ItemsLost, StoreFull, or NothingToRetry if the failed lines are no valid items.
     """
     files = ItemFiles(settings)
 
@@ -116,7 +116,7 @@ async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int
 
 
 def nothing_to_retry(record: JobRecord) -> NothingToRetry:
-    """Return the error for a job of which no item can be asked again with another outcome."""
+    """Return the error for a job of which no item would have another outcome on a retry."""
     if record.succeeded == record.total:
         return NothingToRetry(f"every item of {record.id} was answered")
     codes = ", ".join(code for code in record.failures if fails_again(code))

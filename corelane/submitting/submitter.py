@@ -1,4 +1,4 @@
-"""The submitter: the one way a job is made, for the API's routes and for file batches. It knows nothing of HTTP.
+"""The submitter: the only way to make a job, for the API's routes and for file batches. It knows nothing of HTTP.
 
 A submission is checked, admitted and handed to the store. If its ``Once`` is held already, the job of the first request
 is returned. If its version closes meanwhile, as when an alias moves, it is admitted again.
@@ -45,13 +45,13 @@ from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 
-#: Times that one request tries to make its job, while its version closes or others make the job and delete it.
+#: Times that one request tries to make its job, if its version closes or others make the job and delete it meanwhile.
 ATTEMPTS = 3
 
 #: The longest time after which a caller is asked to come back, in seconds.
 MAX_RETRY_AFTER_S = 3600
 
-#: The same where no speed of the cores is known, in seconds: they measure theirs within the first second of work.
+#: The same if no speed of the cores is known, in seconds: they measure it within the first second of work.
 UNKNOWN_RETRY_AFTER_S = 5
 
 
@@ -66,7 +66,7 @@ class Submitted:
 
 
 class Submitter:
-    """Makes jobs."""
+    """Makes jobs from submissions."""
 
     def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, tracer: Tracer | None = None) -> None:
         self._store = store
@@ -78,7 +78,7 @@ class Submitter:
         self.refusals = Refusals()
 
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
-        """Make a job, once, or return the one that the same request made before; admit it first if it is not yet.
+        """Make a job, or return the one that the same request made before. Admit it first if ``admission`` is None.
 
         Raise the errors of ``admit``, UnknownContext, TooLarge, Overloaded, DeadlineInfeasible, the error of its
         ``Once`` if another request made the holder, JobExpired, or StoreUnavailable. Nothing is written then.
@@ -88,7 +88,7 @@ class Submitter:
         return await self._traced(self._tracer, submission, admission)
 
     async def _traced(self, tracer: Tracer, submission: Submission, admission: Admission | None) -> Submitted:
-        """Submit as a span of the request's trace; the job keeps the span as the parent of all that follows."""
+        """Submit as a span of the request's trace. The job keeps the span as the parent of everything that follows."""
         facts: Attributes = {
             "messaging.system": "corelane",
             "messaging.operation.name": "submit",
@@ -112,7 +112,7 @@ class Submitter:
             span.end(found, failure)
 
     async def _submit_once(self, submission: Submission, admission: Admission | None) -> Submitted:
-        """Do what ``submit`` promises."""
+        """Make a job as ``submit`` says, without a trace."""
         once = submission.once
         if cell_of(submission.id) != self._settings.cell:
             raise ValueError(f"{submission.id} is no id of service {self._settings.cell}")
@@ -151,12 +151,12 @@ class Submitter:
         return None if holder is None else await self._replay(once, holder)
 
     async def is_made(self, once: Once) -> bool:
-        """Return whether a request already made a job under a key, which still counts."""
+        """Return whether an earlier request made a job under this key, and still holds it."""
         holder = await self._store.holder(once.key)
         return holder is not None and (once.ttl_s > 0 or await self._store.get(holder.subject) is not None)
 
     async def admit(self, head: JobHead, owner: str, job: str) -> Admission:
-        """Check whether a job can be taken, before its items are known.
+        """Check whether a job can be accepted, before its items are known.
 
         Raise WebhookRefused, UrlRefused, UnknownModel, NotCalibrated, InvalidInput, NotReady or VersionNotReady.
         """
@@ -175,7 +175,7 @@ class Submitter:
         return await self._admit(head, owner, job)
 
     async def _check_url(self, name: str, url: str, owner: str) -> None:
-        """Have the plugin that reads inputs and writes outputs check a URL; raise UrlRefused if none does."""
+        """Let the plugin for inputs and outputs check a URL; raise UrlRefused if no plugin does."""
         for plugin in installed():
             if await plugin.check_url(self._settings, self._store, name, url, owner):
                 return
@@ -257,7 +257,7 @@ class Submitter:
     async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
         """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now.
 
-        A caller who ``asks_only`` may never come back, so this refusal is not watched.
+        A caller who ``asks_only`` may never come back, so its refusal is not watched.
         """
         most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
         if tokens > min(most, own_most):
@@ -287,7 +287,7 @@ class Submitter:
 
 
 def require_few_items(settings: Settings, items: int) -> None:
-    """Raise TooLarge if a job has more items than are taken."""
+    """Raise TooLarge if a job has more items than allowed."""
     if items > settings.max_items:
         raise TooLarge(
             f"the job has {items:,} items, at most {settings.max_items:,} are taken; send it as lines "
@@ -350,7 +350,7 @@ def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:
 
 
 def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """Return when these tokens will have been answered at a rate, in seconds; a rate of 0 is unknown."""
+    """Return how long it takes to answer these tokens at a rate, in seconds; a rate of 0 means unknown."""
     if not tokens_per_s:
         return UNKNOWN_RETRY_AFTER_S
     return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s)))

@@ -1,10 +1,9 @@
-"""Where a webhook may go: resolve a name once, check every address, and connect only to
-checked ones.
+"""Which addresses a webhook may go to: resolve a name once, check every address, connect only to checked ones.
 
 Public addresses are reached by https on ports 80 and 443. Private, loopback, link-local, metadata, shared (CGN),
-translated (NAT64, 6to4, mapped) and reserved addresses are refused. Networks that the operator allows are the
-operator's own: there http and any port are fine. Behind a proxy, the proxy resolves and guards names; the address in a
-URL is still checked here.
+translated (NAT64, 6to4, mapped) and reserved addresses are refused. Networks that the operator allows count as the
+operator's own: http and any port may be used there. Behind a proxy, the proxy resolves and checks names; an address in
+a URL is still checked here.
 """
 
 import asyncio
@@ -34,20 +33,20 @@ log = get_logger(__name__)
 #: Ports of receivers on the public internet.
 PUBLIC_PORTS = frozenset({80, 443})
 
-#: Azure's own address for its machines (metadata, DNS, agents) lies among the public ones.
+#: Azure's own address for its machines (metadata, DNS, agents) is among the public ones.
 AZURE = Block(ip_network("168.63.129.16/32"), "Azure's platform address", "Azure", Reach.DENIED)
 DENIED = AddressTable((*DEFAULT_DENIED.blocks, AZURE))
 
-#: Addresses of a name that are tried, in the resolver's order.
+#: Most addresses of a name that are tried, in the resolver's order.
 MOST_ADDRESSES = 4
 
-#: A webhook's host name gets this long to resolve while its job is submitted, in seconds.
+#: A webhook's host name must resolve within this time while its job is submitted, in seconds.
 RESOLVE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The addresses that an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
+    """What an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
 
     proxy: str | None
     networks: tuple[Network, ...]
@@ -56,14 +55,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A receiver that may be reached: its origin, and its checked addresses; none of them behind a proxy."""
+    """A receiver that may be reached: its origin, and its checked addresses, of which there are none behind a proxy."""
 
     target: Target
     addresses: tuple[Address, ...]
 
 
 def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check; raise WebhookRefused, which names the setting that helps, or OSError for an unknown name.
+    """Resolve and check a URL; raise WebhookRefused, which names a helpful setting, or OSError if unknown.
 
     ``resolver`` replaces ``socket.getaddrinfo``; its answers are checked too.
     """
@@ -83,7 +82,7 @@ def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -
 def check_address(settings: Settings, url: str, resolver: Resolver | None = None) -> None:
     """Raise WebhookRefused for an address that no delivery may reach.
 
-    A name that does not resolve now passes: the receiver may not be up yet, and every attempt checks again.
+    A name that does not resolve now is accepted: the receiver may not be up yet, and every attempt checks again.
     """
     try:
         find_route(settings, url, resolver)
@@ -92,9 +91,9 @@ def check_address(settings: Settings, url: str, resolver: Resolver | None = None
 
 
 async def check_receiver(settings: Settings, url: str) -> None:
-    """Check an address within ``RESOLVE_S``; a host that resolves more slowly is let pass, as every attempt checks it.
+    """Check an address within ``RESOLVE_S``; raise WebhookRefused.
 
-    Raise WebhookRefused.
+    A host that resolves more slowly is accepted, as every attempt checks it again.
     """
     try:
         await asyncio.wait_for(asyncio.to_thread(check_address, settings, url), RESOLVE_S)
@@ -103,7 +102,7 @@ async def check_receiver(settings: Settings, url: str) -> None:
 
 
 def find_checked(rules: Rules, url: str, resolver: Resolver | None) -> Route:
-    """Resolve and check by rules; raise SSRFGuardError, or OSError for an unknown name."""
+    """Resolve and check a URL by rules; raise SSRFGuardError, or OSError for an unknown name."""
     if rules.proxy is not None:
         return Route(_public_policy(rules).check_url(url), ())
     public, networks = _public_policy(rules), rules.networks
@@ -132,7 +131,7 @@ def _public_policy(rules: Rules) -> Policy:
 
 
 def _port_of(url: str) -> frozenset[int]:
-    """Return the public ports, and the port that a URL names."""
+    """Return the public ports, and the port in a URL."""
     try:
         port = urlsplit(url).port
     except ValueError:

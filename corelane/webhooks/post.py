@@ -1,7 +1,7 @@
-"""One attempt: a POST to a checked address that ends within its time, whatever the receiver does.
+"""One attempt: a POST to a checked address that ends in time, whatever the receiver does.
 
-The time covers every step: name, connection, handshake, head and beginning of the answer. No redirect is followed, and
-nothing is read but the status and a kilobyte. Connections are httpcore2's, the layer below httpx2 that lets a backend
+The time includes every step: name, connection, handshake, head and beginning of the answer. No redirect is followed,
+and only the status and a kilobyte are read. Connections are httpcore2's, the layer below httpx2 in which a backend can
 choose where to connect.
 """
 
@@ -24,16 +24,16 @@ from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route, find_route
 from corelane.webhooks.protocol import WebhookReply
 
-#: What is kept of an answer's body, in bytes.
+#: How much of an answer's body is kept, in bytes.
 SNIPPET_BYTES = 1024
 
-#: What is kept of an error's text, in characters.
+#: How much of an error's text is kept, in characters.
 ERROR_CHARS = 500
 
-#: Characters that a path and a query keep; all others are escaped.
+#: Characters that stay as they are in a path and a query; all others are escaped.
 SAFE = "/%:@!$&'()*+,;=-._~?"
 
-#: Failures of a receiver, its name, its network or the proxy.
+#: Errors of a receiver, its name, its network or the proxy.
 FAILURES = (
     *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.ProxyError),
     *(SSRFGuardError, OSError, ValueError),
@@ -41,7 +41,7 @@ FAILURES = (
 
 
 class CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to a route's checked addresses only, or to the proxy; closes in the end whatever it has opened."""
+    """Connects only to a route's checked addresses, or to the proxy; finally closes all that it has opened."""
 
     def __init__(self, route: Route, proxy: httpcore2.Proxy | None, seconds: float) -> None:
         checked = [str(address.ip) for address in route.addresses[:MOST_ADDRESSES]]
@@ -51,7 +51,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         self._opened: list[httpcore2.AsyncNetworkStream] = []
 
     async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:  # noqa: ARG002
-        """Connect to the first address that accepts, whatever the host; the time left is shared between them."""
+        """Connect to the first address that accepts, whatever the host; they share the time left."""
         failures = []
         for place, address in enumerate(self._addresses):
             share_s = max(0.0, self._until - time.monotonic()) / (len(self._addresses) - place)
@@ -63,7 +63,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         raise httpcore2.ConnectError("; ".join(failures))
 
     async def aclose(self) -> None:
-        """Close the connections: a handshake that was cut off leaves its own open."""
+        """Close the connections: a handshake that was interrupted leaves its connection open."""
         for stream in self._opened:
             await stream.aclose()
 
@@ -77,7 +77,7 @@ async def post_event(
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> WebhookReply:
-    """Make the attempt. A failure of the receiver, its name or its network is in the reply, never raised."""
+    """Make the attempt. A failure of the receiver, its name or its network is returned in the reply, never raised."""
     began, timeout_s = time.monotonic(), settings.webhook_timeout_s
     status, duration_ms, body = 0, 0, b""
     error: str | None = None
@@ -124,14 +124,14 @@ async def post_event(
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Return the context that trusts the system's authorities (SSL_CERT_FILE is used) and Mozilla's."""
+    """Return a context that trusts the authorities of the system (SSL_CERT_FILE is used) and of Mozilla."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
 
 
 def request_of(target: Target, url: str, headers: Mapping[str, str]) -> tuple[httpcore2.URL, list[tuple[str, str]]]:
-    """Return the checked origin with a URL's path and query, escaped where they must be; and the headers to send."""
+    """Return the checked origin with a URL's path and query, escaped as needed; and the headers to send."""
     parts = urlsplit(url)
     path = quote(parts.path or "/", SAFE) + (f"?{quote(parts.query, SAFE)}" if parts.query else "")
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -141,7 +141,7 @@ def request_of(target: Target, url: str, headers: Mapping[str, str]) -> tuple[ht
 
 
 async def _in_thread(call: Callable[[], Route]) -> Route:
-    """Call in a thread of its own: nothing bounds the time of a name server, and a pool of threads would fill up."""
+    """Call in a new thread: a name server may take unlimited time, and would fill up a pool of threads."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Route] = loop.create_future()
 
@@ -163,7 +163,7 @@ async def _in_thread(call: Callable[[], Route]) -> Route:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the root cause of an error as text; the layers above say less."""
+    """Return the root cause of an error as text; the outer errors say less."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,8 @@
 """The webhook protocol: an event's bytes, its signatures, and the rules for a receiver's reply. Pure.
 
-Payloads and signatures follow Standard Webhooks. An event has the same bytes in every attempt. While one secret
-replaces another, both sign, so each receiver can change when it likes. An owner's own secrets sign its events alone.
+Payloads and signatures follow Standard Webhooks. An event has the same bytes in every attempt. While a new secret
+replaces an old one, both sign, so each receiver can change at any time. If an owner has its own secrets, only they sign
+its events.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,19 +20,19 @@ from corelane.domain.webhook_secrets import SERVICE, OwnedSecret
 from corelane.errors import SetupError
 from corelane.settings import Settings
 
-#: The receiver wants no more of this event.
+#: The receiver does not want this event any more.
 GONE = 410
 
-#: The receiver asks for a pause; so does its host, for its other deliveries.
+#: The receiver asks for a pause. Its host's other deliveries pause too.
 BUSY = frozenset({429, 503})
 
-#: Statuses below 500 that still mean that the host is unwell.
+#: Statuses below 500 that still mean that the host has a problem.
 TIMED_OUT, TOO_MANY = 408, 429
 
-#: Longest pause that a receiver may ask for with Retry-After, for a delivery and for all of its host, in seconds.
+#: Longest pauses that a receiver may ask for with Retry-After, for a delivery and for all of its host, in seconds.
 LONGEST_RETRY_AFTER_S, LONGEST_HOST_PAUSE_S = 6 * 3600.0, 600.0
 
-#: Most that a pause is lengthened at random, as a share: events that failed together do not come back together.
+#: Most by which a pause is lengthened at random, as a share, so that events that failed together are spread.
 JITTER = 0.2
 
 DAY_S = 24 * 3600.0
@@ -41,7 +42,7 @@ Outcome = Literal["delivered", "gone", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """The end of an attempt. ``status`` is 0 without an answer, and ``error`` says why; ``snippet`` begins the body."""
+    """The result of an attempt; ``status`` is 0 without an answer. ``snippet`` is the body's beginning."""
 
     status: int
     duration_ms: int
@@ -61,14 +62,15 @@ class DeliveryVerdict:
 
 
 def event_payload(event: str, at_ms: int, data: bytes) -> bytes:
-    """Return the body of an event; ``data`` is JSON already."""
+    """Return the body of an event; ``data`` must be JSON."""
     return orjson.dumps({"type": event, "timestamp": iso_time(at_ms), "data": orjson.Fragment(data)})
 
 
 def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: int, public_url: str | None) -> bytes:
     """Return an event's data: a job, with its results if they take at most ``inline_bytes``.
 
-    What the job took is left out, as it may grow after the end: its cores hear of a cancellation a batch later.
+    What the job took is left out, as it may still grow after the end: a core learns of a cancellation up to a batch
+    later.
     """
     if public_url is not None:
         links = {name: public_url.rstrip("/") + link for name, link in job.urls.model_dump().items() if link}
@@ -80,9 +82,9 @@ def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: in
 
 
 def signing_secrets(settings: Settings, own: Sequence[OwnedSecret]) -> list[str]:
-    """Return the secrets that sign an owner's events, the newest first; raise SetupError without any.
+    """Return the secrets that sign an owner's events, newest first; raise SetupError if there is none.
 
-    The service's sign where the owner has none of its own, and beside its first one for a while.
+    The service's secrets sign if the owner has none of its own, and for a while beside the owner's first one.
     """
     found = [each.value for each in own if each.id != SERVICE]
     if not own or len(found) < len(own):
@@ -109,7 +111,7 @@ def sign_payload(secrets: Sequence[str], delivery: str, at: datetime, payload: b
 
 
 def judge(reply: WebhookReply, tries: int, pauses_s: Sequence[float], roll: float, now: datetime) -> DeliveryVerdict:
-    """Judge the attempt number ``tries``, counted from 1; ``roll`` is random, from 0 to 1."""
+    """Judge attempt number ``tries``, counted from 1; ``roll`` is random, from 0 to 1."""
     is_well = 0 < reply.status < 500 and reply.status not in (TIMED_OUT, TOO_MANY)
     if 200 <= reply.status < 300:
         return DeliveryVerdict("delivered", True, None, 0)
@@ -124,12 +126,12 @@ def judge(reply: WebhookReply, tries: int, pauses_s: Sequence[float], roll: floa
 
 
 def window_s(pauses_s: Sequence[float]) -> float:
-    """Return how long a delivery is kept for a failing host: a day, or as long as its pauses may take."""
+    """Return how long a failing host's delivery is kept: a day, or longer if its pauses may take longer."""
     return max(DAY_S, sum(pauses_s) * (1 + JITTER))
 
 
 def retry_after_s(header: str | None, now: datetime) -> float:
-    """Return the seconds of a Retry-After header, a number or a date (RFC 9110); 0 if it cannot be read."""
+    """Return the seconds in a Retry-After header, which is a number or a date (RFC 9110); 0 if it cannot be read."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:10])

@@ -1,11 +1,11 @@
-"""Reports of a core's device: how busy it is, the memory it holds, the errors it counted, and how much
-of the host's CPUs is in use, by its process and in all.
+"""Reports of a core's device: how busy it is, its memory, its errors, and use of the host's CPUs.
 
-On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:
-the worker that holds a lock file runs it and writes its reports to a file beside the lock, which all workers read.
-When that worker ends, the kernel frees the lock and another goes on. On a GPU it is the memory that PyTorch holds.
+CPU use is reported for the core's process and for the whole host. On a CPU the device is the core's process, read from
+/proc. On Neuron it is ``neuron-monitor``, which runs once per host, or container. The worker that holds a lock file
+runs it and writes its reports to a file beside the lock, which all workers read. When that worker ends, the kernel
+frees the lock and another worker takes over. On a GPU it is the memory that PyTorch holds.
 
-Nothing here may fail a heartbeat: what cannot be read is left out.
+Nothing here may fail a heartbeat: figures that cannot be read are left out.
 """
 
 import fcntl
@@ -35,13 +35,13 @@ log = get_logger(__name__)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
-#: A report that is older counts for nothing, in seconds.
+#: An older report is ignored, in seconds.
 STALE_S = 5 * PERIOD_S
 
 #: Pause before the lock is tried again, and before a tool that ended is started again, in seconds.
 AGAIN_S = 5.0
 
-#: Starts the tool so that it ends with us: the kernel signals it, whatever ends this process.
+#: Starts the tool so that it ends with this process: the kernel kills it, however this process ends.
 LAUNCH = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)}); os.execv(sys.argv[1], sys.argv[1:])"
 )
@@ -51,8 +51,9 @@ class CoreDevice(Protocol):
     """The device of one core."""
 
     def read(self) -> Mapping[str, Any]:
-        """Return ``utilization``, ``host_vcpu``, ``runtime_vcpu`` (0 to 1), ``memory_bytes`` and ``errors`` by kind,
-        each as far as it is known.
+        """Return ``utilization``, ``host_vcpu``, ``runtime_vcpu``, ``memory_bytes`` and ``errors`` by kind.
+
+        The first three are from 0 to 1. Figures that are not known are left out.
         """
         ...
 
@@ -62,22 +63,24 @@ class CoreDevice(Protocol):
 
 
 def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> CoreDevice:
-    """Return the device of a target; ``held_bytes`` returns a device's memory, ``cpus`` how many make a core."""
+    """Return a target's device; ``held_bytes`` returns its memory, ``cpus`` is the number of CPUs per core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
     return CpuDevice(cpus) if target in HOST_TARGETS else AddedDevice(held_bytes)
 
 
 class CpuDevice(CoreDevice):
-    """The CPUs that this process, with its children, uses: ``cpus`` of those it may use, or all of them."""
+    """The CPUs that this process and its children use: ``cpus`` of those allowed, or all."""
 
     def __init__(self, cpus: int | None = None) -> None:
         self._cpus = cpus
         self._before = (time.monotonic(), cpu_seconds(), host_seconds())
 
     def read(self) -> Mapping[str, Any]:
-        """Return the shares of CPU time since the last call: of its own CPUs that the process used, of all of the host
-        that were in use, and that the process used.
+        """Return shares of CPU time since the last call.
+
+        They are: of its own CPUs, used by the process; of all CPUs of the host, in use at all; and of these, used by
+        the process.
         """
         before, self._before = self._before, (time.monotonic(), cpu_seconds(), host_seconds())
         passed, used = self._before[0] - before[0], max(0.0, self._before[1] - before[1])
@@ -103,10 +106,10 @@ class AddedDevice(CoreDevice):
 
 
 class NeuronDevice:
-    """The Neuron cores of this process, by the host's one ``neuron-monitor``."""
+    """The Neuron cores of this process, as reported by the host's ``neuron-monitor``."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path | None = None) -> None:
-        """``environment`` are the NEURON_* variables; ``folder`` is shared by the workers of a host."""
+        """``environment`` has the NEURON_* variables; ``folder`` is shared by the workers of a host."""
         self._tag = environment.get("NEURON_PROCESS_TAG", "")
         try:
             self._cores = parse_cores(environment.get("NEURON_RT_VISIBLE_CORES", ""))
@@ -122,7 +125,7 @@ class NeuronDevice:
         threading.Thread(target=self._watch, args=(tool,), name="neuron-monitor", daemon=True).start()
 
     def read(self) -> Mapping[str, Any]:
-        """Return the figures of our cores, if the monitor reported them recently."""
+        """Return the figures of this process' cores, if the monitor reported them recently."""
         path = self._folder / "told.json"
         try:
             if time.time() - path.stat().st_mtime > STALE_S:
@@ -138,7 +141,7 @@ class NeuronDevice:
             process.kill()
 
     def _watch(self, tool: str) -> None:
-        """Run the tool whenever no other worker of this host does."""
+        """Run the tool whenever no other worker of this host runs it."""
         while not self._closing.is_set():
             try:
                 with self._lock() as lock:
@@ -159,7 +162,7 @@ class NeuronDevice:
         return (self._folder / "lock").open("ab")
 
     def _run(self, tool: str) -> None:
-        """Run the tool until it ends; write what each of its reports adds to the file."""
+        """Run the tool until it ends; after each report, write the sums to the file."""
         config = self._folder / "config.json"
         config.write_bytes(orjson.dumps(CONFIG))
         argv = [sys.executable, "-I", "-S", "-c", LAUNCH, tool, "-c", str(config)]
@@ -181,12 +184,12 @@ class NeuronDevice:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and its children, those that ended included."""
+    """Return the CPU time of this process and its children, including those that ended."""
     return sum(sum(map(int, _stat(pid)[11:15])) for pid in own_processes()) / TICKS
 
 
 def host_seconds() -> tuple[float, float]:
-    """Return the time of all CPUs of the host since its start, and what they were idle of it; zeros if unknown."""
+    """Return the time of all CPUs of the host since its start, and how much of it was idle; zeros if unknown."""
     try:
         ticks = [int(each) for each in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
     except OSError:
@@ -195,7 +198,7 @@ def host_seconds() -> tuple[float, float]:
 
 
 def own_processes() -> list[int]:
-    """Return this process and all below it."""
+    """Return the ids of this process and all its descendants."""
     found = [os.getpid()]
     for pid in found:
         with suppress(OSError):
@@ -205,7 +208,7 @@ def own_processes() -> list[int]:
 
 
 def tree_bytes() -> int:
-    """Return the memory that this process and its children hold now, in bytes; shared pages count in each."""
+    """Return the memory that this process and its children hold now, in bytes; shared pages count for each."""
     pages = 0
     for pid in own_processes():
         with suppress(OSError):
@@ -214,7 +217,7 @@ def tree_bytes() -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of a process's stat after its name; none if it is gone."""
+    """Return the fields of a process's stat after its name; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,13 +1,13 @@
 """The doorbell task: claim, run, commit, until the lanes are empty; then linger for a while, then sleep.
 
-Work of several claims is in progress at once, and each round starts a batch, exchanges with Redis and finishes the
-batch: so a question claimed while a document is being read goes before the rest of it. On a device that leaves the CPU
-free the exchange takes place while the batch runs; elsewhere before it starts. Models come and go between batches.
+Several claims are in progress at once. Each round starts a batch, exchanges with Redis and finishes the batch. So a
+question that is claimed while a document is being read goes before the rest of the document. On a device that leaves
+the CPU free, the exchange happens while the batch runs, elsewhere before it starts. Models come and go between batches.
 
-The drain ends at the stop flag, after its batch, and hands back what it has not run. Busy for long it rings itself
-again and ends, so that Celery sees tasks end. Store errors never end it: a bell whose task raises is gone. Outcomes in
-hand are committed as soon as Redis is back; if a lease is lost by then, the fence refuses. An error that the core's
-process cannot outlive ends both, with everything it held returned.
+At the stop flag the drain ends after its batch, and hands back what it has not run. After a long busy time it rings
+itself and ends, so that Celery sees tasks end. Store errors never end it, as the bell of a task that raises is gone.
+Results that wait are committed once Redis is back. If a lease is lost by then, the fence refuses them. An error that
+the core's process cannot survive ends both, and everything it held is returned.
 """
 
 import math
@@ -25,15 +25,15 @@ from workers.core.process import CoreProcess
 
 log = get_logger(__name__)
 
-#: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
+#: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes fragments of other cores' items once it had no question of its own for so long, in seconds: while
-#: questions come, the cores that answer them stay free for the next one, which does not wait for a window of a
-#: document. After slices of larger jobs it takes fragments at once.
+#: A core takes fragments of other cores' items once it has had no question of its own for this time, in seconds. While
+#: questions come, the cores that answer them stay free for the next question, which would wait for a window of a
+#: document. After slices of larger jobs a core takes fragments at once.
 QUIET_S = 1.0
 
-#: How often the lanes are asked for more while a batch fills.
+#: How often a core asks the lanes for more while a batch fills.
 GATHER_CLAIMS = 4
 
 
@@ -53,7 +53,7 @@ class DrainReport:
             self.padding += done.padding
 
     def result(self) -> dict[str, float]:
-        """Return the figures as Flower shows them; padding is a share."""
+        """Return the figures as Flower shows them; padding is a share of the tokens."""
         figures: dict[str, float] = {"items": self.items, "batches": self.batches, "tokens": self.tokens}
         figures["seconds"] = round(time.monotonic() - self.began, 2)
         figures["padding"] = round(self.padding / max(self.tokens + self.padding, 1), 2)
@@ -61,7 +61,7 @@ class DrainReport:
 
 
 def drain(core: CoreProcess, should_stop: Callable[[], object]) -> dict[str, float]:
-    """Serve this core's lanes until told to stop or out of work; return the figures, none if the process ends."""
+    """Serve this core's lanes until told to stop or out of work; return the figures, empty if the process ends."""
     if not core.begin_drain():
         return {}
     loop = DrainLoop(core, should_stop)
@@ -71,14 +71,14 @@ def drain(core: CoreProcess, should_stop: Callable[[], object]) -> dict[str, flo
         loop.give_up(error)
     finally:
         loop.close()
-        # A connection that dies while the core sleeps would cost the next drain a time-out.
+        # A connection that dies while the core sleeps would cost the next drain a timeout.
         core.dispatch.close()
         core.end_drain()
     return loop.report.result()
 
 
 class DrainLoop:
-    """One run of the drain, with the work in flight and the time it was last useful."""
+    """One run of the drain, with the work in progress and the time it was last useful."""
 
     def __init__(self, core: CoreProcess, should_stop: Callable[[], object]) -> None:
         self._core = core
@@ -87,7 +87,7 @@ class DrainLoop:
         self._observers = core.observers
         self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
-        #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
+        #: Whether an idle core's last claim found nothing: the next one then waits until work comes.
         self._found_nothing = False
         #: When this core last claimed or answered a question.
         self._asked = -math.inf
@@ -105,16 +105,16 @@ class DrainLoop:
                 self._pause(STORE_PAUSE_S)
 
     def close(self) -> None:
-        """Forget what is in flight: nothing, unless the drain failed."""
+        """Drop what is in progress. That is nothing, unless the drain failed."""
         self._core.leases = []
         self._core.vitals.rest()
         self._in_flight.take_unfinished()
 
     def give_up(self, error: CoreLost | RuntimeLost) -> NoReturn:
-        """End this process, as the core can do no more: commit outcomes, return the rest to other cores.
+        """End this process because the core can do no more: commit results, return the rest to other cores.
 
-        The items that a process held count as tried where the process must be replaced, as one of them may be the
-        cause, and not where the core is broken. Without Redis the leases lapse, and the keeper returns them.
+        If only the process must be replaced, its items count as tried, as one of them may be the cause. If the core is
+        broken, they do not. Without Redis the leases lapse, and the keeper returns them.
         """
         try:
             if isinstance(error, CoreLost):
@@ -126,7 +126,7 @@ class DrainLoop:
         except Unavailable as unavailable:
             log.warning("claims_left_to_the_keeper", detail=unavailable.detail)
         except Exception:
-            # Whatever it is, a process whose core is lost must not live on.
+            # Whatever the error is, a process whose core is lost must end.
             log.exception("claims_left_to_the_keeper")
         self._core.end_process(error)
 
@@ -170,7 +170,7 @@ class DrainLoop:
             if waits and not in_flight.is_empty and (core.lost is not None or self._should_stop()):
                 return False
             if in_flight.fragments.may_offer:
-                # They do not wait for a batch of this core.
+                # These do not wait for a batch of this core.
                 self._exchange(None, linger=linger)
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
@@ -178,27 +178,27 @@ class DrainLoop:
                 self._found_nothing = linger
                 return not linger
             if not in_flight.can_run:
-                # Other cores have the rest of an item: each rings when it has read its fragment.
+                # Other cores have the rest of an item. Each rings when it has read its fragment.
                 self._found_nothing = True
                 return False
         self._run_batch(ahead=ahead, overtime=overtime)
         return False
 
     def _run_batch(self, *, ahead: bool, overtime: bool) -> None:
-        """Start a batch, exchange while it runs if it is ``ahead`` of that, finish it."""
+        """Start a batch, exchange with Redis while it runs if ``ahead``, and finish it."""
         batch = self._in_flight.start()
         if ahead:
             try:
                 self._exchange(None if overtime else self._room(), linger=True)
             except Unavailable as error:
-                # It must not lose the results of the batch.
+                # A store error must not lose the results of the batch.
                 self._lose_store(error)
         self._in_flight.finish(batch)
         self.report.count(batch)
         self._useful = time.monotonic()
 
     def _gather(self) -> None:
-        """Let a batch fill: only a core that was idle waits, so that no work in progress is held up."""
+        """Wait for a batch to fill. Only a core that was idle waits, so that no work in progress is delayed."""
         for _ in range(GATHER_CLAIMS):
             self._pause(self._core.settings.batch_wait_s / GATHER_CLAIMS)
             room = self._room()
@@ -207,17 +207,19 @@ class DrainLoop:
             self._exchange(room, linger=True)
 
     def _room(self) -> Room:
-        """Return the room for new claims. A document counts for an eighth of the budget at most: others join it.
+        """Return the room for new claims.
 
-        Slices overshoot the budget, so there is as much again for owners that have nothing here, and for small jobs.
+        A document counts for at most an eighth of the budget, so other work joins it. Slices exceed the budget, so it
+        is doubled for owners of whom this core holds nothing, and for small jobs.
         """
         budget = self._core.settings.claim_tokens
         waiting = self._in_flight.waiting_tokens(budget // 8)
         return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.pending.met)
 
     def _exchange(self, room: Room | None, *, linger: bool, wait: bool = False) -> None:
-        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip. With ``wait`` an idle core
-        sleeps first, until it is rung.
+        """In one trip, commit results, drop jobs that are final, and claim if there is room.
+
+        With ``wait`` an idle core sleeps first, until it is rung.
         """
         core, in_flight = self._core, self._in_flight
         request = self._request(room, linger=linger, wait=wait)
@@ -244,9 +246,9 @@ class DrainLoop:
         core.leases = in_flight.leases
 
     def _request(self, room: Room | None, *, linger: bool, wait: bool) -> ExchangeRequest:
-        """Return what to send and to ask; without room nothing is claimed."""
+        """Return what to send and to ask for; without room nothing is claimed."""
         core, in_flight = self._core, self._in_flight
-        # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
+        # A version that was loaded again is not claimed for until the work in progress is done; here there is none.
         claimable = core.versions if in_flight.is_empty else core.models.claimable()
         versions = claimable if room else []
         turn = self.report.batches % max(len(versions), 1)
@@ -268,7 +270,7 @@ class DrainLoop:
         )
 
     def _settle(self, trip: Trip) -> None:
-        """Take note of what became of committed outcomes and of jobs in progress."""
+        """Handle the outcome of a trip for committed results and jobs in progress."""
         core = self._core
         if core.is_cut_off:
             core.is_cut_off = False
@@ -276,18 +278,18 @@ class DrainLoop:
         if self._has_question(trip):
             self._asked = time.monotonic()
         if refused := self._in_flight.settle(trip):
-            # The lease was lost meanwhile: another core has the work, or had it.
+            # The lease was lost meanwhile: another core has or had the work.
             log.warning("late_answers_refused", core=str(core.core), refused=refused)
             self.report.refused += refused
 
     def _has_question(self, trip: Trip) -> bool:
-        """Return whether there are questions among what was answered or claimed."""
+        """Return whether questions were answered or claimed in a trip."""
         refs = [outcome.ref for outcomes in trip.request.commits.values() for outcome in outcomes]
         refs += [ref for ref, _ in trip.reply.claim.refs] if trip.reply.claim is not None else []
         return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
 
     def _hand_over(self) -> None:
-        """Commit outcomes, and put the rest back into the lanes as it was, for other cores."""
+        """Commit results, and put the rest back into the lanes as it was, for other cores."""
         self._core.retire()
         self._exchange(None, linger=True)
         for lease, refs in self._in_flight.take_unfinished().items():

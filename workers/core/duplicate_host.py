@@ -1,6 +1,7 @@
-"""The check that a core's name is this machine's own: two machines of one name would take each other's work and bells.
+"""Checks that no other machine uses this core's name: both would take each other's work and bells.
 
-Machines made from one image, or containers on several hosts, often have the same name. A machine is known by its boot.
+Machines made from one image, or containers on several hosts, often have the same name. A machine is identified by its
+boot id.
 """
 
 import time
@@ -19,18 +20,18 @@ log = get_logger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-#: A machine of the same name that sends this many heartbeats is alive. One that is gone has sent its last.
+#: A machine with the same name that sends this many heartbeats is alive. One that is gone sends no more.
 BEATS = 3
 
-#: Heartbeats at the start of a process that are looked at.
+#: Heartbeats that are checked at the start of a process.
 LOOKS = 30
 
-#: A Redis that is silent for longer does not hold up the start, in seconds.
+#: The start does not wait longer than this for a Redis that does not answer, in seconds.
 TIMEOUT_S = 2
 
 
 def read_boot() -> str:
-    """Return the id of this machine's boot, the same in all its containers; empty where there is none."""
+    """Return the id of this machine's boot, which is the same in all its containers; empty if there is none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -38,9 +39,9 @@ def read_boot() -> str:
 
 
 def require_own_name(settings: Settings, core: Core) -> None:
-    """Return once no other machine serves a core of this name; raise SetupError if one is alive.
+    """Wait until no other machine serves a core of this name; raise SetupError if one is alive.
 
-    The heartbeat of one that was lost is there until its lease ends; the work is not taken over before.
+    The last heartbeat of a lost core stays until its lease ends. Its work is not taken over before.
     """
     own, beats = read_boot(), set[bytes]()
     with closing(Link(settings.redis_url, TIMEOUT_S)) as link:
@@ -57,14 +58,14 @@ def require_own_name(settings: Settings, core: Core) -> None:
 
 
 def describe(core: Core) -> str:
-    """Return what is wrong, and what to do."""
+    """Say what is wrong, and what to do."""
     return f"another machine serves a core named {core}; give each machine a name of its own, with CORELANE_CORE_HOST"
 
 
 class DuplicateHostWatch:
-    """Logs once that another machine serves a core of this name, which starts in the same seconds as this one.
+    """Logs once if another machine serves a core of this name and started within the same seconds as this one.
 
-    Heartbeats of both overwrite each other. So those of the first half minute are looked at; later ones cost nothing.
+    The heartbeats of both overwrite each other. So those of the first half minute are checked; later ones cost nothing.
     """
 
     def __init__(self, core: Core, read: Callable[..., bytes | None]) -> None:
@@ -73,7 +74,7 @@ class DuplicateHostWatch:
         self._own, self._looks = read_boot(), LOOKS
 
     def look(self) -> None:
-        """Look at the last heartbeat, before the next is sent."""
+        """Check the last heartbeat, before the next is sent."""
         if not self._looks or not self._own:
             return
         self._looks -= 1

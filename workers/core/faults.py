@@ -1,8 +1,9 @@
-"""The next step after a core's process had to end: a new process at once, later, or never again.
+"""What follows after a core's process had to end: a new process at once, later, or never again.
 
-The history lies in memory that the worker shares with its children; the pool keeps one child. A child notes its error
-before it ends, and its successor reads it; one that was killed notes no end, which its successor sees. The history
-ends with the worker: restarting a worker gives its core another chance. The decision is a pure function of the history.
+The history is in memory that the worker shares with its children; the pool has one child at a time. A child notes its
+error before it ends, and the next child reads it. A child that was killed notes no end, which the next child sees. The
+history ends with the worker, so restarting a worker gives its core another chance. The decision is a pure function of
+the history.
 """
 
 import mmap
@@ -13,16 +14,16 @@ import orjson
 
 from corelane.errors import CoreBusy, CoreLost, EngineError
 
-#: Restarts count against a core for this long, in seconds: a core that fails every few minutes is broken, one that
+#: Restarts count against a core for this time, in seconds. A core that fails every few minutes is broken; one that
 #: fails once a day is not.
 RESTART_WINDOW_S = 600
 
-#: Pauses before a core is tried again, in seconds: after recent restarts, and after finding it busy. The first restart
-#: is at once, as most errors pass; a busy core is tried for ever, as another process may give it back.
+#: Pauses before a core is tried again, in seconds: after recent restarts, and if the core is busy. The first restart is
+#: at once, as most errors do not repeat. A busy core is tried for ever, as another process may release it.
 RESTART_PAUSES_S = (0, 1, 2, 5, 10)
 BUSY_PAUSES_S = (1, 2, 5, 10, 30)
 
-#: Room for a history, in bytes; reasons are cut to fit.
+#: Space for a history, in bytes; reasons are cut to fit.
 SHARED_BYTES = 16_384
 MOST_REASON_CHARS = 2000
 
@@ -37,19 +38,19 @@ class FaultHistory:
     out: bool = False
     reason: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Whether a process runs: it has begun, and noted no end.
+    #: Whether a process runs: it has begun, and has not noted its end.
     runs: bool = False
 
     @property
     def pause_s(self) -> float:
-        """Return how long a new process waits before it touches the core."""
+        """Return how long a new process waits before it uses the core."""
         if self.busy:
             return BUSY_PAUSES_S[min(self.busy, len(BUSY_PAUSES_S)) - 1]
         return RESTART_PAUSES_S[min(len(self.recent), len(RESTART_PAUSES_S)) - 1] if self.recent else 0
 
 
 def after_fault(history: FaultHistory, error: EngineError, now: float, most_restarts: int) -> FaultHistory:
-    """Add one error to the history; ``out`` then says whether the core takes no more work."""
+    """Add one error to the history. Afterwards ``out`` says whether the core takes no more work."""
     history = after_end(history)
     reason = error.detail[:MOST_REASON_CHARS]
     if isinstance(error, CoreLost):
@@ -75,17 +76,17 @@ def after_start(history: FaultHistory) -> FaultHistory:
 
 
 def after_begin(history: FaultHistory) -> FaultHistory:
-    """Note that a process begins. If the one before noted no end it was killed: a restart, but no fault of the core."""
+    """Note that a process begins. If the last one was killed (it noted no end), count a restart but no fault."""
     return replace(history, restarts=history.restarts + history.runs, runs=True)
 
 
 def after_end(history: FaultHistory) -> FaultHistory:
-    """Note that a process ends in order."""
+    """Note that a process ended regularly."""
     return replace(history, runs=False)
 
 
 class FaultRecord:
-    """A history shared by a worker and its children, one of which at a time writes."""
+    """A history shared by a worker and its children; one child at a time writes it."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, SHARED_BYTES)
@@ -97,6 +98,6 @@ class FaultRecord:
         return FaultHistory(**{**raw, "recent": tuple(raw["recent"])})
 
     def save(self, history: FaultHistory) -> None:
-        """Keep a history for the process that follows."""
+        """Save a history for the next process."""
         content = orjson.dumps(history)
         self._shared[:] = content.ljust(SHARED_BYTES, b"\0")

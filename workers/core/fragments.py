@@ -1,4 +1,4 @@
-"""Fragments of long items that several cores read: what this core hands out of its own, and found for others.
+"""Fragments of long items that several cores read: those this core hands out, and those it read for others.
 
 A fragment is a run of neighbouring windows; in Redis it is a *part* (``corelane.store.parts``).
 """
@@ -16,12 +16,12 @@ from workers.core.pending import Key, PendingSlice
 
 @dataclass(slots=True)
 class SharedItem:
-    """An item of this core whose windows others may read; its fragments that are out, by their first window's start."""
+    """An item of this core whose windows others may read; ``out`` has its fragments by their first window's start."""
 
     key: Key
     runner: Runner
     out: dict[int, list[Window]] = field(default_factory=dict)
-    #: Cores that could take a fragment, as of the last trip.
+    #: Cores that could take a fragment, at the last trip.
     helpers: int = 0
 
 
@@ -36,21 +36,21 @@ class Fragments:
 
     @property
     def is_out(self) -> bool:
-        """Return whether fragments of an item of this core are out."""
+        """Return whether other cores have fragments of this core's item."""
         return self._shared is not None and bool(self._shared.out)
 
     @property
     def may_offer(self) -> bool:
-        """Return whether cores that could take fragments are known, and all that there is for them is here."""
+        """Return whether other cores could take fragments, and none has been offered yet."""
         shared = self._shared
         return shared is not None and not shared.out and self._next_size(shared) > 0
 
     def add_found(self, part: TakenPart, found: bytes = b"") -> None:
-        """Note what was found in a fragment; nothing if it could not be read, or its job is over."""
+        """Note what was found in a fragment; empty if it could not be read, or its job is over."""
         self.found.append(FoundPart(part, found))
 
     def request(self, pending: Mapping[Key, PendingSlice], bell: str, *, is_free: bool, is_leaving: bool) -> PartsDone:
-        """Return what to send and to ask; a core that ``is_free`` would read one for another."""
+        """Return what to send and to ask for. A core that ``is_free`` offers to read a fragment."""
         found = tuple(self.found)
         if is_leaving:
             return PartsDone(found, bell=bell)
@@ -60,7 +60,7 @@ class Fragments:
         return PartsDone(found, offer, is_free and offer is None, bell)
 
     def settle(self, sent: PartsDone, reply: Exchange, pending: Mapping[Key, PendingSlice]) -> None:
-        """Forget what was sent, and take in what other cores found."""
+        """Remove what was sent, and add what other cores found."""
         del self.found[: len(sent.found)]
         shared, offered = self._shared, reply.offered
         if shared is None or offered is None or shared.key not in pending:
@@ -75,7 +75,7 @@ class Fragments:
                 shared.runner.take_back(item, windows)
 
     def _choose(self, pending: Mapping[Key, PendingSlice]) -> SharedItem | None:
-        """Return a long item of this core. One that failed before is read here alone, so that it fails alone."""
+        """Return a long item of this core. An item that failed before is not shared, so that it fails alone."""
         for runner in self._runners.values():
             for key, _ in runner.long_items:
                 its = pending.get(key)
@@ -85,7 +85,7 @@ class Fragments:
         return None
 
     def _offer(self, shared: SharedItem, pending: PendingSlice) -> Offer:
-        """Ask about the fragments that are out, and add to them; without windows to run, ask for one back."""
+        """Ask about the fragments that are out, and offer more. If no window is left to run, ask for one back."""
         runner, item, out = shared.runner, (shared.key, 0), list(shared.out)
         fresh: dict[int, bytes] = {}
         while len(shared.out) < FRAGMENTS_EACH * shared.helpers and (size := self._next_size(shared)):
@@ -95,7 +95,7 @@ class Fragments:
         return Offer(pending.lease, pending.ref, pending.version, out, fresh, back)
 
     def _next_size(self, shared: SharedItem) -> int:
-        """Return the windows of the next fragment; 0 if there is none."""
+        """Return the number of windows in the next fragment; 0 if there is none."""
         item = shared.key, 0
         left = shared.runner.windows_left(item)
         return fragment_size(left, shared.helpers, shared.runner.batch_rows(item)) if left else 0

@@ -19,10 +19,10 @@ from workers.core.observer import CoreBatch, CoreObserver, Trip
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10
 
-#: Rounds kept for the next heartbeat: more than any core does between two, and a bound should none come.
+#: Rounds kept for the next heartbeat: more than a core does between two, and a bound if none comes.
 MOST_ROUNDS = 100_000
 
-#: A speed sample is taken once the core has worked this long since the last one and answered something, in seconds.
+#: A speed sample is taken after this much work since the last one, in seconds, if something was answered.
 SAMPLE_S = 0.5
 
 #: Samples that count: the last half minute of work.
@@ -31,7 +31,7 @@ SAMPLES = 60
 
 @dataclass(slots=True)
 class SpeedSample:
-    """Tokens answered, and seconds of work that it took."""
+    """Tokens answered, and the seconds of work that took."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -40,8 +40,8 @@ class SpeedSample:
 class Vitals(CoreObserver):
     """The vital figures of a core: its batches and their time, its speed, and the work of all its runners.
 
-    A core that is given less than it asks for runs small batches, and on a device these take as long as full ones. So
-    speed samples of a core with enough to do are kept apart, and the others count only while there are none.
+    A core that gets less work than it asks for runs small batches, and on a device these take as long as full ones. So
+    speed samples taken with enough work are kept apart. The others count only while there are none of these.
     """
 
     def __init__(self, core: Core) -> None:
@@ -53,25 +53,25 @@ class Vitals(CoreObserver):
         #: Seconds spent on batches that are over.
         self.busy_s = 0.0
         #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it
-        #: could claim; each heartbeat reads the rounds since the last one.
+        #: could claim. Each heartbeat reads the rounds since the last one.
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
-        #: When the round began: a trip to Redis, and the batch that follows; None after a batch.
+        #: When the round began. A round is a trip to Redis and the batch that follows; None after a batch.
         self._round_since: float | None = None
-        #: Whether the last claim took all there was room for, and the same when the batch in progress began.
+        #: Whether the last claim filled the room, and whether it had when the batch in progress began.
         self._is_full = self._was_full = False
-        #: The work of all runners, those that left included: a core's counters only grow.
+        #: The work of all runners, including those that were unloaded, as a core's counters only grow.
         self._work: dict[int, RunnerWork] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._counting = {True: SpeedSample(), False: SpeedSample()}
         self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
 
     def contributes(self, request: ExchangeRequest) -> None:  # noqa: ARG002  # the signature is the hook's
-        """Begin a round with the trip before a batch; one beside a batch is part of the batch's."""
+        """Begin a round with the trip before a batch. A trip during a batch belongs to the batch's round."""
         if self.running_since is None:
             self._round_since = time.monotonic()
 
     def committed(self, trip: Trip) -> None:
-        """Note whether there was enough to claim. A time in which the core waited to be rung is no work."""
+        """Note whether there was enough to claim. Time in which the core waited to be rung does not count as work."""
         request, claim = trip.request, trip.reply.claim
         self._is_full = bool(request.versions) and (claim.tokens if claim is not None else 0) >= request.room.tokens
         if request.wait:
@@ -95,7 +95,7 @@ class Vitals(CoreObserver):
         self.running_since = self._round_since = None
 
     def is_stuck(self, longest_s: float) -> bool:
-        """Return whether the batch in progress takes longer than it may."""
+        """Return whether the batch in progress takes longer than allowed."""
         since = self.running_since
         return since is not None and time.monotonic() - since > longest_s
 
@@ -116,7 +116,7 @@ class Vitals(CoreObserver):
 
     @property
     def is_full_speed(self) -> bool:
-        """Return whether the speed was measured with enough to do."""
+        """Return whether the speed was measured with enough work."""
         return bool(self._samples[True])
 
     def fields(self, runners: Iterable[Runner]) -> dict[str, object]:
@@ -137,7 +137,7 @@ class Vitals(CoreObserver):
         }
 
     def _busy_seconds(self) -> float:
-        """Return the seconds spent on batches, the one in progress included."""
+        """Return the seconds spent on batches, including the one in progress."""
         since = self.running_since
         return self.busy_s + (time.monotonic() - since if since is not None else 0.0)
 

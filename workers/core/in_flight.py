@@ -1,4 +1,4 @@
-"""Work that one core has claimed and not yet committed: slices of several claims, pending until all is answered."""
+"""Work that one core has claimed but not yet committed: slices of several claims, pending until all is answered."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,14 +17,14 @@ from workers.core.fragments import Fragments
 from workers.core.observer import CoreBatch, CoreObserver, TokenizedSlices, Trip
 from workers.core.pending import Key, PendingSlice, PendingSlices
 
-#: Where the clock and the CPU clock stood.
+#: A point in time by the clock and by the CPU clock.
 Mark = tuple[float, float]
 
 
 class InFlight:
-    """Takes claims in, runs batches, collects outcomes. Begins with runners that hold nothing. Not thread-safe.
+    """Takes in claims, runs batches, collects results. Its runners must be empty at the start. Not thread-safe.
 
-    Runners may come and go between batches, but for one that is at work.
+    Runners may come and go between batches, except one that has work in progress.
     """
 
     def __init__(
@@ -42,27 +42,27 @@ class InFlight:
         self.pending = PendingSlices()
         self.fragments = Fragments(runners)
         self._turn = 0
-        #: Outcomes to commit, by lease.
+        #: Results to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no item is in progress; outcomes may still wait to be committed."""
+        """Return whether no item is in progress. Results may still wait to be committed."""
         return not self.pending
 
     @property
     def has_items(self) -> bool:
-        """Return whether items of this core are in progress, not only fragments of others'."""
+        """Return whether items of this core are in progress, not only fragments of other cores' items."""
         return any(pending.part is None for pending in self.pending.values())
 
     @property
     def is_unsent(self) -> bool:
-        """Return whether outcomes wait to be committed, or fragments to be answered."""
+        """Return whether results wait to be committed, or fragments to be answered."""
         return bool(self.done or self.fragments.found)
 
     @property
     def can_run(self) -> bool:
-        """Return whether there is something to run; without, other cores have the rest."""
+        """Return whether there is something to run. If not, other cores have the rest."""
         return not self.fragments.is_out or any(runner.has_rows() for runner in self._runners.values())
 
     @property
@@ -81,16 +81,16 @@ class InFlight:
         return version in self.pending.versions
 
     def waiting_tokens(self, most_per_item: int) -> int:
-        """Return the tokens in progress and not yet run, counting at most ``most_per_item`` for an item."""
+        """Return the tokens in progress but not yet run, counting at most ``most_per_item`` for an item."""
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
 
     def previews(self) -> list[LeasedPreview]:
-        """Return the best answers so far of items in progress that take long, each about once a second."""
+        """Return the best answers so far of long items in progress, each about once a second."""
         found = (preview for runner in self._runners.values() for preview in runner.previews())
         return [self.pending[preview.key[0]].preview(preview) for preview in found]
 
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
-        """Take a claim in. Refs without payloads fail, so that their job ends; a job that is gone is not affected."""
+        """Take in a claim. Refs without payloads fail, so that their job ends, unless the job is gone."""
         found = {each.ref.key for each in slices}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
@@ -133,7 +133,7 @@ class InFlight:
         self._note_tokenized(part.version, {ref.job: tokens}, began)
 
     def start(self) -> CoreBatch:
-        """Start one batch of one model, each model in its turn."""
+        """Start one batch of one model; models take turns."""
         began, versions = self._mark(), self.pending.versions
         self._turn += 1
         runner = self._runners[versions[self._turn % len(versions)]]
@@ -151,7 +151,7 @@ class InFlight:
         return batch
 
     def finish(self, batch: CoreBatch) -> None:
-        """Wait for a batch, and take its answers."""
+        """Wait for a batch, and collect its results."""
         running = batch.running
         answered = running.finish()
         ran = self._clock() - running.merge_s
@@ -179,9 +179,9 @@ class InFlight:
             observer.batch_finished(batch)
 
     def settle(self, trip: Trip) -> int:
-        """Forget what a trip committed, and stop jobs that are final; return how many slices were refused.
+        """Remove what a trip committed, and stop jobs that are final; return how many slices were refused.
 
-        A lease that was refused any is lost, and its pending slices with it.
+        If any slice of a lease was refused, the lease is lost, with all its pending slices.
         """
         request, reply = trip.request, trip.reply
         self.fragments.settle(request.parts, reply, self.pending)
@@ -202,8 +202,9 @@ class InFlight:
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:
-        """Take out all pending slices; return them with their versions, by lease. Of fragments there is only the
-        lease.
+        """Remove and return all pending slices with their versions, by lease.
+
+        For fragments only the lease is returned.
         """
         refs: dict[str, list[tuple[Ref, str]]] = {}
         for pending in self.pending.values():
@@ -214,7 +215,7 @@ class InFlight:
         return refs
 
     def _drop(self, keys: Collection[Key]) -> None:
-        """Take slices out of progress; report jobs of which nothing is held then, and nothing to be committed."""
+        """Remove slices from progress. Report jobs of which nothing is left here, in progress or to be committed."""
         if not keys:
             return
         dropped = {}
@@ -229,7 +230,7 @@ class InFlight:
                 observer.dropped(jobs)
 
     def _note_charges(self, runner: Runner) -> None:
-        """Replace the estimates of items by their cost once they are tokenized."""
+        """Replace the estimates of items by their cost, once they are tokenized."""
         for (key, _), charged, tokens in runner.charges():
             if (pending := self.pending.get(key)) is not None:
                 pending.charge(charged, tokens)
@@ -243,14 +244,16 @@ class InFlight:
         return self._clock(), self._cpu_clock()
 
     def _passed(self, since: Mark, *, on_cpu: bool) -> tuple[float, float]:
-        """Return the seconds since a mark, and those that the core is charged with. Work on the CPU counts by CPU time,
-        and never more than passed: a job does not pay for what other processes of the machine do meanwhile.
+        """Return the seconds since a mark, and how many of them the core is charged with.
+
+        Work on the CPU counts by CPU time, but never more than elapsed time. So a job does not pay for other processes
+        of the machine.
         """
         seconds, cpu_s = self._clock() - since[0], self._cpu_clock() - since[1]
         return seconds, min(seconds, cpu_s) if on_cpu else seconds
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:
-    """Return the results of items whose questions are no longer in the store."""
+    """Return the results of items whose questions are not in the store any more."""
     detail = "the question was lost from the store before it was answered; send it again"
     return [failed_result(ref.first + i, None, CorelaneError.code, detail) for i in range(ref.count)]

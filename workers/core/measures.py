@@ -1,4 +1,4 @@
-"""Core's own observers of its work: its metrics, what its items cost, and its log of jobs."""
+"""Core's own observers of its work: its metrics, the costs of its items, and its log of jobs."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -26,22 +26,21 @@ from workers.core.pending import PendingSlice
 
 log = get_logger(__name__)
 
-#: Lone questions are a measure until this many costs wait for the next heartbeat: a core answers more than it needs.
+#: Lone questions are measured until this many costs wait for the next heartbeat: a core answers more than are needed.
 ENOUGH_COSTS = 64
 
-#: Reports of what items cost that are kept for the next heartbeat.
+#: Most cost reports kept for the next heartbeat.
 MOST_COSTS = 10_000
 
 #: Microseconds in a second.
 US = 1_000_000
 
-#: What items cost: their version and class, how many they are, their estimated tokens, tokens, windows, core
-#: microseconds.
+#: The costs of items: version, class, number of items, estimated tokens, tokens, windows, core microseconds.
 ItemCosts = tuple[str, str, int, int, int, int, int]
 
 
 class CoreMetrics(CoreObserver):
-    """Adds up what the drain does."""
+    """Adds up what the drain does, for the metrics."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -52,11 +51,11 @@ class CoreMetrics(CoreObserver):
             self._recorder.add(COMMIT_S, trip.seconds)
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
-        """Observe what tokenizing took."""
+        """Observe the time of tokenizing."""
         self._recorder.add(TOKENIZE_S, tokenized.seconds)
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Count the passes of a batch; each has its share of the time by its windows."""
+        """Count the passes of a batch; each gets a share of the time by its windows."""
         recorder, version = self._recorder, batch.runner.version
         if batch.readers:
             recorder.add(TOKENIZE_S, batch.read_s)
@@ -78,28 +77,28 @@ class CoreMetrics(CoreObserver):
 class CostBook(CoreObserver):
     """The costs of items, by version and class: sent with each heartbeat, for forecasts (``domain.item_costs``).
 
-    The core time of each job is shared among its slices as they are answered, by their tokens.
+    The core time of a job is divided among its slices as they are answered, by their tokens.
     """
 
     def __init__(self) -> None:
-        #: What was found out since the last heartbeat.
+        #: Costs measured since the last heartbeat.
         self.costs: deque[ItemCosts] = deque(maxlen=MOST_COSTS)
-        #: Core seconds spent on jobs, but for those of answered slices.
+        #: Core seconds spent on each job, without those of answered slices.
         self._spent: dict[str, float] = {}
 
     def committed(self, trip: Trip) -> None:
-        """Forget jobs that are over here."""
+        """Forget jobs that are over on this core."""
         if not trip.request.jobs:
             self._spent.clear()
         else:
             self.dropped([*trip.reply.closed, *(each.part.ref.job for each in trip.request.parts.found)])
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
-        """Share what tokenizing took."""
+        """Divide the time of tokenizing among jobs."""
         self._share(tokenized.tokens, tokenized.core_s)
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Share what a batch took, and note what the slices cost that it answered."""
+        """Divide the time of a batch among jobs, and note the costs of the slices that it answered."""
         self._share(batch.readers, batch.read_core_s)
         self._share(batch.tokens, batch.core_s - batch.read_core_s)
         measures: dict[str, list[tuple[PendingSlice, str, int]]] = {}
@@ -121,7 +120,7 @@ class CostBook(CoreObserver):
             self._spent.pop(job, None)
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Report what came since the last heartbeat, by version and class. It is lost if the heartbeat is."""
+        """Report the costs since the last heartbeat, by version and class. If the heartbeat fails, they are lost."""
         sums: dict[tuple[str, str], list[int]] = {}
         while self.costs:
             version, its_class, *added = self.costs.popleft()
@@ -135,7 +134,7 @@ class CostBook(CoreObserver):
             self._spent[job] = self._spent.get(job, 0.0) + its_tokens * a_token
 
     def _class_of(self, pending: PendingSlice) -> str:
-        """Return the class of a slice; empty if it is no measure: it was tried before, or other cores read along."""
+        """Return a slice's class; empty if it is not measured, as after a retry or if other cores read parts."""
         ref, count = pending.ref, len(pending.ids)
         is_wanted = count > 1 or ref.first or len(self.costs) < ENOUGH_COSTS
         if ref.attempt > 1 or pending.is_shared or pending.slice is None or not is_wanted:
@@ -144,13 +143,13 @@ class CostBook(CoreObserver):
 
 
 class JobLog(CoreObserver):
-    """Logs items that failed and, at debug level, what is claimed, with the request ids and traces of the jobs.
+    """Logs items that failed and, at debug level, claims, with the request ids and traces of the jobs.
 
-    The ids are asked for only where there is a line to write: work that goes well costs nothing.
+    The ids are read only if there is a line to write, so work without failures costs nothing.
     """
 
     def __init__(self, dispatch: Dispatch, *, is_verbose: bool) -> None:
-        """``is_verbose`` asks for a line for each job of a claim."""
+        """``is_verbose`` adds a line for each job of a claim."""
         self._dispatch = dispatch
         self._is_verbose = is_verbose
 
@@ -176,7 +175,7 @@ class JobLog(CoreObserver):
             log.debug("items_claimed", items=items, **ids[job])
 
     def _ids(self, jobs: Sequence[str]) -> dict[str, dict[str, str | None]]:
-        """Return what names each job in a line; without Redis its id alone."""
+        """Return the fields that identify each job in a line; without Redis only its id."""
         try:
             origins = self._dispatch.request_contexts(jobs)
         except Unavailable:

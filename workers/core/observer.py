@@ -1,7 +1,7 @@
-"""Observers of a core's work: each hears of claims, batches and trips to Redis, and may add to what a core sends.
+"""Observers of a core's work: each is told of claims, batches and trips to Redis, and may add to what is sent.
 
-Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in flight (``in_flight``)
-know none by name: a core's process is given a list of those that make them. Hooks are called for each claim, batch and
+Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in progress (``in_flight``)
+know none of them by name: a core's process is given a list of factories. Hooks are called for each claim, batch and
 trip, never for each item, on the drain's thread. An observer that raises ends the drain.
 """
 
@@ -18,7 +18,7 @@ from workers.core.pending import PendingSlice
 
 @dataclass(frozen=True, slots=True)
 class CoreContext:
-    """The core whose work is observed: its settings, name and price as it is stored, and what may be used of it."""
+    """The core whose work is observed: its settings, name, stored price, and what observers may use of it."""
 
     settings: Settings
     core: str
@@ -29,7 +29,7 @@ class CoreContext:
 
 @dataclass(slots=True)
 class Trip:
-    """A trip to Redis that is over: what was asked, the reply, when it was there and the seconds it took."""
+    """A trip to Redis that is over: the request, the reply, when the reply came and how many seconds it took."""
 
     request: ExchangeRequest
     reply: Exchange
@@ -49,14 +49,14 @@ class Claimed:
 
     jobs: Sequence[str]
     slices: Sequence[ClaimedSlice]
-    #: When the reply to the claim was there, and the seconds that reading the payloads took.
+    #: When the reply to the claim came, and the seconds that reading the payloads took.
     at: float
     seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class TokenizedSlices:
-    """Slices of one version that are in progress from now on: the estimated tokens of each job, and the time it took.
+    """Slices of one version that are now in progress: the estimated tokens of each job, and the time of tokenizing.
 
     ``core_s`` are the seconds that the core is charged with.
     """
@@ -69,23 +69,23 @@ class TokenizedSlices:
 
 @dataclass(slots=True)
 class CoreBatch:
-    """One batch. Its rows are known once it runs, what it took and answered once it is over."""
+    """One batch. Its rows are known once it runs, its times and results once it is over."""
 
     runner: Runner
-    #: When it began, by the performance counter and by the CPU's.
+    #: When it began, by the performance counter and by the CPU clock.
     began: float
     cpu_began: float
     running: RunningBatch = field(init=False)
-    #: The windows of each job in it, and their tokens; of a job that needed no row the estimated tokens.
+    #: The number of windows of each job in it, and their tokens. For a job that needed no row, the estimated tokens.
     windows: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    #: The jobs for which a context was read on before it, each with 1.
+    #: The jobs for which a context was read further before it, each with 1.
     readers: dict[str, int] = field(default_factory=dict)
-    #: Items that it answered, their estimated tokens, and the slices that are answered as a whole.
+    #: Items that it answered, their estimated tokens, and the slices that are now answered completely.
     answered: int = 0
     answered_tokens: int = 0
     slices: list[tuple[PendingSlice, SliceResults]] = field(default_factory=list)
-    #: Seconds in all, of these of its passes and of merging; and those that the core is charged with.
+    #: Seconds in all, of which those of its passes and of merging; and the seconds that the core is charged with.
     seconds: float = 0.0
     compute_s: float = 0.0
     merge_s: float = 0.0
@@ -93,18 +93,18 @@ class CoreBatch:
 
     @property
     def read_s(self) -> float:
-        """Return the seconds for which a context was read on."""
+        """Return the seconds in which a context was read further."""
         return self.running.read_s
 
     @property
     def read_core_s(self) -> float:
-        """Return the part of the core's seconds that went into reading on."""
+        """Return how many of the core's seconds went into reading a context."""
         return self.core_s * self.read_s / max(self.seconds, self.read_s) if self.read_s else 0.0
 
 
 @dataclass(slots=True)
 class HandBack:
-    """Slices of a lease that go back into the lanes as they were, with their versions."""
+    """Slices of a lease that return to the lanes as they were, with their versions."""
 
     refs: Sequence[tuple[Ref, str]]
     #: Windows, tokens and core microseconds of work that was thrown away.
@@ -113,7 +113,7 @@ class HandBack:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The fields that a heartbeat reports beside the core's state: see ``Announcer.beat``."""
+    """The fields that a heartbeat reports in addition to the core's state: see ``Announcer.beat``."""
 
     fields: dict[str, object]
     worked: tuple[str, str, int] | None = None
@@ -121,40 +121,40 @@ class Heartbeat:
 
 
 class CoreObserver:
-    """Hears of a core's work. It overrides the hooks that it needs."""
+    """Is told of a core's work. Subclasses override the hooks that they need."""
 
     def contributes(self, request: ExchangeRequest) -> None:
-        """Add to the next trip to Redis. The trip may fail: ``committed`` says that it did not."""
+        """Add to the next trip to Redis. The trip may fail; ``committed`` is called if it did not."""
 
     def committed(self, trip: Trip) -> None:
-        """Hear that a trip is over: what it committed is kept, unless its lease was lost."""
+        """Observe a trip that is over. What it committed is stored, unless its lease was lost."""
 
     def claimed(self, claimed: Claimed) -> None:
-        """Hear what came with the last trip."""
+        """Observe what the last trip claimed."""
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
-        """Hear that slices are in progress."""
+        """Observe slices that are now in progress."""
 
     def batch_started(self, batch: CoreBatch) -> None:
-        """Hear that a batch begins; on a device, trips and claims follow while it runs."""
+        """Observe the start of a batch; on a device, trips and claims follow while it runs."""
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Hear that a batch is over."""
+        """Observe the end of a batch."""
 
     def dropped(self, jobs: Collection[str]) -> None:
-        """Hear of jobs that this core holds no more and commits nothing of."""
+        """Note jobs of which this core holds nothing any more and will commit nothing."""
 
     def waited(self, seconds: float) -> None:
-        """Hear of seconds in which the core held jobs and waited."""
+        """Note seconds in which the core held jobs and waited."""
 
     def hands_back(self, request: HandBack) -> None:
-        """Add to what is sent with slices that go back."""
+        """Add to what is sent with slices that are handed back."""
 
     def beats(self, heartbeat: Heartbeat) -> None:
-        """Add to a heartbeat. It is sent by a thread of its own."""
+        """Add to a heartbeat. This is called on the heartbeat's own thread."""
 
     def close(self) -> None:
-        """Send what is left: the process ends."""
+        """Send what is left, because the process ends."""
 
 
 #: Makes the observers of one core's process.

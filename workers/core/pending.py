@@ -1,4 +1,4 @@
-"""Slices that a core has claimed and not yet answered, and fragments of other cores' items."""
+"""Slices that a core has claimed but not yet answered, and fragments of other cores' items."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from corelane.engine.task import Result
 from corelane.store.dispatch import ClaimedSlice, LeasedPreview
 from corelane.store.parts import TakenPart
 
-#: Names a pending slice: its lease and its place in the claim.
+#: Identifies a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
 
-#: A charge that is off by more than this is corrected while its slice is pending, others when it is committed.
+#: A charge that is wrong by more than this is corrected while its slice is pending, others at the commit.
 CORRECT_TOKENS = 1024
 
 
@@ -21,8 +21,8 @@ CORRECT_TOKENS = 1024
 class PendingSlice:
     """A claimed slice, or a fragment of another core's item; ``results`` fills up in any order.
 
-    ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
-    ``charged`` are the tokens that the store counts, ``tokens`` those of the windows.
+    ``ref`` carries the tokens found in the items that were tokenized, plus the estimate for the ``unread`` others.
+    ``charged`` are the tokens that the store has charged, ``tokens`` those of the windows.
     """
 
     lease: str
@@ -35,34 +35,34 @@ class PendingSlice:
     found: int = 0
     tokens: int = 0
     results: dict[int, Result] = field(default_factory=dict)
-    #: The slice as it was claimed, if it is one.
+    #: The claimed slice, unless this is a fragment.
     slice: ClaimedSlice | None = None
     #: Tokens of windows that other cores read.
     elsewhere: int = 0
     #: Whether fragments of it were offered to other cores.
     is_shared: bool = False
-    #: The fragment that this is, if it is one.
+    #: The fragment, if this is one.
     part: TakenPart | None = None
 
     @classmethod
     def of(cls, lease: str, claimed: ClaimedSlice) -> "PendingSlice":
-        """Return a claimed slice of which nothing was read."""
+        """Return a claimed slice of which nothing was read yet."""
         ref, ids = claimed.ref, [item[0] for item in claimed.items]
         estimate = ref.tokens // max(ref.count, 1)
         return cls(lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, slice=claimed)
 
     @property
     def key(self) -> Key:
-        """Name it among all that is pending."""
+        """Return the key that identifies it among all pending slices."""
         return self.lease, self.ref.key
 
     def charge(self, charged: int, tokens: int) -> None:
-        """Replace the estimate of an item by its cost, once it is tokenized."""
+        """Replace the estimate of one item by its cost, once it is tokenized."""
         self.unread, self.found, self.tokens = self.unread - 1, self.found + charged, self.tokens + tokens
         self.ref = replace(self.ref, tokens=self.found + self.unread * self.estimate)
 
     def preview(self, found: Preview) -> LeasedPreview:
-        """Return the best answer so far of one of its items, as it is sent."""
+        """Return the best answer so far of one of its items, in the form that is sent."""
         _, i = found.key
         data = {
             "index": self.ref.first + i,
@@ -90,8 +90,9 @@ class PendingSlices(dict[Key, PendingSlice]):
 
     @property
     def met(self) -> list[str]:
-        """Return the lanes and lines of the slices; a lane only if a batch's worth of it is here, which is less beside
-        larger work.
+        """Return the lanes and lines of the slices. A lane counts only if this core has a batch's worth of it.
+
+        Beside larger work a batch's worth is less.
         """
         small: Counter[str] = Counter()
         met: dict[str, None] = {}
@@ -111,7 +112,7 @@ class PendingSlices(dict[Key, PendingSlice]):
         return any(pending.ref.tokens > most_tokens and pending.part is None for pending in self.values())
 
     def corrections(self) -> list[tuple[str, Ref]]:
-        """Return refs whose charge is far off, by lease; the others are corrected when committed."""
+        """Return refs whose charge is far from their cost, by lease; others are corrected when committed."""
         found = []
         for pending in self.values():
             if abs(pending.ref.tokens - pending.charged) > CORRECT_TOKENS:

@@ -1,12 +1,12 @@
-"""The process of one core: its models, a heartbeat, and the connection it claims work on.
+"""The process of one core: its models, a heartbeat, and the connection over which it claims work.
 
-Start order: leave the core alone for as long as its errors ask; take back what a dead predecessor held, and read which
+Start order: wait as long as earlier errors of the core require; take back what a dead predecessor held, and read which
 models are wanted; then, for each model, load, health check, warm up, announce, ring, claim. Stop order: finish the
-batch, leave the fleet (another core is rung for what waits), close. A model that does not load leaves the process up,
-with its reason in the heartbeat: others keep serving.
+batch, leave the fleet (another core is rung for waiting work), close. If a model does not load, the process stays, with
+the reason in its heartbeat: other models are still served.
 
-An accelerator's error that this process cannot outlive, in a batch or while a model loads, ends it, with a note for the
-process that Celery starts instead. That one goes on, waits and tries again, or stays up without touching the core and
+An accelerator error that this process cannot survive, in a batch or while a model loads, ends it, with a note for the
+next process, which Celery starts. That one continues, waits and tries again, or stays without using the core and
 reports it out of service.
 """
 
@@ -47,10 +47,10 @@ from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
 
-#: How often a process that waits for its core checks whether it has to stop, in seconds.
+#: How often a process that waits for its core checks for a stop, in seconds.
 STOP_CHECK_S = 0.2
 
-#: The exit status of a process that its core's errors ended.
+#: The exit status of a process that ends because of its core's errors.
 FAULT_STATUS = 70
 
 
@@ -66,11 +66,11 @@ class CoreProcess:
         loader: Loader | None = None,
         observers: Sequence[ObserverFactory] = (),
     ) -> None:
-        """``loader`` stands in for the one that the settings make. ``observers`` make those beside core's own."""
+        """``loader`` replaces the default one; ``observers`` make observers in addition to core's own."""
         self.settings = settings
         self.core = core
         self.bell = bell
-        #: Logs that Redis is unreachable, for the heartbeat, the drain and the loader together.
+        #: Logs that Redis cannot be reached, for the heartbeat, the drain and the loader together.
         self.outage = Outage(log, "store")
         #: Whether the drain's last trip to Redis failed.
         self.is_cut_off = False
@@ -82,11 +82,11 @@ class CoreProcess:
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
         price = stored_price(settings)
         self.dispatch = Dispatch(settings, str(core), price)
-        #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
+        #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
         context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
-        #: Those who hear of the core's work: the drain tells them, the heartbeat asks them.
+        #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
         self.observers = (
             *(observer for make in observers for observer in make(context)),
             self.vitals,
@@ -97,38 +97,40 @@ class CoreProcess:
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
-        #: Why this process has to end, once a load has found out.
+        #: The error for which this process must end, if a load found one.
         self.lost: CoreLost | RuntimeLost | None = None
         self._is_draining = False
         self._drain_lock = threading.Lock()
         self._record = record or FaultRecord()
         self._history = self._record.load()
-        #: State and reason that hold whatever the states of the models are.
+        #: A state and reason that are reported whatever the models' states are.
         self._standing: tuple[str, str] | None = None
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
         self._duplicate_host = DuplicateHostWatch(core, self._announcer.read)
         self._liveness = LivenessFile(settings.health_dir, str(core))
-        #: The heartbeat's connection is used by the drain's thread too, when models come and go.
+        #: The drain's thread uses the heartbeat's connection too, when models come and go.
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
     def runners(self) -> dict[str, Runner]:
-        """Return the runners by version; the drain's thread alone touches them."""
+        """Return the runners by version; only the drain's thread uses them."""
         return self.models.runners
 
     @property
     def versions(self) -> list[str]:
-        """Return the versions this core answers for."""
+        """Return the versions that this core answers for."""
         return self.models.served()
 
     @property
     def state(self) -> str:
-        """Return ``starting``, ``idle``, ``busy`` or ``failed``, the last only where no wanted model could be loaded;
-        after errors of the core ``waiting``, ``restarting`` or ``out_of_service``.
+        """Return the state of the core.
+
+        It is ``starting``, ``idle``, ``busy``, or ``failed`` if no wanted model could be loaded. After errors of the
+        core it is ``waiting``, ``restarting`` or ``out_of_service``.
         """
         if self._standing is not None:
             return self._standing[0]
@@ -142,7 +144,7 @@ class CoreProcess:
         return "failed" if ModelState.FAILED in states else "idle"
 
     def start(self, should_stop: Callable[[], bool]) -> None:
-        """Start heartbeats, then load the wanted models; after errors of the core, wait out the back-off first."""
+        """Start heartbeats, then load the wanted models. After errors of the core, wait first."""
         self._note(after_begin(self._history))
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
@@ -150,22 +152,22 @@ class CoreProcess:
         self._thread.start()
         if not self._history.out:
             self._wait_out(should_stop)
-            # Before the accelerator's libraries are loaded, which read them once.
+            # This precedes loading the accelerator's libraries, which read the variables once.
             os.environ.update(self._history.environment)  # noqa: TID251
         self._join(should_stop)
 
     def _note(self, history: FaultHistory) -> FaultHistory:
-        """Keep the history, for the process that follows too."""
+        """Keep the history, and save it for the next process."""
         self._history = history
         self._record.save(history)
         return history
 
     def _stand(self, state: str, reason: str) -> None:
-        """Report this state of the core, whatever its models are."""
+        """Report this state of the core, whatever its models' states are."""
         self._standing = (state, reason)
 
     def _wait_out(self, should_stop: Callable[[], bool]) -> None:
-        """Leave the core alone for as long as its history asks."""
+        """Leave the core alone as long as its history requires."""
         if not self._history.pause_s:
             return
         until = time.monotonic() + self._history.pause_s
@@ -176,7 +178,7 @@ class CoreProcess:
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, begin to load; repeat until Redis takes it, or it has to stop."""
+        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis answers, or it must stop."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims()
@@ -190,7 +192,7 @@ class CoreProcess:
                 self._closing.wait(self.settings.heartbeat_s)
 
     def take_up(self, is_busy: Callable[[str], bool]) -> None:
-        """Serve the models that are loaded by now, let go of those that leave; called between two batches."""
+        """Serve the models that are loaded by now, and release those that leave. Called between two batches."""
         changed, retired = self.models.table.take_up(is_busy)
         if retired:
             self.models.loads.unload(retired)
@@ -202,20 +204,20 @@ class CoreProcess:
         self._beat()
 
     def begin_drain(self) -> bool:
-        """Note that a drain begins; return False if it must not, as the process is about to end."""
+        """Note that a drain begins; return False if it must not, because the process is about to end."""
         with self._drain_lock:
             self._is_draining = self.lost is None
             return self._is_draining
 
     def end_drain(self) -> None:
-        """Note that the drain is over. If a load has failed for good during it, the process ends now."""
+        """Note that the drain is over. If a load has failed fatally meanwhile, the process ends now."""
         with self._drain_lock:
             self._is_draining = False
         if self.lost is not None:
             self.end_process(self.lost)
 
     def lose(self, error: CoreLost | RuntimeLost) -> None:
-        """End this process after an error of a load; a drain at work gives up what it holds first."""
+        """End this process after an error of a load. A drain in progress first returns what it holds."""
         with self._drain_lock:
             self.lost = error
             if self._is_draining:
@@ -223,7 +225,7 @@ class CoreProcess:
         self.end_process(error)
 
     def end_process(self, error: CoreLost | RuntimeLost) -> NoReturn:
-        """Note the error for the process that follows, report it, and end this one at once: only that frees a core."""
+        """Save the error for the next process, report it, and end this one at once: only that frees a core."""
         now = time.monotonic()
         history = self._note(after_fault(self._history, error, now, self.settings.core_restarts))
         self.retired = True
@@ -247,16 +249,16 @@ class CoreProcess:
             os._exit(FAULT_STATUS)
 
     def retire(self) -> None:
-        """Take no more work: other cores are rung from now on."""
+        """Take no more work, and ring other cores."""
         self.retired = True
         self.dispatch.leave(self.versions, self.bell)
 
     def return_claims(self) -> None:
-        """Put back all that this core has claimed and not answered, with one more attempt counted."""
+        """Return all that this core has claimed but not answered to the lanes, counting one more attempt."""
         Upkeep(self.settings, self.bell).return_own(str(self.core))
 
     def close(self, *, comes_back: bool = False) -> None:
-        """Leave the fleet and give everything back; for good, unless another process follows."""
+        """Leave the fleet and return everything. With ``comes_back`` another process takes over."""
         self._closing.set()
         self._note(after_end(self._history))
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
@@ -290,7 +292,7 @@ class CoreProcess:
             except Unavailable as error:
                 self.outage.lost(error.detail, "heartbeat")
             except Exception:
-                # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
+                # Without a heartbeat this core's leases lapse and its work is lost: log the error, and continue.
                 log.exception("heartbeat_failed")
 
     @property
@@ -298,7 +300,7 @@ class CoreProcess:
         return self.vitals.is_stuck(self.settings.stuck_s)
 
     def _write_liveness(self) -> None:
-        """Note state and reason for health checks, whether Redis is there or not; a stuck process notes nothing."""
+        """Note state and reason for health checks, even if Redis cannot be reached. A stuck process notes nothing."""
         if not self._is_stuck:
             state = self.state
             reasons = [] if state in ("idle", "busy") else self._reasons(self.models.describe())
@@ -310,7 +312,7 @@ class CoreProcess:
         versions = [] if self.retired else self.versions
         with self._lock:
             if self._closing.is_set():
-                # It would bring a core back that has just said good-bye.
+                # A heartbeat would bring a core back that has just left.
                 return BeatReply("")
             heartbeat = Heartbeat(self._fields())
             for observer in self.observers:
@@ -346,7 +348,7 @@ class CoreProcess:
 
 
 def stored_price(settings: Settings) -> str:
-    """Return what an hour of this core costs, as it is stored. Those who start it have refused wrong prices."""
+    """Return the hourly price of this core in stored form. Wrong prices were refused when it was started."""
     try:
         price = core_price(settings, 1)
     except SettingsError as error:

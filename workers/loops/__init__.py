@@ -1,1 +1,1 @@
-"""Loops: the work that the keeper and the webhook sender repeat for as long as they live."""
+"""Loops: the work that the keeper and the webhook sender repeat all the time."""

@@ -5,18 +5,19 @@ from corelane.store.overdue import CARRIERS, OVERDUE_S, Waits
 
 log = get_logger(__name__)
 
-#: What stays overdue is told again after this, in seconds.
+#: Work that stays overdue is logged again after this time, in seconds.
 REPEAT_S = 120.0
 
-#: A longer pause between two looks means that nobody looked: the process was stopped, or Redis away. In seconds.
+#: A longer pause between two checks means that there was no check: the process was stopped, or Redis could not be
+#: reached. In seconds.
 GAP_S = 15.0
 
 
 class Alarm:
-    """Tells of each thing that is overdue when that begins, now and then while it lasts, and when it is over.
+    """Logs each kind of overdue work when it begins, now and then while it lasts, and when it is over.
 
-    What waited while nobody looked, as before a start, is no sign that nobody carries it on: who looks again tells of
-    it once it could have been carried on for as long as makes work overdue.
+    Waiting time in which there were no checks, as before a start, does not show that the work is stuck. So after such a
+    gap nothing is logged until work could have become overdue again.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class Alarm:
         self._looked_s = self._since_s = float("-inf")
 
     def tell(self, overdue: Waits, now_s: float) -> None:
-        """Tell what there is to tell of what is overdue now, at a time that only grows."""
+        """Log work that becomes, stays or stops being overdue; ``now_s`` must only grow."""
         if now_s - self._looked_s > GAP_S:
             self._since_s = now_s
         self._looked_s = now_s

@@ -8,19 +8,18 @@ from corelane.store.feeding import Feeder
 
 log = get_logger(__name__)
 
-#: One round feeds for so long at most, so that strays are looked for now and then, in seconds.
+#: Longest time that one round feeds, in seconds, so that strays are searched for now and then.
 ROUND_S = 60
 
-#: Pause while every job's slices in progress leave no room, in seconds.
+#: Pause while no job has room for another step, in seconds.
 FULL_PAUSE_S = 0.05
 
 
 def feed(feeder: Feeder, name: str, should_stop: Callable[[], bool]) -> int:
-    """Feed until nothing is left, unless another process holds the lease; return the steps taken.
+    """Feed until nothing is left, unless another process holds the lease; return the number of steps.
 
-    Raises Unavailable if Redis is unreachable.
-
-    ``name`` is unique to this feeder, so after an error it goes on under its own lease.
+    Raises Unavailable if Redis cannot be reached. ``name`` is unique to this feeder, so after an error it continues
+    under its own lease.
     """
     if not feeder.has_work(name):
         return 0

@@ -1,8 +1,8 @@
-"""Loops: the work that a process repeats from threads of its own for as long as it lives.
+"""Loops: the work that a process repeats in threads of its own as long as it lives.
 
-A loop needs no message, and none can hold it up: trouble of Celery's consumer, its queues or Redis changes only the
+A loop needs no message, and no message can block it: problems of Celery's consumer, its queues or Redis only change the
 result of a round. A failed round is followed by the next. A guard checks every loop once a second. If a loop with short
-rounds does not move, the process ends and another takes its place.
+rounds makes no progress, the process ends and another takes its place.
 """
 
 import os
@@ -25,14 +25,14 @@ log = get_logger(__name__)
 #: The guard checks this often, in seconds.
 GUARD_S = 1.0
 
-#: Checks in a row without movement before the process ends. Checks are counted, not the clock: a process that was
-#: stopped for a while stood still as a whole, and goes on.
+#: Checks in a row without progress before the process ends. Checks are counted instead of time: a process that was
+#: stopped for a while stood still as a whole, and is fine.
 STUCK_CHECKS = 60
 
 #: Exit status of a process whose loop stood still: EX_SOFTWARE of sysexits.h.
 STUCK_STATUS = 70
 
-#: Pause after a round that failed, in seconds: well below the five within which everything goes on after a fault.
+#: Pause after a failed round, in seconds: well below the five seconds within which work resumes after a fault.
 RETRY_S = 0.5
 
 Round = Callable[[], object]
@@ -43,9 +43,9 @@ class LoopContext:
     """The objects that the loops of one process are made with."""
 
     settings: Settings
-    #: The Celery message that wakes a core, with a place for the core's queue.
+    #: The Celery message that rings a core, with a place for the core's queue.
     bell: str
-    #: Logs that Redis is unreachable; the loops of a process share it.
+    #: Logs that Redis cannot be reached; the loops of a process share it.
     outage: Outage
     tracer: Tracer | None
 
@@ -54,8 +54,8 @@ class Loop:
     """One piece of work, round after round, in a thread of its own.
 
     ``begin`` returns the round, made in that thread; it is called again after an unforeseen error. ``end`` is called
-    once after the last round. If the loop ``must_move``, a round takes seconds at most. ``outage`` logs that Redis is
-    away; the loops of a process share it.
+    once after the last round. If the loop ``must_move``, a round takes at most seconds. ``outage`` logs that Redis
+    cannot be reached; the loops of a process share it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Loop:
         self._begin, self._end, self._pause_s, self._outage = begin, end, pause_s, outage
         self._round: Round | None = None
         self._wake = threading.Event()
-        #: Set once it was asked to stop; long rounds look at it.
+        #: Set once the loop was asked to stop; long rounds check it.
         self.over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -88,13 +88,13 @@ class Loop:
         self._wake.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; return whether it came in time."""
+        """Wait for the end; return whether the thread ended in time."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self.over.is_set():
-            # A connection that died while it was idle shows at its next use: the second failure is an outage.
+            # A connection that died while idle is noticed at its next use, so only the second failure is an outage.
             pause_s = self._pause_s if self._go_round() or self._go_round(is_second=True) else RETRY_S
             self.rounds += 1
             self._wake.wait(pause_s)
@@ -120,7 +120,7 @@ class Loop:
 
 
 class Guard:
-    """Logs and ends this process when one of its loops stands still; renews its liveness file until then."""
+    """Logs and ends this process if one of its loops makes no progress; renews its liveness file until then."""
 
     def __init__(
         self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit, liveness: LivenessFile | None = None
@@ -133,7 +133,7 @@ class Guard:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Check from now on."""
+        """Start checking."""
         threading.Thread(target=self._run, name="guard", daemon=True).start()
 
     def stop(self) -> None:
@@ -150,7 +150,7 @@ class Guard:
                 self._end(STUCK_STATUS)
 
     def note_liveness(self) -> None:
-        """Note for health checks that this process lives, and whether each loop has gone round once."""
+        """Note for health checks that this process lives, and whether each loop has finished one round."""
         if self._liveness is not None:
             self._liveness.write("running" if all(loop.rounds for loop in self._all) else "starting")
 
@@ -162,12 +162,12 @@ class Guard:
             self._liveness.clear()
 
 
-#: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.
+#: For each queue, the loops of a process that reads it, and how long they may take to end, in seconds.
 LoopsByQueue = Mapping[str, tuple[Callable[[], Sequence[Loop]], float]]
 
 
 class RunLoops(bootsteps.StartStopStep):
-    """Runs the loops of the queues that a worker reads, even while it cannot connect."""
+    """Runs the loops for the queues that a worker reads, even while the worker cannot connect."""
 
     requires = frozenset({"celery.worker.components:Pool"})
 

@@ -18,21 +18,21 @@ from workers.loops.loop import Loop, LoopContext, LoopsByQueue
 
 log = get_logger(__name__)
 
-#: The keeper's loops end after their step in hand; none of those takes longer, in seconds.
+#: The keeper's loops end after their current step, which never takes longer than this, in seconds.
 KEEPER_GRACE_S = 10.0
 
-#: Time to report and let go beyond what attempts under way take, in seconds.
+#: Time to report and release deliveries, in addition to the time of attempts in progress, in seconds.
 SENDER_GRACE_S = 5.0
 
-#: Pause between two looks at what is overdue, in seconds.
+#: Pause between two checks for overdue work, in seconds.
 WATCH_S = 5.0
 
-#: Pause between two rounds of the sender, which waits in them, in seconds.
+#: Pause between two rounds of the sender, in seconds. There is none, as a round itself waits.
 NO_PAUSE_S = 0.0
 
 
 def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
-    """Return the loops that go with each queue."""
+    """Return the loops for each queue."""
     outage = Outage(log, "store")
 
     def keeping() -> list[Loop]:
@@ -58,7 +58,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
 
 
 def of_plugins(queue: str, context: LoopContext) -> list[Loop]:
-    """Return the loops that plugins add to a queue's."""
+    """Return the loops that plugins add for a queue."""
     return [loop for plugin in installed() for loop in plugin.loops(queue, context)]
 
 
@@ -78,7 +78,7 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, trac
 
 
 def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
-    """Make the loop that feeds large jobs; a slow disk holds up this loop only."""
+    """Make the loop that feeds large jobs. A slow disk delays only this loop."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
@@ -106,7 +106,7 @@ def sending(settings: Settings, outage: Outage, tracer: Tracer | None = None) ->
 
 
 def watching(settings: Settings, outage: Outage) -> Loop:
-    """Make the loop that looks for overdue work: the keeper watches the sender's work, and the sender the keeper's."""
+    """Make the loop that checks for overdue work. The keeper watches the sender's work, the sender the keeper's."""
     from corelane.store.link.blocking import Link
 
     link = Link(settings.redis_url)
@@ -122,7 +122,7 @@ def watching(settings: Settings, outage: Outage) -> Loop:
 
 
 def flushing(settings: Settings, role: str, outage: Outage) -> Loop:
-    """Make the loop that sends what this process measures, and shows that it lives."""
+    """Make the loop that sends what this process measures, and shows that the process lives."""
     from corelane.store.link.blocking import Link
     from corelane.store.metrics import FLUSH_S, ProcessMetrics
 

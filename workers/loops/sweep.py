@@ -1,8 +1,8 @@
 """The keeper's sweep: nothing that was accepted is forgotten.
 
-Returns the leases of the dead, moves what waits for cores that are gone, rings again for untaken work, clears up
-after jobs no longer kept, and logs the end of each job once. Any number of keepers may sweep; each step is atomic and
-may be repeated.
+It returns the leases of dead cores, moves work that waits for cores that are gone, rings again for work that was not
+taken, cleans up after jobs that are not kept any longer, and logs the end of each job once. Any number of keepers may
+sweep; each step is atomic and may be repeated.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
     if returned:
         log.warning("swept", returned=returned, rung=silent)
     elif silent:
-        # Each second while a core loads its model, or its worker is replaced.
+        # This happens every second while a core loads its model, or its worker is replaced.
         log.info("swept", returned=returned, rung=silent)
 
 
 def tell_ended(upkeep: Upkeep, tracer: Tracer | None = None) -> None:
-    """Log each job that became final: how, how long it waited and took, and which request and trace it came with."""
+    """Log each job that became final: its outcome, how long it waited and took, its request and its trace."""
     for told in upkeep.ended():
         job: dict[str, object] = dict(told)
         if parent := str(job.pop("traceparent", "")):
@@ -51,7 +51,7 @@ def tell_ended(upkeep: Upkeep, tracer: Tracer | None = None) -> None:
 
 
 def trace_job(tracer: Tracer, parent: str, job: Mapping[str, str | int]) -> None:
-    """Write down the spans of a job that became final: all of it, and how long it waited for its first core."""
+    """Write the spans of a job that became final: the whole job, and its wait for the first core."""
     facts: Attributes = {
         "messaging.system": "corelane",
         "messaging.destination.name": str(job.get("version", "")),

@@ -1,1 +1,1 @@
-"""The models of one core: what is wanted, what is loaded, and the steps between."""
+"""The models of one core: which are wanted, which are loaded, and the steps between."""

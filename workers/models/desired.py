@@ -1,4 +1,4 @@
-"""The desired state of a core: which versions it should hold, and the next step towards it for each. Pure."""
+"""The desired state of a core: which versions it should hold, and the next step towards that for each. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,10 @@ from workers.models.life import UNSETTLED, ModelEvent, ModelState
 
 @dataclass(frozen=True, slots=True)
 class DesiredModel:
-    """A version wanted here: since when, whether only on first use, the manifest it must have, and when it was last
-    asked to be loaded again.
+    """A version wanted on this core.
+
+    It has since when it is wanted, whether only on first use, the manifest it must have, and when it was last asked to
+    be loaded again.
     """
 
     version: str
@@ -23,7 +25,11 @@ class DesiredModel:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The state of a version on a core: its model state, the times at which it was desired, the manifest of what is loaded."""
+    """The state of a version on a core.
+
+    It has its model state, since when it is wanted, when it was last asked to be loaded again, and the manifest of what
+    is loaded.
+    """
 
     state: ModelState
     since_ms: int = 0
@@ -31,15 +37,15 @@ class VersionStatus:
     manifest: str = ""
 
 
-#: An event that brings a version nearer to its desired state, and the version as it is desired.
+#: An event that brings a version nearer to its desired state, and the desired version.
 Step = tuple[ModelEvent, DesiredModel]
 
 
 def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> list[Step]:
-    """Decide what to do now, so that the core comes to hold the versions wanted of it, in that order.
+    """Decide the next steps, in order, so that the core comes to hold the versions that it should.
 
-    ``own`` are the versions that the core's settings name. A version that only this core can still answer stays, unless
-    its removal was forced.
+    ``own`` are the versions in the core's settings. A version that only this core can still answer stays, unless its
+    removal was forced.
     """
     desired_models = wanted(plan, core, own, held)
     steps = [(_approach(desired, held.get(version), plan), desired) for version, desired in desired_models.items()]
@@ -72,7 +78,7 @@ def _approach(desired: DesiredModel, status: VersionStatus | None, plan: Plan) -
 
 
 def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEvent | None:
-    """Return the event that brings a version that is not wanted nearer to its end."""
+    """Return the event that brings an unwanted version nearer to its removal."""
     match status.state:
         case ModelState.READY | ModelState.DRAINING if may_leave(plan, core, version):
             return ModelEvent.LEAVE
@@ -88,13 +94,13 @@ def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEv
 
 
 def is_outdated(status: VersionStatus, desired: DesiredModel) -> bool:
-    """Return whether a loaded version has to be loaded again: a reload was asked for since, or another manifest."""
+    """Return whether a loaded version must be loaded again: a reload or another manifest was asked for since."""
     other = bool(desired.manifest) and desired.manifest != status.manifest
     return desired.reload_ms > status.reload_ms or (other and desired.since_ms > status.since_ms)
 
 
 def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -> bool:
-    """Return whether a version placed on a number of cores failed here: another core holds it until it is asked for again."""
+    """Return whether a version placed on a number of cores failed here, so that another core holds it now."""
     placement = plan.placements.get(version, UNPLACED)
     is_current = status.state is ModelState.FAILED and status.since_ms >= placement.since_ms
     return is_current and placement.scope is PlacementScope.COUNT and placement.allows(core)
@@ -115,9 +121,9 @@ def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, Version
 
 
 def may_leave(plan: Plan, core: str, version: str) -> bool:
-    """Return whether an unwanted version may go: none of its jobs is open, or another core that keeps it holds it.
+    """Return whether an unwanted version may go: it has no open job, or another core holds and keeps it.
 
-    With a placement on a number of cores, only once all chosen cores hold it.
+    If it is placed on a number of cores, all chosen cores must hold it first.
     """
     placement = plan.placements.get(version, UNPLACED)
     if placement.force:
@@ -131,6 +137,6 @@ def may_leave(plan: Plan, core: str, version: str) -> bool:
 
 
 def is_settled(plan: Plan, held: Mapping[str, VersionStatus]) -> bool:
-    """Return whether nothing changes until a placement does; otherwise every heartbeat reads the plan."""
+    """Return whether nothing changes until a placement does. If not, every heartbeat reads the plan."""
     depends_on_others = any(placement.count for placement in plan.placements.values())
     return not depends_on_others and not any(status.state in UNSETTLED for status in held.values())

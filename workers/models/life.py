@@ -1,7 +1,7 @@
-"""The life of a model version on one core: its states, its events, and the table of every next state. Pure.
+"""The life of a model version on one core: its states, its events, and the table of next states. Pure.
 
-An event that has no entry for a state is refused: another thread has overtaken the one that sent it, and the next
-heartbeat decides again. A version that the core does not know is ``ABSENT``; the table of the core holds no entry then.
+An event without an entry for a state is refused: another thread was faster than its sender, and the next heartbeat
+decides again. A version that the core does not know is ``ABSENT``; the core's table then has no entry for it.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ class ModelState(StrEnum):
 
 
 class ModelEvent(StrEnum):
-    """An event in a version's life: decided by the heartbeat, done by the loader, done by the drain."""
+    """An event in a version's life: some are decided by the heartbeat, some done by the loader, some by the drain."""
 
     OFFER = "offer"
     """Heartbeat: announce the version, and load it on first use."""
@@ -64,7 +64,7 @@ NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
     _S.LOADING: {_E.LOAD: _S.LOADED, _E.FAIL: _S.FAILED},
     _S.LOADED: {_E.TAKE_UP: _S.READY},
     _S.READY: {_E.RELOAD: _S.RELOADING, _E.DRAIN: _S.DRAINING, _E.LEAVE: _S.LEAVING},
-    # A version that cannot be loaded again serves on as it was.
+    # A version that cannot be loaded again is served as before.
     _S.RELOADING: {_E.BEGIN: _S.RELOADING, _E.LOAD: _S.RELOADED, _E.FAIL: _S.READY, _E.KEEP: _S.READY},
     _S.RELOADED: {_E.TAKE_UP: _S.READY},
     _S.DRAINING: {_E.KEEP: _S.READY, _E.LEAVE: _S.LEAVING},
@@ -75,16 +75,17 @@ NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
 #: States in which a core claims work for a version.
 CLAIMING = (_S.READY, _S.RELOADING, _S.DRAINING)
 
-#: States in which it answers for a version: one loaded again is taken up once everything claimed before is answered.
+#: States in which a core answers for a version. A version that was loaded again replaces the old one once all earlier
+#: claims are answered.
 SERVING = (*CLAIMING, _S.RELOADED)
 
 #: States in which the drain has something to do.
 TO_TAKE_UP = tuple(state for state, events in NEXT.items() if _E.TAKE_UP in events)
 
-#: States in which the loader may begin.
+#: States in which the loader may begin to load.
 TO_LOAD = tuple(state for state, events in NEXT.items() if _E.BEGIN in events)
 
-#: States that change by themselves, or with what other cores do.
+#: States that change by themselves, or depend on other cores.
 UNSETTLED = tuple(state for state in ModelState if state not in (_S.READY, _S.FAILED))
 
 

@@ -1,10 +1,10 @@
 """The model loader: a thread that loads and unloads the models of one core, one at a time, beside the drain.
 
-Unloading goes first. A core that serves loads at low priority, and only in its turn: a share of a host's cores loads at
-a time, so that the others keep their full speed, and few need memory for two versions. A turn is a lease in Redis that
-the heartbeat renews; it ends with its holder. The models that a core starts with need no turn.
+Unloading goes first. A core that serves loads at low priority, and only in its turn: only a share of a host's cores
+loads at a time. So the others keep their full speed, and few need memory for two versions. A turn is a lease in Redis
+that the heartbeat renews; it ends with its holder. The models that a core starts with need no turn.
 
-A model that does not load changes its own state only. An accelerator error that the process cannot survive ends the
+A model that does not load changes only its own state. An accelerator error that the process cannot survive ends the
 thread and, through ``lose``, the process.
 """
 
@@ -31,24 +31,24 @@ log = get_logger(__name__)
 
 Found = TypeVar("Found")
 
-#: Nice value of the thread that loads: beside a core that is busy it gets a tenth of it.
+#: Nice value of the loading thread: beside a busy core it gets a tenth of the CPU.
 LOADER_NICE = 10
 
-#: A model whose load ended the process this often is not loaded until it is asked for again.
+#: A model whose load ended the process this many times is not loaded until it is asked for again.
 MOST_DEATHS = 2
 
-#: A load that takes longer than this gives its turn to others, in seconds: it may never end.
+#: A load that takes longer than this loses its turn to others, in seconds: it may never end.
 LONGEST_TURN_S = 600
 
-#: Less than this is not worth a restart, in bytes: it is within what an allocator keeps for itself.
+#: Less memory than this is not worth a restart, in bytes: an allocator may keep that much for itself.
 WORTHWHILE_BYTES = 64 << 20
 
-#: A runtime that gives back less than this share of a model's weight keeps it.
+#: A runtime that frees less than this share of a model's size is considered to keep it.
 GIVEN_BACK_SHARE = 0.5
 
 
 class ModelLoader:
-    """Loads and unloads models, as the model table says what is still due."""
+    """Loads and unloads models until the model table has nothing due."""
 
     def __init__(
         self,
@@ -61,8 +61,10 @@ class ModelLoader:
         recorder: Recorder,
         pause_s: float,
     ) -> None:
-        """``make_plans`` opens a view of the plan for one thread. ``names`` returns the names that the settings give a
-        version. ``lose`` is called on the loader's thread. Redis is asked again after ``pause_s``.
+        """``make_plans`` opens a view of the plan for one thread.
+
+        ``names`` returns the names that the settings give a version. ``lose`` is called on the loader's thread.
+        ``pause_s`` is the time until Redis is asked again.
         """
         self._table = table
         self._loader = loader
@@ -73,7 +75,7 @@ class ModelLoader:
         self._outage = outage
         self._recorder = recorder
         self._pause_s = pause_s
-        #: Set once a model was unloaded whose memory only the end of this process frees.
+        #: Set once a model was unloaded whose memory is freed only at the end of this process.
         self.must_restart = False
         #: How many of the host's cores may load at a time.
         self.places = 1
@@ -91,26 +93,26 @@ class ModelLoader:
         self._thread.start()
 
     def add(self, desired: DesiredModel, *, at_once: bool = False) -> None:
-        """Load a version in its turn; with ``at_once`` no turn is needed."""
+        """Load a version in its turn; ``at_once`` means without a turn."""
         if at_once:
             self._at_once.add(desired)
         self._queue.append(desired)
         self._work.set()
 
     def unload(self, retired: Iterable[Retired]) -> None:
-        """Unload these, before anything is loaded."""
+        """Unload these before anything is loaded."""
         self._retired.extend(retired)
         if self._retired:
             self._work.set()
 
     def renew_turn(self, plans: Plans) -> None:
-        """Renew the turn of a load in progress, on the caller's connection; called with each heartbeat."""
+        """Renew the turn of a load in progress, on the caller's connection. Called with each heartbeat."""
         since = self._turn_since
         if since is not None and time.monotonic() - since < LONGEST_TURN_S:
             plans.take_load_turn(self.places)
 
     def close(self) -> None:
-        """Begin no more loads; one in progress ends with the process."""
+        """Begin no more loads. A load in progress ends with the process."""
         self._closing = True
         self._work.set()
         self.absolve()
@@ -122,7 +124,7 @@ class ModelLoader:
                 plans.end_load(desired.version, desired.since_ms)
 
     def _run(self) -> None:
-        # Closed by the garbage collector, a connection may close in the wrong order, and Python warns.
+        # If the garbage collector closes it, a connection may close in the wrong order, and Python warns.
         with closing(self._plans):
             while not self._closing:
                 self._work.wait()
@@ -134,7 +136,8 @@ class ModelLoader:
                         self._lose(error)
                         return
                     except Exception:
-                        # Without this thread no model would be loaded or unloaded any more: log, and go on.
+                        # Without this thread no model would be loaded or unloaded any more: log the error, and
+                        # continue.
                         log.exception("loader_broke")
                 if not self.must_restart:
                     self._surely(self._plans.end_restart_turn)
@@ -192,7 +195,9 @@ class ModelLoader:
             self._fail(desired, error)
         except Exception as error:
             log.exception("model_load_broke", version=desired.version)
-            self._fail(desired, LoadFailed(f"{desired.version} broke while it was loaded: {type(error).__name__}: {error}"))
+            self._fail(
+                desired, LoadFailed(f"{desired.version} broke while it was loaded: {type(error).__name__}: {error}")
+            )
         self._surely(lambda: self._plans.end_load(desired.version, desired.since_ms))
         self._now = None
         self._surely(self._plans.ring)
@@ -242,7 +247,7 @@ class ModelLoader:
             time.sleep(self._pause_s)
 
     def _surely(self, call: Callable[[], Found]) -> Found | None:
-        """Call until Redis answers, and return that; None if this process ends first."""
+        """Call until Redis answers, and return the result; None if this process ends first."""
         while not self._closing:
             try:
                 found = call()
@@ -255,22 +260,22 @@ class ModelLoader:
 
 
 def log_failure(model: str, error: CorelaneError) -> str:
-    """Log why a model does not load; return the reason that its state carries."""
+    """Log why a model does not load; return the reason for its state."""
     log.error("model_failed", model=model, code=error.code, detail=error.detail)
     return f"{error.code}: {error.detail}"
 
 
 def be_nice() -> None:
-    """Lower this thread's priority for good: serving goes before loading."""
+    """Lower this thread's priority for good, as serving is more important than loading."""
     with suppress(OSError):
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)
 
 
 def keeps_memory(before_bytes: int | None, after_bytes: int | None, model_bytes: int) -> bool:
-    """Whether a process still holds what a model took, after it was unloaded: only its end gives that back.
+    """Return whether a process still holds an unloaded model's memory, which then only its end frees.
 
-    Where nobody can tell (None) it does.
+    If the memory is unknown (None), assume that it does.
     """
     if model_bytes < WORTHWHILE_BYTES:
         return False

@@ -1,7 +1,7 @@
-"""From names of models to runners that are loaded, healthy and warm, all on one backend of one core.
+"""Turns names of models into runners that are loaded, healthy and warm, all on one backend of one core.
 
-TorchScript runs code as it is loaded. So only artifacts below the artifact root, or fetched from the remote root into
-its cache, are loaded, and only where their files have the digests of their manifest.
+TorchScript runs code when it is loaded. So only artifacts below the artifact root, or fetched from the remote root into
+its cache, are loaded, and only if their files have the digests of their manifest.
 """
 
 import gc
@@ -13,7 +13,15 @@ from typing import Any
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.instructions import AUTO_KIND, host_kind
-from corelane.artifacts.manifest import (COMPILE_HERE, Artifact, artifact_folders, artifact_path, check_manifest, missing_instructions, outgrown)
+from corelane.artifacts.manifest import (
+    COMPILE_HERE,
+    Artifact,
+    artifact_folders,
+    artifact_path,
+    check_manifest,
+    missing_instructions,
+    outgrown,
+)
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.remote import RemoteRoot
 from corelane.engine.backends.added import added_targets
@@ -28,22 +36,23 @@ from corelane.settings import NEURON_PYTHON
 
 log = get_logger(__name__)
 
-#: Kernels come and go among the blocks of batches and the tokens that are kept, and leave gaps which the allocator
-#: keeps: up to 180 MB. They are given back once the process has grown by so much, at rest by half of it: a lone question
-#: takes some 12 MB again.
+#: Kernels come and go between the blocks of batches and cached tokens, and leave gaps which the allocator keeps: up to
+#: 180 MB. This memory is returned once the process has grown by this much, when idle by half of it: a lone question
+#: then takes some 12 MB again.
 LOOSE_BYTES = 32 << 20
 
-#: Giving them back takes 10 to 30 ms, and batches as long again to take some of it: at most this often, in seconds.
+#: Returning it takes 10 to 30 ms, and batches take as long again to get some of it back. So it is done at most this
+#: often, in seconds.
 TRIM_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
 class Loader:
-    """Loads models for one core. ``remote`` is asked for artifacts that are not below ``root``.
+    """Loads models for one core. Artifacts that are not below ``root`` are fetched from ``remote``.
 
-    ``memory_bytes`` is the device memory that models may take, where the device has its own. Of the artifacts of one
-    version it takes the one that suits ``cpu_kind`` best, or the one that was asked for by its digest. ``neuron_python``
-    has the package of inf1.
+    ``memory_bytes`` is the device memory that models may take, if the device has its own. Of a version's artifacts the
+    one that suits ``cpu_kind`` best is loaded, or the one with the requested digest. ``neuron_python`` is the
+    interpreter that has the package of inf1.
     """
 
     target: str
@@ -59,7 +68,7 @@ class Loader:
     _settled_at: float = field(default=0.0, init=False)
 
     def resolve(self, name: str, known: str | None = None) -> str:
-        """Return the version that a model's name means here: the known one if it is here, else the newest.
+        """Return the version that a model's name means here: ``known`` if this host has it, else the newest.
 
         Raises ArtifactRefused if there is none.
         """
@@ -86,9 +95,9 @@ class Loader:
     def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:
         """Return a runner, healthy and warm in every bucket; a failed load leaves nothing behind.
 
-        ``manifest`` is the digest its manifest must have, any if empty; ``renew`` asks the remote root whether it has
-        another by now. Raises ArtifactRefused or LoadFailed, SetupError if there is no such backend here, RuntimeLost
-        or CoreLost if it can do no more.
+        ``manifest`` is the digest its manifest must have, empty for any; ``renew`` asks the remote root whether it has
+        a newer one. Raises ArtifactRefused or LoadFailed, SetupError if there is no such backend here, RuntimeLost or
+        CoreLost if the process or the core can do no more.
         """
         started = time.monotonic()
         if self.target == "null":
@@ -100,8 +109,9 @@ class Loader:
             log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
         if self._backend is None:
             self._backend = open_backend(self.target, self.memory_bytes, self.neuron_python)
-            # The libraries stay: collecting garbage after a model has left, 0.1 s for all of them, would hold up the
-            # thread that answers, for far longer where the one that collects has a low priority.
+            # The libraries stay for good. Otherwise a garbage collection after a model has left would scan them too.
+            # That takes 0.1 s and blocks the answering thread, for far longer if the collecting thread has a low
+            # priority.
             gc.freeze()
         runner = Runner.open(self._backend, artifact, self.limits)
         try:
@@ -116,24 +126,24 @@ class Loader:
         return runner
 
     def settle(self) -> None:
-        """Give unused memory back to the system."""
+        """Return unused memory to the system."""
         if self._backend is not None:
             self._backend.settle()
             self._settled_bytes, self._settled_at = resident_bytes(), time.monotonic()
 
     def trim(self, *, is_idle: bool) -> None:
-        """Give unused memory back to the system if it has become much; called with every heartbeat."""
+        """Return unused memory to the system if it has become much. Called with every heartbeat."""
         if self.target != "cpu" or time.monotonic() - self._settled_at < TRIM_EVERY_S:
             return
         if resident_bytes() > self._settled_bytes + (LOOSE_BYTES // 2 if is_idle else LOOSE_BYTES):
             self.settle()
 
     def held_bytes(self) -> int | None:
-        """Return the bytes held where models lie; None where unloading may give none of it back."""
+        """Return the bytes held in the memory for models; None if unloading may free none of it."""
         return resident_bytes() if self._backend is None else self._backend.held_bytes()
 
     def device_bytes(self) -> int | None:
-        """Return the bytes held on a device that has memory of its own and tells; else None."""
+        """Return the bytes held on a device that has its own memory and reports it; else None."""
         return self._backend.held_bytes() if self._backend is not None and self.target in added_targets() else None
 
     def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
@@ -147,7 +157,7 @@ class Loader:
             return self.remote.find(version, self.target, manifest, renew=renew, kind=self.cpu_kind)
 
     def _compare_cpus(self, artifact: Artifact) -> None:
-        """Say so if an artifact was chosen on another kind of CPU, on which another dtype may be the fastest."""
+        """Log if an artifact was made for another kind of CPU, on which another dtype may be the fastest."""
         manifest, kind = artifact.manifest, host_kind(self.cpu_kind)
         if missing := missing_instructions(manifest):
             log.warning("artifact_of_another_cpu", version=manifest.version_id, lacks=missing, advice=COMPILE_HERE)

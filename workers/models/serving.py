@@ -1,9 +1,9 @@
-"""The models of one core: bring them to the desired state, without a pause for the versions that serve meanwhile.
+"""The models of one core: brings them to the desired state, without a pause for the versions being served.
 
 Three threads meet here, over one table. The heartbeat reads the plan and decides. The loader loads and warms up. The
-drain takes up loaded versions, and puts down leaving ones, between two batches. A version that is loaded again, because
-its artifact was compiled or calibrated again in place, serves as it was until the new runner is warm and everything
-claimed before is answered. If it cannot be loaded, it serves on as it was.
+drain takes up loaded versions, and puts down leaving ones, between two batches. A version may be loaded again because
+its artifact was compiled or calibrated again in place. It is then served as before until the new runner is warm and all
+earlier claims are answered. If it cannot be loaded again, it is still served as before.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,9 +45,9 @@ class CoreModels:
         self._loader = loader
         self._core = core
         self._plans = make_plans()
-        #: The versions and their runners; the drain takes up and puts down there.
+        #: The versions and their runners. The drain takes up and puts down runners there.
         self.table = ModelTable()
-        #: Loads and unloads; knows whether this process must end to free memory.
+        #: Loads and unloads models; knows whether this process must end to free memory.
         self.loads = ModelLoader(
             self.table, loader, make_plans, self._names, lose, outage, recorder, settings.heartbeat_s
         )
@@ -57,13 +57,14 @@ class CoreModels:
         self._is_settled = False
         #: Runners by version; only the drain's thread uses them.
         self.runners: dict[str, Runner] = self.table.runners
-        #: The versions this core claims work for; those it answers for, which are more while one is replaced.
+        #: The versions that this core claims work for, and those that it answers for, which are more during a
+        #: replacement.
         self.claimable, self.served = self.table.claimable, self.table.served
         #: Note that the load in progress does not end this process, so that it does not count against the model.
         self.absolve = self.loads.absolve
 
     def start(self) -> None:
-        """Resolve the models of the settings, and begin to load, all at once; raises Unavailable."""
+        """Resolve the models in the settings, and begin to load them all at once; raises Unavailable."""
         for name in dict.fromkeys(model_name(each) for each in (self._settings.model, *self._settings.models)):
             try:
                 self._own[name] = self._loader.resolve(name, self._plans.named(name))
@@ -88,7 +89,7 @@ class CoreModels:
         self.loads.places = load_places(self._core, plan.living, self._settings.load_share)
         for event, desired in decide(plan, self._core, list(self._own.values()), before):
             self._take_step(event, desired, plan, at_once=at_once)
-        # A load that ended since the decision was not decided about yet.
+        # A load that ended since then was not part of the decision.
         self._revision = revision
         self._is_settled = is_settled(plan, before) and is_settled(plan, self.table.statuses())
         if self.table.has_to_take_up():
@@ -106,7 +107,7 @@ class CoreModels:
             self._plans.release(desired.version)
 
     def _offer(self, desired: DesiredModel) -> None:
-        """Announce a version that is loaded once a job asks for it."""
+        """Announce a version that will be loaded when a job asks for it."""
         try:
             summary = self._loader.describe(desired.version)
         except CorelaneError as error:
@@ -116,7 +117,7 @@ class CoreModels:
         self.table.handle(ModelEvent.OFFER, desired, summary=summary)
 
     def announce_again(self, versions: Iterable[str]) -> None:
-        """Announce versions that this core holds and Redis has lost, and ring the core; raises Unavailable."""
+        """Announce versions that this core holds but Redis has lost, and ring the core; raises Unavailable."""
         for version in versions:
             summary = self.table.summary(version)
             if summary is not None:
@@ -126,11 +127,13 @@ class CoreModels:
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each version with its state, for the heartbeat."""
-        unresolved = [ModelEntry(DesiredModel(name), ModelState.FAILED, reason) for name, reason in self._unresolved.items()]
+        unresolved = [
+            ModelEntry(DesiredModel(name), ModelState.FAILED, reason) for name, reason in self._unresolved.items()
+        ]
         return [*(entry.describe() for entry in unresolved), *self.table.describe()]
 
     def close(self) -> None:
-        """Stop loading and unload everything; a load in progress ends with the process."""
+        """Stop loading and unload everything. A load in progress ends with the process."""
         self.loads.close()
         self.table.close()
         self._plans.close()

@@ -1,7 +1,7 @@
 """The model table of a core: its versions, with the state of each. All states change here, under one lock.
 
-Three threads send events: the heartbeat decides, the loader loads and unloads, the drain takes up between two batches,
-so that only the drain ever uses a runner. Which state follows is decided in ``life``.
+Three threads send events. The heartbeat decides, the loader loads and unloads, the drain takes up runners between two
+batches, so that only the drain ever uses a runner. ``life`` determines the next state.
 """
 
 import threading
@@ -16,7 +16,7 @@ from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_TAKE_UP, ModelEve
 
 log = get_logger(__name__)
 
-#: Events of a load: they count only for the desired model of the entry.
+#: Events of a load. They are valid only for the entry's desired model.
 OF_A_LOAD = (ModelEvent.BEGIN, ModelEvent.LOAD, ModelEvent.FAIL)
 
 #: Events that give an entry another desired model.
@@ -35,16 +35,16 @@ class ModelEntry:
 
     @property
     def bytes(self) -> int:
-        """Return what the files of the version weigh."""
+        """Return the size of the version's files."""
         return int((self.summary or {}).get("bytes", 0))
 
     def status(self) -> VersionStatus:
-        """Return what decisions are made of."""
+        """Return the facts that decisions are based on."""
         manifest = str((self.summary or {}).get("manifest_sha256", ""))
         return VersionStatus(self.state, self.desired.since_ms, self.desired.reload_ms, manifest)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the heartbeat says of the version."""
+        """Return what the heartbeat reports about the version."""
         summary = self.summary or {}
         return {
             "version": self.desired.version,
@@ -61,7 +61,7 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A runner that answers no more, and what its files weigh."""
+    """A runner that does not answer any more, and the size of its files."""
 
     version: str
     runner: Runner
@@ -72,7 +72,7 @@ class ModelTable:
     """The versions that a core holds, should hold, or failed to load."""
 
     def __init__(self) -> None:
-        #: Runners by version; only the drain's thread uses them, or changes which there are.
+        #: Runners by version; only the drain's thread uses them, or adds and removes them.
         self.runners: dict[str, Runner] = {}
         self._entries: dict[str, ModelEntry] = {}
         self._lock = threading.Lock()
@@ -86,9 +86,9 @@ class ModelTable:
         runner: Runner | None = None,
         summary: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Move a version to the state that follows the event; False if the event comes too late and is refused.
+        """Move a version to the state that follows an event; return False if the event is too late and is refused.
 
-        ``reason`` goes with ``FAIL`` and ``REJECT``, ``summary`` with ``OFFER``, ``runner`` with ``LOAD``.
+        ``reason`` is for ``FAIL`` and ``REJECT``, ``summary`` for ``OFFER``, ``runner`` for ``LOAD``.
         """
         with self._lock:
             entry = self._entries.get(desired.version) or ModelEntry(desired, ModelState.ABSENT)
@@ -112,9 +112,9 @@ class ModelTable:
             return True
 
     def take_up(self, is_busy: Callable[[str], bool]) -> tuple[bool, list[Retired]]:
-        """Serve what was loaded, put down what leaves and is not busy; return whether any was, and what to unload.
+        """Serve what was loaded, and put down what leaves and is not busy.
 
-        Called by the drain's thread alone, between two batches.
+        Return whether anything changed, and what to unload. Only the drain's thread calls this, between two batches.
         """
         changed, retired = False, []
         with self._lock:
@@ -131,7 +131,7 @@ class ModelTable:
         return changed, retired
 
     def is_due(self, desired: DesiredModel) -> bool:
-        """Return whether a desired model is still to be loaded, unchanged."""
+        """Return whether a desired model still has to be loaded, and has not changed."""
         with self._lock:
             entry = self._entries.get(desired.version)
             return entry is not None and entry.desired == desired and entry.state in TO_LOAD
@@ -142,15 +142,15 @@ class ModelTable:
             return {version: entry.status() for version, entry in self._entries.items()}
 
     def claimable(self) -> list[str]:
-        """Return the versions this core claims work for."""
+        """Return the versions that this core claims work for."""
         return self._in(CLAIMING)
 
     def served(self) -> list[str]:
-        """Return the versions this core answers for."""
+        """Return the versions that this core answers for."""
         return self._in(SERVING)
 
     def has_to_take_up(self) -> bool:
-        """Return whether the drain has anything to take up or put down."""
+        """Return whether the drain has a runner to take up or put down."""
         return bool(self._in(TO_TAKE_UP))
 
     def describe(self) -> list[dict[str, Any]]:

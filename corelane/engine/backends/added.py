@@ -1,7 +1,7 @@
 """What plugins add to the engine: targets of their own, and formats of artifacts for the CPU.
 
-Core runs TorchScript on the CPU and on Neuron chips. Its parts ask here for what else there is. Nothing in here is
-heavy: a process finds its cores before it imports torch.
+Core runs TorchScript on the CPU and on Neuron chips. It asks here for everything else. Importing this module is cheap:
+a process finds its cores before it imports torch.
 """
 
 from abc import ABC, abstractmethod
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.backends.protocol import Backend, Pass
 
-#: Targets whose cores are CPUs: one that computes, and one that answers nothing.
+#: Targets whose cores are CPUs: one that computes, and one that gives empty answers.
 HOST_TARGETS = ("cpu", "null")
 
-#: The format that core itself reads.
+#: The format that core reads without a plugin.
 TORCHSCRIPT = "torchscript"
 
 
 class AddedTarget(ABC):
-    """A target that a plugin adds. Each of its cores is a device with memory of its own."""
+    """A target that a plugin adds. Each of its cores is a device with its own memory."""
 
     #: Its name in settings and manifests.
     name: str
 
     @abstractmethod
     def cores(self) -> Sequence[Mapping[str, str]]:
-        """Return, for each core of this machine, the variables that show a process this device alone.
+        """Return environment variables for each core of this machine, which make only its device visible to a process.
 
-        Raises SetupError if there is none. Torch is not imported yet.
+        Raises SetupError if there is no core. Torch is not imported yet.
         """
 
     @abstractmethod
     def open(self) -> "Backend":
-        """Open the backend for the one device that this process sees; raises SetupError."""
+        """Open the backend for the only device that this process sees; raises SetupError."""
 
     @abstractmethod
     def compiler(self) -> "TargetCompiler":
-        """Return how models are compiled for it."""
+        """Return the compiler of models for this target."""
 
 
 class AddedFormat(ABC):
@@ -64,11 +64,11 @@ class AddedFormat(ABC):
 
     @abstractmethod
     def open(self, artifact: "Artifact", file: str) -> "Pass":
-        """Load a file of an artifact whose digests were checked; raises ArtifactRefused, SetupError or its own."""
+        """Load a file with checked digests; raises ArtifactRefused, SetupError or the library's own errors."""
 
     @abstractmethod
     def compiler(self) -> "FormatCompiler":
-        """Return how models are compiled to it."""
+        """Return the compiler of models to this format."""
 
 
 def added_targets() -> dict[str, AddedTarget]:

@@ -1,7 +1,7 @@
 """Backend for artifacts on one CPU core: TorchScript, or a format that a plugin adds (``engine/backends/added.py``).
 
-torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace yields it too): the warning is silenced here,
-for these calls alone.
+torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace produces it too). The warning is silenced here,
+for these calls only.
 """
 
 import warnings
@@ -21,14 +21,14 @@ from corelane.engine.memory import available_bytes, check_room, give_back, resid
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 from corelane.errors.reasons import last_line
 
-# TorchScript's other executor profiles a graph, and what it calls, again at lengths that it has not met: 30 to 50 ms in
-# the first batches of each. It gains nothing here: no pass of torch 2.13 fuses for a CPU.
+# TorchScript's other executor profiles a graph, and all it calls, again at each new length: 30 to 50 ms in the first
+# batches of each. Nothing is gained from it here: torch 2.13 fuses no passes for a CPU.
 torch._C._jit_set_profiling_executor(False)
 
 
 @contextmanager
 def torchscript_warnings_silenced() -> Iterator[None]:
-    """Silence the deprecation of TorchScript, and nothing else."""
+    """Silence the deprecation warning of TorchScript, and no other."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=FutureWarning)
@@ -50,7 +50,7 @@ class CpuBackend:
     rows_share_kernels = True
 
     def load(self, artifact: Artifact) -> CpuModel:
-        """Load every bucket, the largest first; a model that cannot fit into memory is refused before any is taken."""
+        """Load every bucket, the largest first. If the model cannot fit into memory, refuse it before that."""
         manifest = artifact.manifest
         if manifest.target != "cpu":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")
@@ -81,7 +81,7 @@ class CpuBackend:
             raise RunFailed(f"forward pass of {batch.bucket} failed: {last_line(error)}") from error
 
     def settle(self) -> None:
-        """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
+        """Return memory that loading and warming up left behind to the system (200 MB to 1.3 GB)."""
         give_back()
 
     def unload(self, model: Model) -> None:

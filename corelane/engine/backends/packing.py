@@ -1,23 +1,23 @@
-"""Weights laid out for this CPU's matrix kernels, once at load.
+"""Packs weights for this CPU's matrix kernels, once at load.
 
-A file holds plain weights and, before each linear layer, the operation that packs them: the packed form depends on the
-CPU and the library, and cannot be written to a file. ``settle`` runs those operations and puts their results in place
-of them; a module that was not settled gives the same logits and packs on every pass.
+A file holds plain weights and, before each linear layer, the operation that packs them. The packed form depends on the
+CPU and the library, so it cannot be stored in the file. ``settle`` runs those operations and replaces them by their
+results. A module that was not settled gives the same logits, but packs on every pass.
 """
 
 from typing import Any
 
 import torch
 
-#: Operations whose result depends on weights alone.
+#: Operations whose result depends only on weights.
 PACKING = {"mkldnn::_reorder_linear_weight": torch.ops.mkldnn._reorder_linear_weight}
 
-#: Attributes that hold packed weights, numbered.
+#: Prefix of the attributes that hold packed weights; a number follows.
 PREFIX = "packed_"
 
 
 def settle(scripted: Any) -> Any:
-    """Pack the weights of a frozen module in place, before its first pass; it cannot be saved from then on."""
+    """Pack the weights of a frozen module in place, before its first pass. Afterwards the module cannot be saved."""
     graph = scripted.graph
     owner = next(iter(graph.inputs()))
     packed: dict[str, str] = {}

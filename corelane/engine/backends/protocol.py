@@ -18,8 +18,8 @@ Floats = NDArray[np.float32]
 class WindowBatch:
     """Windows that run in one forward pass; all arrays are rows × tokens, padding masked with 0.
 
-    Rows may be fewer than the bucket's where the artifact has flexible rows, and shorter where it has flexible
-    lengths, never more or longer.
+    A batch may have fewer rows than its bucket if the artifact has flexible rows, and shorter rows if it has flexible
+    lengths. It never has more or longer rows.
     """
 
     bucket: Bucket
@@ -33,11 +33,11 @@ class WindowBatch:
         return int(self.input_ids.shape[0])
 
     def first(self, rows: int) -> "WindowBatch":
-        """Return the batch of its first rows."""
+        """Return a batch of only its first rows."""
         return WindowBatch(self.bucket, self.input_ids[:rows], self.attention_mask[:rows], self.token_type_ids[:rows])
 
     def cut(self, length: int) -> "WindowBatch":
-        """Return the batch without the tokens beyond a length; none of them may be visible."""
+        """Return the batch cut to a length. The tokens beyond it must all be padding."""
         arrays = (self.input_ids, self.attention_mask, self.token_type_ids)
         return WindowBatch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
 
@@ -55,7 +55,7 @@ Pass = Callable[[WindowBatch], Logits]
 
 
 class Model(Protocol):
-    """A loaded artifact; its contents are known to its backend alone."""
+    """A loaded artifact; only its backend knows its contents."""
 
     @property
     def artifact(self) -> Artifact:
@@ -66,20 +66,21 @@ class Model(Protocol):
 class Backend(Protocol):
     """Runs compiled artifacts on one core; one per process.
 
-    One thread may load, warm up, settle and unload models while another runs others; a model itself is used by one
-    thread at a time.
+    One thread may load, warm up, settle and unload models while another runs other models. A single model is used by
+    one thread at a time.
     """
 
-    #: Whether a forward pass leaves the host's CPU free, so that it is worth claiming and tokenising meanwhile.
+    #: Whether the host's CPU is free during a forward pass, so that claiming and tokenising meanwhile saves time.
     overlaps: bool
 
-    #: Whether more rows of a length cost a few milliseconds at their first pass once one row of it is warm.
+    #: Whether, once one row of a length is warm, more rows cost only a few milliseconds in their first pass.
     rows_share_kernels: bool
 
     def load(self, artifact: Artifact) -> Model:
-        """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing.
+        """Check the files, then load every bucket; raises ArtifactRefused or LoadFailed and keeps nothing.
 
-        RuntimeLost or CoreLost, here and from ``run``, say that this process, or this core, can do no more at all.
+        RuntimeLost means that this process can do no more work, CoreLost that this core cannot. ``run`` raises them
+        too.
         """
         ...
 
@@ -88,20 +89,20 @@ class Backend(Protocol):
         ...
 
     def settle(self) -> None:
-        """Give memory that loading or unloading left behind back to the system; called after each of them."""
+        """Return memory that loading or unloading left behind to the system; called after each of them."""
         ...
 
     def unload(self, model: Model) -> None:
-        """Give the model's memory back. Unloading twice is allowed; running the model afterwards raises RunFailed.
+        """Free the model's memory. Unloading twice is allowed; running the model afterwards raises RunFailed.
 
-        Where the runtime keeps it nevertheless, the core's process is replaced.
+        If the runtime keeps the memory nevertheless, the core's process is replaced.
         """
         ...
 
     def held_bytes(self) -> int | None:
-        """Return the bytes held where models lie, to tell whether an unloaded one was given back; None says never."""
+        """Return the bytes held in the memory for models, to check that unloading frees it; None if this is unknown."""
         ...
 
     def health(self) -> None:
-        """Raise CoreLost if the core can do no work."""
+        """Raise CoreLost if the core cannot work."""
         ...

@@ -1,4 +1,4 @@
-"""The choice of a backend by its target. Its heavy imports come with it, and not before."""
+"""Chooses a backend by its target. The backend's heavy imports happen only then."""
 
 from corelane.engine.backends.added import added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -10,8 +10,8 @@ from corelane.settings import NEURON_PYTHON
 def open_backend(target: str, memory_bytes: int | None = None, neuron_python: str = NEURON_PYTHON) -> Backend:
     """Open the backend for a target, with its heavy imports; raises SetupError if it is not available here.
 
-    ``memory_bytes`` is the device memory that models may take, where the device has its own. ``neuron_python`` has the
-    package of inf1.
+    ``memory_bytes`` is the device memory that models may take, if the device has its own. ``neuron_python`` is the
+    interpreter that has the package of inf1.
     """
     if target == "cpu":
         from corelane.engine.backends.cpu import CpuBackend

@@ -1,7 +1,7 @@
-"""Fragments of a long item as bytes: windows for another core to read, and the spans that it found in them. Pure.
+"""Fragments of a long item as bytes: windows for another core to read, and the spans it found in them. Pure.
 
-A fragment holds token ids, so no core tokenizes a document that another has tokenized. What comes back are the numbers
-that the core itself would have found, bit for bit: floats travel as they are in memory.
+A fragment holds token ids, so a document is tokenized only once. The numbers that return are bit for bit those that the
+first core would have found: floats are sent as they are in memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from corelane.engine.question_answering.spans import SpanLogits, WindowSpans
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
 
-#: A token of the vocabulary, places, floats as the backends give them, and sums.
+#: Types of token ids, of places, of the backends' floats, and of sums.
 KINDS = ("<i4", "<i8", "<f4", "<f8")
 
 Array = NDArray[Any]
@@ -24,7 +24,7 @@ Ints = NDArray[np.int32]
 
 
 def pack_windows(query: Query, question: Ints, context: Ints, context_at: int, windows: Sequence[Window]) -> bytes:
-    """Return windows of a query as bytes; ``windows`` are neighbours, ``context`` are all tokens of its context."""
+    """Encode neighbouring windows of a query as bytes; ``context`` are all tokens of its context."""
     first, last = min(window.start for window in windows), max(window.end for window in windows)
     places = [(window.start - first, window.end - first, window.length) for window in windows]
     options = query.options
@@ -34,8 +34,10 @@ def pack_windows(query: Query, question: Ints, context: Ints, context_at: int, w
 
 
 def unpack_windows(payload: bytes, about: Query) -> tuple[Query, Ints, Ints, int, list[Window]]:
-    """Return a query with what its windows need of ``about``, its question, its stretch of the context, where that
-    begins in a row, and its windows; raise ValueError for bytes that no process of ours wrote.
+    """Decode a fragment that ``pack_windows`` made.
+
+    Return a query, its question, its stretch of the context, where that begins in a row, and its windows. The query's
+    owner, priority and job are those of ``about``. Raise ValueError for bytes that no Corelane process wrote.
     """
     arrays = _unpack(payload, "facts", "question", "context", "windows")
     context_at, max_answer_tokens, several = map(int, arrays["facts"])
@@ -49,7 +51,7 @@ def unpack_windows(payload: bytes, about: Query) -> tuple[Query, Ints, Ints, int
 
 
 def pack_spans(found: Sequence[WindowSpans]) -> bytes:
-    """Return the spans of windows as bytes."""
+    """Encode the spans of windows as bytes."""
     logits = [spans.logits for spans in found]
     kept = [each for each in logits if each is not None]
     shape = [(-1, 0, 0) if each is None else (len(each.starts), each.first, each.max_answer_tokens) for each in logits]
@@ -68,7 +70,7 @@ def pack_spans(found: Sequence[WindowSpans]) -> bytes:
 
 
 def unpack_spans(payload: bytes, windows: int) -> list[WindowSpans]:
-    """Return the spans of this many windows; raise ValueError for bytes that no process of ours wrote."""
+    """Decode the spans of this many windows; raise ValueError for bytes that no Corelane process wrote."""
     names = ("counts", "starts", "ends", "margins", "masses", "logits", "start_logits", "end_logits")
     arrays = _unpack(payload, *names)
     shapes = arrays["logits"].reshape(-1, 3).tolist()
@@ -91,7 +93,7 @@ def _join(arrays: Sequence[Array], kind: str) -> Array:
 
 
 def _pack(arrays: Mapping[str, Array]) -> bytes:
-    """Return arrays as bytes: a line that names them, with their kinds and lengths, then their memory."""
+    """Encode arrays as bytes: a line with their names, types and lengths, then their memory."""
     flat = {name: np.ascontiguousarray(array).ravel() for name, array in arrays.items()}
     head = {name: (array.dtype.str, len(array)) for name, array in flat.items()}
     return b"".join([orjson.dumps(head), b"\n", *(array.tobytes() for array in flat.values())])

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from corelane.domain.options import OffsetUnit
 from corelane.engine.question_answering.spans import Candidate
 
-#: The encoding of each unit, and the bytes that one takes.
+#: The encoding of each unit, and the bytes of one unit.
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 
 

@@ -1,13 +1,13 @@
-"""From logits to an item's answers: the search for spans in a batch, and the choice among those of all windows. Pure.
+"""From logits to an item's answers: finds spans in a batch, and chooses among those of all windows. Pure.
 
-A span's *margin* is its start logit + end logit less the window's null logit (start + end at [CLS]): the model's own
-measure of "this rather than nothing here", comparable between windows of one item. Without a calibration scores are the
-softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
+A span's *margin* is its start logit + end logit minus the window's null logit (start + end at [CLS]). It is the model's
+measure of "this rather than no answer here", comparable between windows of one item. Without a calibration, scores are
+the softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
 
-An item gets its best candidate, then the best that overlaps none chosen. Where the best listed spans of a window all
-overlap a chosen answer, its logits are searched for the next: an item gets as many answers as fit beside each other, up
-to ``top_k``. An answer never cuts an accent, a skin tone, a flag or a family apart: the rules are Unicode's extended
-grapheme clusters (UAX #29), as the package ``regex`` keeps them.
+An item gets its best candidate, then the best that overlaps none chosen so far. If the listed spans of a window all
+overlap a chosen answer, its logits are searched for the next one. So an item gets up to ``top_k`` answers, if they fit
+beside each other. An answer never splits an accent, a skin tone, a flag or a family: the rules are Unicode's extended
+grapheme clusters (UAX #29), as the package ``regex`` has them.
 """
 
 import math
@@ -27,7 +27,7 @@ from corelane.engine.text.tokenize import Context
 Doubles = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: Best spans listed per window. An item that asks for several answers keeps the logits too, to search on from there.
+#: Best spans listed per window. An item with several answers keeps the logits too, to find further spans.
 LISTED = 8
 
 #: Stands for "not allowed"; finite, so that sums stay finite in fp32.
@@ -36,17 +36,18 @@ FORBIDDEN = np.float32(-1e9)
 #: One character as people see it.
 GRAPHEME = regex.compile(r"\X")
 
-#: No character before it joins the one before, but for a line feed after a carriage return.
+#: Characters below this never join the one before, except a line feed after a carriage return.
 FIRST_JOINING = "\u0300"
 
-#: Code points searched backwards for the beginning of a character: no language has longer ones.
+#: Code points searched backwards for the beginning of a character. No language has longer characters.
 LONGEST_CHARACTER = 128
 
 
 @dataclass(frozen=True, slots=True)
 class SpanLogits:
-    """The logits of a window's context tokens, from token ``first`` of its row on; the null logit is taken off
-    ``starts``.
+    """The logits of a window's context tokens; the first one is token ``first`` of its row.
+
+    The null logit is already subtracted from ``starts``.
     """
 
     starts: Floats
@@ -55,7 +56,7 @@ class SpanLogits:
     max_answer_tokens: int
 
     def best(self, free: Bools) -> tuple[int, int, float] | None:
-        """Return the best span of free tokens alone: its first and last token in the row, its margin; None without any.
+        """Return the best span of only free tokens: first and last token in the row, margin; None if there is none.
 
         ``free`` has one entry per context token. Among equals the earlier text wins.
         """
@@ -78,7 +79,7 @@ class SpanLogits:
 class WindowSpans:
     """The best spans of one window, best first, in tokens of the row; ``mass`` is log Σ exp(margin) over all spans.
 
-    ``logits`` hold the spans beyond, where they were asked for.
+    ``logits`` hold all other spans, if they were requested.
     """
 
     starts: Ints
@@ -99,12 +100,12 @@ def find_spans(
     with_logits: bool = False,
     null_at: Ints | int = 0,
 ) -> list[WindowSpans]:
-    """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
-    ``max_answer_tokens`` long; ``with_logits`` adds the logits, in which the others are found.
+    """Return the ``keep`` best spans of each row, each at most ``max_answer_tokens`` long.
 
-    Logits are rows × length; ``first``, ``last`` and ``null_at``, where [CLS] is (unless given, at 0), hold one
-    position a row. Ends are inclusive. Among equals the earlier text wins, so that a row's answer never depends on the
-    width of its batch.
+    Spans lie from token ``first`` to before ``last``. ``with_logits`` adds the logits, in which further spans can be
+    found. Logits are rows × length. ``first``, ``last`` and ``null_at`` (the place of [CLS], by default 0) have one
+    position per row. Ends are inclusive. Among equals the earlier text wins, so that a row's answer never depends on
+    the width of its batch.
     """
     rows, length = start_logits.shape
     every = np.arange(rows)
@@ -115,7 +116,7 @@ def find_spans(
     width = min(max_answer_tokens, length)
     ends = np.full((rows, length + width - 1), FORBIDDEN, dtype=np.float32)
     np.copyto(ends[:, :length], end_logits, where=allowed)
-    # Each of the best spans begins at one of the ``keep`` starts whose own best spans are the best.
+    # Each of the best spans begins at one of the ``keep`` starts whose best spans are highest.
     likely = np.sort(_best(starts + _slide(np.maximum, ends, width), keep), axis=1)
     row_of = every[:, None]
     following = (likely + row_of * ends.shape[1])[:, :, None] + np.arange(width)
@@ -126,14 +127,14 @@ def find_spans(
     from_token = likely[row_of, which]
     to_token = from_token + more_tokens
     counts = (kept > FORBIDDEN / 2).sum(axis=1).tolist()
-    # No less than the best span: of those far below the best start and the best end nothing is left to add up.
+    # The mass is at least the best span's margin: if all spans are far below the best start and end, the sum is zero.
     masses = np.maximum(_masses(starts, ends, width), kept[:, 0]).tolist()
     found = []
     for row, (count, mass) in enumerate(zip(counts, masses, strict=True)):
         logits = None
         if with_logits and count == keep:
             tokens = slice(int(first[row]), int(last[row]))
-            # Copies: a view would keep the whole batch for as long as the item is read.
+            # These are copies: a view would keep the whole batch while the item is read.
             logits = SpanLogits(
                 starts[row, tokens].copy(), end_logits[row, tokens].copy(), int(first[row]), max_answer_tokens
             )
@@ -143,9 +144,10 @@ def find_spans(
 
 
 def _best(values: Floats, keep: int) -> Ints:
-    """Return the places of the ``keep`` greatest of each row, the greatest first, among equals the first.
+    """Return the places of the ``keep`` greatest values of each row, the greatest first; among equals the first place.
 
-    A stable argsort, as a sort of integers that numpy vectorises: a value's bits, in its order, above its place.
+    This is a stable argsort that numpy can vectorise. It sorts integers: a value's bits, in the value's order, above
+    its place.
     """
     bits = (values + np.float32(0)).view(np.int32)
     ordered = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
@@ -155,11 +157,11 @@ def _best(values: Floats, keep: int) -> Ints:
 
 
 def _masses(starts: Floats, ends: Floats, width: int) -> Doubles:
-    """Return log Σ exp(margin) over all spans of each row; −∞ where they lie 700 below the best start and end."""
+    """Return log Σ exp(margin) over all spans of each row; −∞ if all lie 700 below the best start and end."""
     best_start, best_end = (part.max(axis=1, keepdims=True).astype(np.float64) for part in (starts, ends))
     weights = _slide(np.add, np.exp(ends - best_end), width)
     weights *= np.exp(starts - best_start)
-    # Added up one by one: padding that follows changes nothing.
+    # Added up one by one, so that padding at the end changes nothing.
     sums = np.add.accumulate(weights, axis=1)[:, -1:]
     with np.errstate(divide="ignore"):
         masses: Doubles = np.log(sums) + best_start + best_end
@@ -167,7 +169,7 @@ def _masses(starts: Floats, ends: Floats, width: int) -> Doubles:
 
 
 def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
-    """Combine each ``width`` neighbours of a row to one, by stretches of 1, 2, 4 … that make it up."""
+    """Combine each ``width`` neighbours in a row into one value, from runs of 1, 2, 4 … of them."""
     length = values.shape[1] - width + 1
     size, done = 1, 0
     result: NDArray[Any] | None = None
@@ -185,15 +187,17 @@ def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
 
 
 def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[float], float]:
-    """Return each margin's score, and the null's, given the mass of every window of the item."""
+    """Return the score of each margin and of the null; ``masses`` are those of all windows of the item."""
     peak = max(0.0, *masses)
     total = peak + math.log(math.exp(-peak) + math.fsum(math.exp(mass - peak) for mass in masses))
     return [min(1.0, math.exp(margin - total)) for margin in margins], math.exp(-total)
 
 
 class Candidate(NamedTuple):
-    """A span as characters of the caller's context: its margin, its log share among all spans of its window, and its
-    strength: candidates of all windows are ranked by it.
+    """A span as characters of the caller's context.
+
+    It has its margin, its log share among all spans of its window, and its strength, by which candidates of all windows
+    are ranked.
     """
 
     start: int
@@ -209,7 +213,7 @@ class SpanSource:
     def __init__(
         self, text: str, context: Context, spans: WindowSpans, shift: int, calibration: Calibration | None
     ) -> None:
-        """``shift`` leads from a token of the row to the same token of the context."""
+        """``shift`` added to a token's place in the row gives its place in the context."""
         self._text = text
         self._places = context.places
         self._spans = spans
@@ -218,7 +222,7 @@ class SpanSource:
         self._listed = 0
 
     def best(self, chosen: Sequence[Candidate]) -> Candidate | None:
-        """Return the best candidate that overlaps none chosen; ``chosen`` only grows from call to call."""
+        """Return the best candidate that overlaps none chosen. ``chosen`` may only grow from call to call."""
         spans = self._spans
         while self._listed < len(spans.margins):
             at = self._listed
@@ -229,7 +233,7 @@ class SpanSource:
         return self._search(chosen)
 
     def _search(self, chosen: Sequence[Candidate]) -> Candidate | None:
-        """Return the best of the spans that are not listed."""
+        """Return the best span that is not listed."""
         logits = self._spans.logits
         if logits is None:
             return None
@@ -251,7 +255,7 @@ class SpanSource:
         return free
 
     def _candidate(self, first: int, last: int, margin: float) -> Candidate | None:
-        """Return a span of tokens as characters; None if it has none but white space."""
+        """Convert a span of tokens to characters; None if it is only white space."""
         start, end = int(self._places[first + self._shift, 0]), int(self._places[last + self._shift, 1])
         # Tokens of byte-level BPE and of SentencePiece may begin with the space before their word.
         while start < end and self._text[start].isspace():
@@ -266,7 +270,7 @@ class SpanSource:
 
 
 def choose_candidates(sources: Iterable[SpanSource], top_k: int) -> list[Candidate]:
-    """Return the ``top_k`` best candidates, best first, none overlapping a better one; earlier text among equals."""
+    """Return the ``top_k`` best candidates that do not overlap, best first; among equals the earlier text."""
     chosen: list[Candidate] = []
     offers = [(candidate, source) for source in sources if (candidate := source.best(())) is not None]
     while offers and len(chosen) < top_k:
@@ -292,7 +296,7 @@ def _rank(offer: tuple[Candidate, SpanSource]) -> tuple[float, int, int]:
 
 
 def gives_answer(options: Options, margin: float, score: float, default_threshold: float) -> bool:
-    """Return whether the best candidate is given as the answer: by the job's own options, else by the threshold."""
+    """Return whether the best candidate is given as the answer, by the job's own options or the threshold."""
     if not options.no_answer:
         return True
     if options.min_precision is not None:
@@ -302,19 +306,19 @@ def gives_answer(options: Options, margin: float, score: float, default_threshol
 
 
 def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return ``start`` and ``end``, moved apart to where a character begins and ends; both in code points."""
+    """Widen ``start`` and ``end`` to whole characters; both are in code points."""
     first = _bounds(text, start)[0] if start < end else start
     return first, _bounds(text, end)[1]
 
 
 def _bounds(text: str, at: int) -> tuple[int, int]:
-    """Return the boundaries of characters next to ``at``, at or before it and at or after it."""
+    """Return the boundaries of characters next to ``at``: the last one up to it, and the first one from it on."""
     if at <= 0 or at >= len(text) or text[at] < FIRST_JOINING:
         return at, at
     begin, least = at - 1, max(0, at - LONGEST_CHARACTER)
     while begin > least and (text[begin] >= FIRST_JOINING or text[begin - 1] >= FIRST_JOINING):
         begin -= 1
-    # The search looks back by itself where that counts: flags are paired from the first letter of their run.
+    # The search looks back itself where that matters: flags are paired from the first letter of their run.
     for character in GRAPHEME.finditer(text, begin):
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()

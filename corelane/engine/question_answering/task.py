@@ -1,8 +1,8 @@
-"""Question answering as a task: questions and passages to rows of tokens, logits to answers in the caller's own string.
+"""Question answering as a task: questions and passages to rows of tokens, logits to answers in the caller's string.
 
-Questions and contexts are tokenized apart, without special tokens, and put together row by row: a context that several
-questions of an owner share is tokenized once, and kept for those that come later. A candidate is ranked by its own
-window alone, calibrated or not: the best answer of a document is the best of the answers of its windows.
+Questions and contexts are tokenized separately, without special tokens, and put together row by row. A context that
+several questions of an owner share is tokenized once, and cached. A candidate is ranked only by its own window,
+calibrated or not: the best answer of a document is the best of its windows' answers.
 """
 
 import math
@@ -41,7 +41,7 @@ from corelane.errors import InvalidInput, NotCalibrated
 class TokenizedQuery:
     """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows.
 
-    The logits of no answer are those of a row's first token, or with ``null_last`` of its last.
+    The logits of "no answer" are those of a row's first token, or of its last token with ``null_last``.
     """
 
     query: Query
@@ -67,7 +67,7 @@ class ReadWindow:
 
 Row = tuple[TokenizedQuery, Window]
 
-#: Where the tokens of a fragment are in a text that its core does not have.
+#: The token places of a fragment, whose text this core does not have.
 NO_PLACES = np.zeros((0, 2), dtype=np.int32)
 
 #: Decimals of a score in a result.
@@ -93,9 +93,9 @@ class QuestionAnsweringTask:
         threshold: float = 0.0,
         calibration: Calibration | None = None,
     ) -> None:
-        """Keep contexts of up to ``cache_tokens`` in all; refuse a query of more than ``max_windows``.
+        """Cache contexts of up to ``cache_tokens`` in all; refuse a query of more than ``max_windows``.
 
-        ``threshold`` is the one for giving no answer where a query names none.
+        ``threshold`` applies to "no answer" if a query sets none.
         """
         self.work = RunnerWork()
         self.makes_fragments = True
@@ -105,9 +105,9 @@ class QuestionAnsweringTask:
         self._template = template = spec.layout()
         self._specials = template.specials
         self._before, self._between, self._after = map(np.array, (template.before, template.between, template.after))
-        #: The visible token of rows that hold nothing. It is no padding: some networks count the tokens that are none.
+        #: The visible token of empty rows. It is not padding: some networks count the tokens that are not padding.
         self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
-        #: The types of a row's parts, with the parts' numbers; those of type 0 are left out.
+        #: The token types of a row's parts, with the parts' numbers. Parts of type 0 are left out.
         self._types = [(part, np.array(types)) for part, types in enumerate(template.part_types()) if np.any(types)]
         self._max_length = max_length
         self._max_windows = max_windows
@@ -117,7 +117,7 @@ class QuestionAnsweringTask:
         self._long = ChunkReader(tokenizer)
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[TokenizedQuery]]:
-        """Tokenize queries; those with long contexts that are not kept are read in chunks by ``read_on``."""
+        """Tokenize queries. Long contexts that are not cached are read in chunks by ``read_on``."""
         ready: list[Ready[TokenizedQuery]] = []
         at_once, short_chars = [], self._long.short_chars or math.inf
         for key, query in queries:
@@ -130,7 +130,7 @@ class QuestionAnsweringTask:
         return ready + self._tokenize(at_once) if at_once else ready
 
     def read_on(self) -> list[Ready[TokenizedQuery]]:
-        """Tokenize one chunk of one long context; return the queries that are ready with it."""
+        """Tokenize one chunk of one long context; return the queries that this completes."""
         self.read_for = self._long.next_keys if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
@@ -138,15 +138,16 @@ class QuestionAnsweringTask:
         return self._tokenize(queries, {passage: context})
 
     def read_so_far(self) -> list[tuple[Hashable, TokenizedQuery]]:
-        """Return the query on the document that was read on last, if it is the only one, with the windows that are
-        known now. It has no text yet: its answer is composed when all is read.
+        """Return the only query on the document that was read last, with the windows known so far.
+
+        It is empty if there are several queries. The item has no text yet: its answer is composed once all is read.
         """
         document = self._long.unfinished
         if document is None or len(document.queries) != 1:
             return []
         [(key, query)] = document.queries.items()
         if query.options.truncation == "error" or query.options.max_windows is not None:
-            # It may fail, which only all of its text tells, and then nothing of it is to be read.
+            # It may fail once all its text is known, and then no window of it may be read.
             return []
         [question] = tokenize(self._tokenizer, [query.question])
         asked, ids = question.ids[: query.options.max_question_len], np.concatenate(document.ids)
@@ -164,14 +165,14 @@ class QuestionAnsweringTask:
         return [(key, TokenizedQuery(query, asked, Context(ids, NO_PLACES), windows, at, null_last))]
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[TokenizedQuery | Result]:
-        """Tokenize queries, in order, their long contexts too."""
+        """Tokenize queries, with their long contexts, in order."""
         ready = dict(self.tokenize(list(enumerate(queries))))
         while len(ready) < len(queries):
             ready.update(self.read_on())
         return [ready[number] for number in range(len(queries))]
 
     def unread_tokens(self, most_per_item: int) -> int:
-        """Estimate the tokens yet to be read in chunks, counting at most ``most_per_item`` for an item."""
+        """Estimate the tokens still to be read in chunks, counting at most ``most_per_item`` for an item."""
         return self._long.tokens(most_per_item) if self._long.documents else 0
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
@@ -184,7 +185,7 @@ class QuestionAnsweringTask:
     def _tokenize(
         self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
     ) -> list[Ready[TokenizedQuery]]:
-        """Tokenize and cut, in order; ``known`` are contexts that were tokenized elsewhere, by their passage."""
+        """Tokenize and cut queries, in order; ``known`` are contexts that are tokenized already, by passage."""
         passages = dict.fromkeys(query.passage for _, query in queries)
         kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
         missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
@@ -223,7 +224,7 @@ class QuestionAnsweringTask:
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
     def _longest(self, query: Query) -> int:
-        """Return the tokens of a query's longest row; raise InvalidInput for more than the model reads."""
+        """Return the tokens of a query's longest row; raise InvalidInput if the model cannot read that many."""
         longest = query.options.max_seq_len or self._max_length
         if longest > self._max_length:
             raise InvalidInput(
@@ -236,8 +237,9 @@ class QuestionAnsweringTask:
         return len(self._before) + len(question) + len(self._between)
 
     def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> WindowBatch:
-        """Return the arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is
-        NaN.
+        """Return the arrays of a batch.
+
+        Rows beyond ``rows`` are padding with one visible token, so that none is NaN.
         """
         shape = (height, bucket.length)
         input_ids = np.full(shape, self._spec.pad_id, dtype=np.int64)
@@ -264,17 +266,17 @@ class QuestionAnsweringTask:
 
     def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> Result:
         """Return an item's answers from the spans of its windows."""
-        # Windows run by length, and on several cores. Where candidates are equal the earlier window wins.
+        # Windows run by length, and on several cores. Among equal candidates the earlier window wins.
         decoded = sorted(decoded, key=lambda read: read.window.start) if len(decoded) > 1 else decoded
         tokenizer = self._tokenizer if item.query.options.align_to_words else None
         return compose_result(item.query, item.context, decoded, self._threshold, self._calibration, tokenizer)
 
     def pack(self, item: TokenizedQuery, windows: Sequence[Window]) -> bytes:
-        """Return neighbouring windows of an item for another core to read."""
+        """Encode neighbouring windows of an item for another core to read."""
         return pack_windows(item.query, item.question, item.context.ids, item.context_at, windows)
 
     def unpack(self, fragment: bytes, about: Query) -> TokenizedQuery:
-        """Return windows from another core as an item that has no text."""
+        """Decode windows from another core to an item without text."""
         query, question, ids, context_at, windows = unpack_windows(fragment, about)
         if any(window.length > self._max_length for window in windows):
             raise ValueError("a fragment has windows that no row holds")
@@ -282,17 +284,17 @@ class QuestionAnsweringTask:
         return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at, null_last)
 
     def pack_found(self, decoded: Sequence[ReadWindow]) -> bytes:
-        """Return the spans of an item's windows, in their order."""
+        """Encode the spans of an item's windows, in their order."""
         return pack_spans([read.spans for read in sorted(decoded, key=lambda read: read.window.start)])
 
     def unpack_found(self, item: TokenizedQuery, windows: Sequence[Window], found: bytes) -> list[ReadWindow]:
-        """Return the spans that another core found in windows of an item."""
+        """Decode the spans that another core found in windows of an item."""
         spans = unpack_spans(found, len(windows))
         return [ReadWindow(window, item.context_at, each) for window, each in zip(windows, spans, strict=True)]
 
 
 def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
-    """Search every row by its own item's options; rows that share them are searched together."""
+    """Search every row by its item's options; rows with the same options are searched together."""
     groups: dict[tuple[int, bool], list[int]] = {}
     for row, (item, _) in enumerate(rows):
         options = item.query.options
@@ -326,12 +328,12 @@ def compose_result(
     calibration: Calibration | None = None,
     words: Tokenizer | None = None,
 ) -> Result:
-    """Return the stored form of one item's result, without its index and id; answers in whole ``words``, if given."""
+    """Return one item's result in stored form, without its index and id; answers are whole ``words``, if given."""
     options = query.options
     best = best_candidates(query, context, windows, calibration)
     best = best if words is None else in_whole_words(words, query.context, best)
     shares, null_share = _weigh(best, windows, calibration)
-    # The best one may be asked for whatever it is worth. Of the others those whose score is 0 are worth nothing.
+    # The best candidate is kept whatever its score. Others are dropped if their score is 0.
     best = best[: 1 + sum(round(share, SCORE_DIGITS) > 0 for share in shares[1:])]
     answers: list[Result] = [
         {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, SCORE_DIGITS)}

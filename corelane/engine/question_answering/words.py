@@ -1,4 +1,4 @@
-"""Answers widened to whole words, as the tokenizer cuts a text into words before it cuts words into tokens."""
+"""Widens answers to whole words, as the tokenizer cuts a text into words before it cuts words into tokens."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from tokenizers import Tokenizer
 
 from corelane.engine.question_answering.spans import Candidate, overlaps
 
-#: The longest part of a word that is looked for on either side of an answer, in characters.
+#: Longest part of a word that is searched for on either side of an answer, in characters.
 MOST_CHARS = 256
 
 
 def in_whole_words(tokenizer: Tokenizer, text: str, best: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates in whole words, in their order; one that then overlaps a better one is left out."""
+    """Return candidates as whole words, in their order. One that then overlaps a better one is left out."""
     found: list[Candidate] = []
     for each in best:
         start, end = whole_words(tokenizer, text, each.start, each.end)
@@ -21,7 +21,7 @@ def in_whole_words(tokenizer: Tokenizer, text: str, best: Sequence[Candidate]) -
 
 
 def whole_words(tokenizer: Tokenizer, text: str, start: int, end: int) -> tuple[int, int]:
-    """Return where the words of a stretch of a text begin and end. No word goes on behind white space."""
+    """Return where the words of a stretch of text begin and end. White space always ends a word."""
     begin, stop = start, end
     while begin > max(0, start - MOST_CHARS) and not text[begin - 1].isspace():
         begin -= 1

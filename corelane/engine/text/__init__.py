@@ -1,1 +1,1 @@
-"""Text as tokens, for any task: tokenize, keep contexts, cut windows, read long contexts in chunks."""
+"""Text as tokens, for any task: tokenizes, caches contexts, cuts windows, reads long contexts in chunks."""

@@ -1,8 +1,8 @@
-"""Long contexts, tokenized in chunks between batches, so that taking a document in holds up no question.
+"""Long contexts, tokenized in chunks between batches, so that reading a document delays no question.
 
-A text is cut before a space or line end between words. Where that makes a difference to a tokenizer, which a sample
-finds out, its texts are read whole. Documents take turns, and an owner's questions on the same one share it. The ids
-that are read so far are at hand before the rest is.
+A text is cut before a space or line end between words. If that changes how a tokenizer reads, which a sample shows, its
+texts are read whole. Documents take turns, and an owner's questions on the same one share it. The ids read so far can
+be used before the rest is read.
 """
 
 import re
@@ -18,14 +18,14 @@ from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context, Passage
 
-#: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Shorter contexts are not long.
+#: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Contexts up to this size are not long.
 CHUNK_CHARS = 20_000
 
-#: The white space that a chunk may begin with.
+#: The white space at which a chunk may begin.
 SEAM = re.compile(r"(?<=\S)[ \n](?=\w)")
 
-#: Text that a tokenizer must read alike in chunks and whole: scripts, marks, line ends, digits, two spaces, a special
-#: token.
+#: Text that a tokenizer must read the same in chunks and whole. It has several scripts, marks, line ends, digits, two
+#: spaces, a special token.
 SAMPLE = (
     "Ada's e\u0301lan, the 1889 tower\nof 東京 was 3.5 x_y\there. A  [MASK] <mask> Straße\u3000and İzmir "
     "ﬁne\r\nend \u2019 a b"
@@ -33,7 +33,7 @@ SAMPLE = (
 
 
 def cut_text(text: str, size: int) -> Iterator[str]:
-    """Cut a text into chunks of at least ``size`` characters, as short as its seams allow."""
+    """Cut a text into chunks of at least ``size`` characters, each ending at the first possible place."""
     start = 0
     while seam := SEAM.search(text, start + size):
         yield text[start : seam.start()]
@@ -42,7 +42,7 @@ def cut_text(text: str, size: int) -> Iterator[str]:
 
 
 def read_chunks(tokenizer: Tokenizer, chunks: Iterable[str]) -> Context:
-    """Tokenize a text given in chunks; return its tokens with their places in the whole."""
+    """Tokenize a text given in chunks; return its tokens with their places in the whole text."""
     document = Document(deque(chunks))
     while document.chunks:
         document.read_on(tokenizer)
@@ -50,7 +50,7 @@ def read_chunks(tokenizer: Tokenizer, chunks: Iterable[str]) -> Context:
 
 
 def reads_in_chunks(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer reads the sample in chunks as it reads the whole."""
+    """Return whether a tokenizer reads the sample in chunks as it reads it whole."""
     chunks, whole = (read_chunks(tokenizer, parts) for parts in (cut_text(SAMPLE, 1), [SAMPLE]))
     return np.array_equal(chunks.ids, whole.ids) and np.array_equal(chunks.places, whole.places)
 
@@ -83,11 +83,11 @@ class ChunkReader:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        #: Contexts of more characters are read here.
+        #: Longer contexts are read here; None if the tokenizer cannot read in chunks.
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
-        #: Documents by owner and text, the one whose turn it is first.
+        #: Documents by owner and text; the first one is next.
         self.documents: OrderedDict[Passage, Document] = OrderedDict()
-        #: The document that was read on last, if more of it is to come.
+        #: The document that was read last, if it is not complete.
         self.unfinished: Document | None = None
 
     def add(self, key: Hashable, query: Query) -> None:
@@ -98,11 +98,11 @@ class ChunkReader:
 
     @property
     def next_keys(self) -> Collection[Hashable]:
-        """Return the queries about the document that is read on next; there must be one."""
+        """Return the queries about the document that is read next. There must be one."""
         return self.documents[next(iter(self.documents))].queries.keys()
 
     def read_on(self) -> tuple[Passage, Context, list[tuple[Hashable, Query]]] | None:
-        """Tokenize one chunk of the next document; return its passage, context and queries if that was the last."""
+        """Tokenize one chunk of the next document. If it was the last one, return passage, context and queries."""
         passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
         self.unfinished = document if document.chunks else None
@@ -112,12 +112,12 @@ class ChunkReader:
         return None
 
     def clear(self) -> None:
-        """Forget all documents."""
+        """Drop all documents."""
         self.documents.clear()
         self.unfinished = None
 
     def drop(self, keys: Collection[Hashable]) -> None:
-        """Forget queries, and documents that no query is about any more."""
+        """Drop queries, and documents without queries."""
         for passage, document in list(self.documents.items()):
             for key in document.queries.keys() & keys:
                 del document.queries[key]

@@ -1,9 +1,9 @@
-"""Texts in tokens: tokenized, kept for later queries, and cut into windows that fit the model.
+"""Tokenizes texts, caches them for later queries, and cuts them into windows that fit the model.
 
-A passage that its owner asks about again is not tokenized again. Another owner's is: the time it takes would tell that
-somebody else asked about it. The bound of the cache is in tokens; the least recently used context goes first, and one
-larger than the bound is not kept. A kept token costs 25 bytes of memory on English text: 4 of its
-id, 8 of its place, most of the rest of the text itself.
+A passage that its owner asks about again is not tokenized again. For another owner it is: the time saved would reveal
+that another owner asked about it. The cache is bounded in tokens. The least recently used context is dropped first, and
+one above the bound is not cached. A cached token costs 25 bytes of memory on English text: 4 for its id, 8 for its
+place, most of the rest for the text itself.
 """
 
 import math
@@ -21,14 +21,15 @@ from corelane.domain.dispatch import MIN_CONTEXT_SHARE, count_windows, overlap
 from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong, TooManyWindows
 
-#: A kept context costs at least this many tokens, and one for each four characters: without it, texts of few tokens or
-#: none (control characters, words of a thousand letters) would be kept for nothing, for ever.
+#: A cached context counts as at least ``LEAST_TOKENS``, and as one token for each ``CHARS_PER_TOKEN`` characters.
+#: Otherwise texts with few tokens or none (control characters, words of a thousand letters) would be cached without
+#: limit.
 LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
 
-#: Whose text it is, and the text.
+#: The owner of a text, and the text.
 Passage = tuple[str, str]
 
-#: What may be done about too many windows, beside cutting the passage or shortening the question: by what bounds them.
+#: What a caller can do about too many windows, other than a shorter passage or question, by what limits them.
 REMEDIES = {
     "setting": "give a smaller `doc_stride`, or have the operator raise CORELANE_MAX_WINDOWS",
     "max_windows": "or raise `max_windows`",
@@ -38,14 +39,14 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """A text's tokens: their ids, and where in the text each starts and ends, one row of two per token."""
+    """A text's tokens: their ids, and where each starts and ends in the text, one row of two per token."""
 
     ids: NDArray[np.int32]
     places: NDArray[np.int32]
 
     @classmethod
     def of(cls, encoding: Encoding) -> Self:
-        """Keep the ids and places of an encoding, in a quarter of its memory."""
+        """Make a context of an encoding's ids and places, in a quarter of its memory."""
         count = len(encoding)
         places = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.int32, count=2 * count)
         return cls(np.array(encoding.ids, dtype=np.int32), places.reshape(count, 2))
@@ -68,14 +69,14 @@ class ContextCache:
         self._kept: OrderedDict[Passage, Context] = OrderedDict()
 
     def find(self, passage: Passage) -> Context | None:
-        """Return the context of a passage, from now on the most recently used; None if it is not kept."""
+        """Return the cached context of a passage, and mark it as the most recently used; None if it is not cached."""
         context = self._kept.get(passage)
         if context is not None:
             self._kept.move_to_end(passage)
         return context
 
     def keep(self, passage: Passage, context: Context) -> None:
-        """Keep a context, and drop as many others as it takes."""
+        """Cache a context, and drop others to make room."""
         cost = _cost(passage, context)
         if cost > self._most_tokens or passage in self._kept:
             return
@@ -102,9 +103,9 @@ def cut_windows(
 ) -> list[Window]:
     """Cut a context into windows of ``[CLS] question [SEP] stretch [SEP]`` that cover all of it, in order.
 
-    Neighbours overlap by ``doc_stride`` tokens, at most by half a window, so that an answer near an edge is seen whole
-    in one of them. A context without tokens (control characters only) has one, empty window. Raises QuestionTooLong, or
-    TooManyWindows beyond ``most``, which is due to a ``bound`` of ``REMEDIES``.
+    Neighbours overlap by ``doc_stride`` tokens, but at most by half a window, so that an answer near an edge is whole
+    in one of them. A context without tokens (only control characters) has one empty window. Raises QuestionTooLong, or
+    TooManyWindows beyond ``most``; ``bound`` says which of ``REMEDIES`` set that limit.
     """
     room = _room(question_tokens, max_length, specials)
     if context_tokens <= room:
@@ -124,7 +125,7 @@ def cut_windows(
 def known_windows(
     question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
 ) -> list[Window]:
-    """Return the windows that ``cut_windows`` will cut, whatever comes after the first tokens of a context.
+    """Return the windows that are certain, whatever follows the first ``context_tokens`` tokens of a context.
 
     Raises QuestionTooLong.
     """
@@ -135,7 +136,7 @@ def known_windows(
 
 
 def _room(question_tokens: int, max_length: int, specials: int) -> int:
-    """Return the tokens of a context that a window holds beside a question; raise QuestionTooLong for too few."""
+    """Return how many tokens of context a window holds beside a question; raise QuestionTooLong if too few."""
     room = max_length - specials - question_tokens
     if room < max_length * MIN_CONTEXT_SHARE:
         limit = int(max_length * (1 - MIN_CONTEXT_SHARE)) - specials

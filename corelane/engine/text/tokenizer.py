@@ -1,8 +1,8 @@
-"""Open an artifact's tokenizer, after a process of its own has shown that it reads texts in little time.
+"""Opens an artifact's tokenizer, after another process has shown that it reads texts quickly.
 
-A tokenizer is data that steers code: a pattern of a few characters can keep a thread busy for minutes, and nothing
-ends it there. So its file is checked against the manifest's digest first, then tried on awkward texts under a time
-limit, and only then loaded where questions are answered. Until then no part of the artifact has run.
+A tokenizer is data that steers code: a pattern of a few characters can keep a thread busy for minutes, and it cannot be
+stopped. So its file is first checked against the manifest's digest. It is then tried on awkward texts under a time
+limit. Only then is it loaded where questions are answered. Before that no part of the artifact runs.
 """
 
 import subprocess
@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, check_file
 from corelane.errors import ArtifactRefused
 
-#: Largest tokenizer taken, in bytes: the largest in use, of 250,000 pieces, take 17 million.
+#: Largest tokenizer accepted, in bytes. The largest in use, with 250,000 pieces, take 17 million.
 MOST_BYTES = 64 * 1024 * 1024
 
 #: The module that the other process runs.
 TRIAL = "corelane.engine.text.tokenizer_trial"
 
-#: The trial ends within this, in seconds. Tokenizers in use take less than one, Python's own start included.
+#: Time limit of the trial, in seconds. Tokenizers in use take less than one second, including Python's start.
 TRIAL_S = 30.0
 
 

@@ -1,1 +1,1 @@
-"""Webhook deliveries in the store: those that are due, their attempts, and the log of them."""
+"""Webhook deliveries in the store: due deliveries, their attempts, and their log."""

@@ -1,4 +1,4 @@
-"""Deliveries as the API shows them: of a job or batch, by their ids, dead letters; and one more attempt at one."""
+"""Deliveries as the API shows them: of a job or batch, by id, or dead letters. One can also be sent again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from corelane.store.link.link import CommonLink, pairs
 #: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
 COUNTED_HOSTS = 1000
 
-#: Hosts of which waiting deliveries are listed.
+#: Hosts for which waiting deliveries are listed.
 LISTED_HOSTS = 100
 
 
@@ -31,7 +31,7 @@ class DeliveryLog:
         self._link = link
 
     async def get(self, delivery: str) -> LoggedDelivery | None:
-        """Read one delivery; return None if there is none, or no longer."""
+        """Read one delivery; return None if it does not exist any more, or never did."""
         found = await self._read([delivery])
         return found[0] if found else None
 
@@ -41,9 +41,9 @@ class DeliveryLog:
         return await self._read([each.decode() for each in ids])
 
     async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Read dead letters, oldest first: those given up after a time, or at it with an id after ``after``.
+        """Read dead letters, oldest first: those given up after ``after_ms``, or then with a higher id than ``after``.
 
-        With an owner only that owner's are read.
+        With an owner, only the owner's are read.
         """
         found: list[LoggedDelivery] = []
         while len(found) < limit:
@@ -60,9 +60,9 @@ class DeliveryLog:
         return found[:limit]
 
     async def waiting(self, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Read deliveries that wait for their next attempt, the first to be due first; with an owner that owner's.
+        """Read deliveries that wait for their next attempt, the first due first; with an owner, only the owner's.
 
-        Only the first of each host are looked at, and of the hosts that are due first.
+        Only hosts that are due first are looked at, and only the first deliveries of each.
         """
         hosts = await self._link("ZRANGE", keys.DUE_HOSTS, 0, LISTED_HOSTS - 1)
         lines = await self._link.many(
@@ -78,7 +78,7 @@ class DeliveryLog:
         return bool(await self._link.run("redeliver", id=delivery))
 
     async def counts(self) -> tuple[dict[str, int], int, int, int]:
-        """Count attempts by outcome, deliveries that wait, dead letters and open circuits."""
+        """Count attempts by outcome, waiting deliveries, dead letters and open circuits."""
         posted, dead, circuits, hosts = await self._link.many(
             [
                 ("HGETALL", keys.POSTED),
@@ -92,24 +92,24 @@ class DeliveryLog:
         return outcomes, sum(lines), dead, circuits
 
     async def resting(self, limit: int) -> list[tuple[str, int]]:
-        """Return the hosts whose webhooks wait because they fail, and the earliest time at which each is tried next."""
+        """Return the hosts that rest because their webhooks fail, and the earliest time of each one's next attempt."""
         hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
         times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
         return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
-        """Choose the deliveries of an owner."""
+        """Return those of the deliveries that belong to an owner."""
         owners = await self._link.many([("HGET", keys.delivery(each), "owner") for each in ids])
         return [each for each, found in zip(ids, owners, strict=True) if found == owner.encode()]
 
     async def _read(self, ids: Sequence[str]) -> list[LoggedDelivery]:
-        """Read deliveries that are still there, in the same order."""
+        """Read deliveries, in the given order; those that are gone are left out."""
         hashes = await self._link.many([("HGETALL", keys.delivery(each)) for each in ids])
         logs = await self._link.many([("LRANGE", keys.attempts(each), 0, -1) for each in ids])
         raws = [dict(pairs(flat)) for flat in hashes]
         lines = [raw.get(b"host", b"").decode() for raw in raws]
         due = await self._link.many([("ZSCORE", keys.due(host), each) for host, each in zip(lines, ids, strict=True)])
-        # Whatever is due, its host may rest, or answer one at a time.
+        # A due delivery may still have to wait: its host may rest, or take one delivery at a time.
         open_from = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in lines])
         found = []
         for each, raw, log, score, host_score in zip(ids, raws, logs, due, open_from, strict=True):

@@ -1,4 +1,4 @@
-"""Deliveries as their sender sees them: those that are due, their bytes, and the outcome of each attempt."""
+"""Deliveries as their sender sees them: which are due, their bytes, and the outcome of each attempt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ from corelane.store.jobs.results import read_results
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
 
-#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
-#: of a killed sender go out again within five seconds, however long an attempt may take.
+#: A delivery that was handed out is due again after this time unless its sender extends the lease, in seconds. So the
+#: deliveries of a killed sender go out again within five seconds, even if an attempt may take longer.
 LEASE_S = 3.0
 
 #: A sender extends its leases this often, in seconds.
@@ -29,10 +29,10 @@ State = Literal["pending", "delivered", "gone", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event for one receiver; ``id`` and the payload stay the same over all attempts.
+    """One event for one receiver; ``id`` and payload stay the same over all attempts.
 
-    ``tries`` counts the attempts since the last redelivery, ``attempts`` all. Until the payload is fixed, ``data``
-    holds the event's data as JSON, or ``job`` the job as it stood.
+    ``tries`` counts the attempts since the last redelivery, ``attempts`` all of them. Until the payload is fixed,
+    either ``data`` holds the event's data as JSON, or ``job`` holds the job as it was at the event.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt as it is logged; ``status`` is 0 if the receiver gave none."""
+    """One attempt as it is logged; ``status`` is 0 if the receiver sent no response."""
 
     at_ms: int
     status: int
@@ -95,7 +95,7 @@ class Attempt:
 
 
 async def read_secrets(link: CommonLink, owner: str) -> list[OwnedSecret]:
-    """Read what signs an owner's webhooks now, the newest first; nothing for one that has no secret."""
+    """Read the secrets that sign an owner's webhooks now, newest first; empty if the owner has none."""
     found = orjson.loads(await link.run("read_secrets", owner=owner))
     return [
         OwnedSecret(each["id"], each.get("created_ms"), each.get("ends_ms"), each.get("value", "")) for each in found
@@ -109,17 +109,17 @@ class DeliveryStore:
         self._link, self._settings, self._gate = link, settings, gate
 
     async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
-        """Return ids of at most ``limit`` deliveries to try now; each is due again unless it is held or reported."""
+        """Return at most ``limit`` deliveries to try now. Each is due again after its lease unless held or reported."""
         most = self._settings.webhook_host_threads
         taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
         return [delivery.decode() for delivery in taken]
 
     async def hold(self, deliveries: Sequence[str]) -> None:
-        """Extend the leases of deliveries that are under way."""
+        """Extend the leases of deliveries that are being sent."""
         await self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
 
     async def wait(self) -> None:
-        """Wait until a delivery may be due, ``POLL_S`` at most. It blocks the link: nothing else may be under way."""
+        """Wait until a delivery may be due, at most ``POLL_S``. The link is blocked: it must have no other call."""
         first = await self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
         left_s = (float(first[1]) - await self.now_ms()) / 1000 if first else POLL_S
         await self._link("BLPOP", keys.WAKE_SENDERS, min(POLL_S, max(LEAST_POLL_S, left_s)))
@@ -130,13 +130,14 @@ class DeliveryStore:
         return Delivery.parse(delivery, raw) if raw else None
 
     async def fix(self, delivery: str, payload: bytes) -> bytes | None:
-        """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
+        """Store the bytes of an event; return the bytes that were stored first, or None if the delivery is gone."""
         fixed = await self._link.run("fix_payload", payload, id=delivery)
         return None if fixed is None else bytes(fixed)
 
     async def confirm(self, delivery: str) -> None:
-        """Return once replicas hold the bytes of an event, where that is asked for: then none is told that a failover
-        could undo, or tell in other words. Raise NotReplicated if they do not in time.
+        """Wait until replicas hold the bytes of an event, if that is required; raise NotReplicated after a timeout.
+
+        So no receiver gets an event that a failover could lose or change.
         """
         if self._gate is not None:
             await self._gate.confirm(keys.delivery(delivery), "payload")
@@ -160,9 +161,9 @@ class DeliveryStore:
         rest_s: float,
         window_s: float,
     ) -> str:
-        """Note an attempt and return the delivery's state, or an empty text if it was forgotten meanwhile.
+        """Record an attempt; return the delivery's state, or an empty text if the delivery is gone.
 
-        A failed delivery is due again after ``pause_s``, and given up ``window_s`` after its event. Its host rests for
+        After a failure it is due again in ``pause_s``, and is given up ``window_s`` after its event. Its host rests for
         ``rest_s``.
         """
         settings = self._settings

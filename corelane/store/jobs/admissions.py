@@ -12,23 +12,23 @@ from corelane.store.link.link import CommonLink, pairs, texts
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
-#: How far off forecasts were is read once in this time, in seconds, for this many models at most.
+#: The errors of recent forecasts are read at most once in this time, in seconds, for at most this many models.
 RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
 
 
 class Admissions:
-    """Reads admissions, and caches for a moment how far off forecasts were. Writes nothing."""
+    """Reads admissions, and caches the errors of recent forecasts for a moment. Writes nothing."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        #: How far off forecasts were recently, by version; and when this is read again, by the model that is asked for.
+        #: The errors of recent forecasts by version; and when to read them again, by the model that is asked for.
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}
 
     async def admit(self, model: str, key: str, owner: str) -> Admission:
-        """Read the state of the fleet before an owner's job; the version is None if the model means none.
+        """Read the state of the fleet for an owner's job; the version is None if the model is unknown.
 
-        Where the model is an alias of several versions, the key chooses.
+        If the model is an alias of several versions, ``key`` chooses one.
         """
         asks = time.monotonic() >= self._residuals_due.get(model, 0.0)
         ask = {"model": model, "owner": owner, "residuals": asks}
@@ -56,7 +56,7 @@ class Admissions:
         )
 
     def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:
-        """Keep the residuals of the versions that a model means, so that not every job reads them."""
+        """Cache the residuals of a model's versions, so that not every job reads them."""
         if len(self._residuals_due) >= MOST_RESIDUALS:
             self._residuals_due.clear()
             self._residuals.clear()
@@ -65,14 +65,14 @@ class Admissions:
             self._residuals[version] = Residuals.decode(pairs(kept))
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return the tokens a second that the fleet answers; ``speeds`` stand for the cores if none is known."""
+        """Return how many tokens the fleet answers a second; ``speeds`` are used if no speed of a core is known."""
         answered, known = await self._link.run("drain_rates", seconds=RATE_SECONDS)
         decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
         return drain_rate([int(tokens) for tokens in answered], decoded or speeds)
 
 
 def read_accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:
-    """Decode the store's OWNER:P and tokens."""
+    """Decode a reply of alternating ``OWNER:PRIORITY`` and tokens."""
     accounts = {}
     for name, tokens in pairs(flat):
         owner, _, priority = name.decode().rpartition(":")

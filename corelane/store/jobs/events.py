@@ -1,7 +1,7 @@
-"""A job's events, kept beside it, so that any process can read them after any one of them.
+"""A job's events, kept beside it, so that any process can read those after a given one.
 
-Scripts write an event in the step that makes it true. The list is bounded. A short job has none: its beginning and its
-end are read from the job itself, under ids that they keep if a list is begun.
+Scripts write an event in the step that makes it true. The list is bounded. A short job has no list: its first and last
+events are made from the job itself. If a list is begun later, they keep their ids.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.link import CommonLink, pairs
 
-#: The channel of the ids of jobs that become final.
+#: The channel on which ids of jobs are sent that become final.
 FINISHED = keys.DONE
 
-#: Time in milliseconds, and a number within it.
+#: Time in milliseconds, and a number within that millisecond.
 EventId = tuple[int, int]
 
-#: Before the first event.
+#: An id before all events.
 BEGINNING: EventId = (0, 0)
 
 #: Events read in one trip.
@@ -42,7 +42,7 @@ class StoredEvent:
         return f"{self.at[0]}-{self.at[1]}"
 
     def describe(self, record: JobRecord) -> Progress | Partial:
-        """Return what callers see; for all types but the last."""
+        """Return what callers see. This is for all types but the last."""
         head = {"job": record.id, "at": iso_time(self.at[0])}
         if self.type == EventType.PARTIAL:
             return Partial.model_validate(head | orjson.loads(self.fields["data"]))
@@ -52,14 +52,14 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """The next events; whether the job is final, or forgotten, and no event will ever follow them."""
+    """The next events, and whether these are the last because the job is final or forgotten."""
 
     events: list[StoredEvent]
     is_over: bool
 
 
 class JobEvents:
-    """Reads them."""
+    """Reads a job's events."""
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
@@ -67,7 +67,7 @@ class JobEvents:
     async def read(self, job: str, after: EventId) -> EventPage:
         """Read the events after an id, at most a page.
 
-        The job is read before them, so its beginning and its end are never ahead of the other events.
+        The job is read before its list of events, so its first and last events are never ahead of the others.
         """
         (status, started_ms, finished_ms, story_end), entries = await self._link.many(
             [

@@ -1,8 +1,8 @@
 """Idempotency: a request that is sent again finds what the first one made.
 
-A ``Once`` is a key in the store that one subject (a job, a batch) may hold. The same request again finds the holder;
-another request under the same key is refused. The step that makes the subject takes the key, so of several requests at
-the same time one makes the subject and the others find it.
+A ``Once`` is a key in the store that one subject (a job or a batch) may hold. The same request again finds the holder;
+a different request under the same key is refused. The key is taken in the step that makes the subject. So of several
+requests at the same time, one makes the subject and the others find it.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ class Digest(Protocol):
 class Once:
     """A key that one subject may hold, and the fingerprint of the request that wants it.
 
-    It is held for ``ttl_s``, even if its subject is gone by then; if 0, for as long as its subject is kept.
+    It is held for ``ttl_s``, even if its subject is deleted earlier. If that is 0, it is held while its subject is
+    kept.
     """
 
     key: str
@@ -38,7 +39,7 @@ class Once:
     ttl_s: int = 0
 
     def require_same(self, holder: "Holder") -> None:
-        """Raise the conflict if another request made the holder."""
+        """Raise the conflict if a different request made the holder."""
         if holder.fingerprint != self.fingerprint:
             raise self.conflict(self.sentence)
 
@@ -62,7 +63,7 @@ class Holder:
 
 
 class Held(Exception):
-    """Another request was first and made the holder: its result is this request's result."""
+    """Another request came first and made the holder: its result is also this request's result."""
 
     def __init__(self, holder: Holder) -> None:
         super().__init__(holder)
@@ -70,7 +71,7 @@ class Held(Exception):
 
 
 def start_fingerprint(kind: str) -> Digest:
-    """Begin the fingerprint of a body that comes in parts; ``kind`` separates equal bodies of different calls."""
+    """Start the fingerprint of a body that comes in parts; ``kind`` separates equal bodies of different calls."""
     return hashlib.sha256(f"{kind}\n".encode())
 
 
@@ -82,20 +83,20 @@ def fingerprint(kind: str, body: bytes) -> str:
 
 
 def by_key(owner: str, idempotency_key: str, request: str, ttl_s: int) -> Once:
-    """Return the key for an owner's ``Idempotency-Key``; ``request`` is the fingerprint of its request."""
+    """Return the ``Once`` for an owner's ``Idempotency-Key``; ``request`` is the fingerprint of the request."""
     digest = hashlib.sha256(idempotency_key.encode()).hexdigest()
     sentence = "this Idempotency-Key came with another body before: send that body again, or use a new key"
     return Once(keys.once(owner, digest), request, IdempotencyKeyReused, sentence, ttl_s)
 
 
 def by_name(owner: str, name: str, request: str) -> Once:
-    """Return the key for an owner's own name of a job."""
+    """Return the ``Once`` for the name that an owner gave a job."""
     sentence = f"there is a job {name!r} already, made of another body: use another name, or delete that job first"
     return Once(keys.name(owner, name), request, NameTaken, sentence)
 
 
 def by_retry(job: str) -> Once:
-    """Return the key for the one retry of a job."""
+    """Return the ``Once`` for the only retry of a job."""
     return Once(keys.retry(job), "retry")
 
 

@@ -1,6 +1,6 @@
-"""One item of a job as it was asked: its question and its passage, as long as they are kept.
+"""One item of a job as it was asked: its question and passage, while they are kept.
 
-Payloads go when their slice is answered without a failure, and the file of an NDJSON job goes with its success.
+A payload is deleted when its slice is answered without a failure, the file of an NDJSON job when the job succeeds.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from corelane.store.link.link import CommonLink
 
 @dataclass(frozen=True, slots=True)
 class AskedItem:
-    """The question of an item, with its passage."""
+    """The question of an item, and its passage."""
 
     id: str | None
     question: str
@@ -27,7 +27,7 @@ class AskedItem:
 
 
 async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> AskedItem | None:
-    """Return one item of a job, or None if it is not kept."""
+    """Return one item of a job, or None if it is not kept any more."""
     row = await _from_payload(link, record.id, index)
     if row is None and record.file:
         row = await asyncio.to_thread(_from_file, ItemFiles(settings), record, index)
@@ -46,7 +46,7 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
 
 
 async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:
-    """Find the slice that holds an item; a slice starts at most ``MAX_SLICE_ITEMS`` before its last item."""
+    """Find an item in its slice. The slice starts at most ``MAX_SLICE_ITEMS`` - 1 items before it."""
     begin = max(0, index - MAX_SLICE_ITEMS + 1)
     payloads = await link("HMGET", keys.payloads(job), *range(begin, index + 1))
     for first, payload in enumerate(payloads, begin):
@@ -57,7 +57,7 @@ async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:
 
 
 def _from_file(files: ItemFiles, record: JobRecord, index: int) -> Row | None:
-    """Read one line of a job's file; None if the file is gone, as on another host, or the line is no item."""
+    """Read one line of a job's file; None if the line is no valid item, or the file is gone or on another host."""
     try:
         text = next(islice(files.lines(record.file or "", record.parts), index, None), None)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Owners where keys are not checked: any text sent as a key makes one, so their number is bounded.
+"""Owners where keys are not checked. Any text sent as a key makes an owner, so their number is bounded.
 
 An owner has a place from its first request that may store something until nothing of it is stored.
 """
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from corelane.errors import Overloaded
 from corelane.store.link.link import CommonLink
 
-#: A process remembers for this long that an owner has its place, in seconds.
+#: A process remembers this long that an owner has its place, in seconds.
 KNOWN_S = 60.0
 
 #: An owner without jobs and files loses its place after this long, in seconds; above KNOWN_S and the longest upload.
 IDLE_S = 3600
 
-#: An owner that finds no place is asked to come back after this, in seconds.
+#: An owner for whom there is no place is asked to come back after this time, in seconds.
 RETRY_AFTER_S = 600
 
 
 class Owners:
-    """Gives owners their places. One per process."""
+    """Gives places to owners. One per process."""
 
     def __init__(self, link: CommonLink, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
@@ -29,7 +29,7 @@ class Owners:
         self._known: dict[str, float] = {}
 
     async def admit(self, owner: str) -> None:
-        """Give an owner its place, or renew it; raises Overloaded if all are taken."""
+        """Give an owner a place, or renew it; raise Overloaded if all places are taken."""
         now = self._clock()
         if now - self._known.get(owner, float("-inf")) < KNOWN_S:
             return

@@ -1,4 +1,4 @@
-"""A job's record: the fields that Redis holds, which callers see as a ``Job``. Pure."""
+"""A job's record: the fields that Redis holds, and the ``Job`` that callers see. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,22 +17,22 @@ from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
 
-#: Fields of a job's hash that may be missing, and need no conversion but to text or number.
+#: Fields of a job's hash that may be missing and are plain text, or plain numbers.
 TEXTS = (
     *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored"),
     "invalid_items",
 )
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
-#: Those of reuse.
+#: Numbers about reuse.
 REUSE_NUMBERS = ("reused", "no_reuse")
-#: What precedes a code of error in the name of the field that counts the items which failed with it.
+#: Prefix of the fields that count failed items; the error code follows it.
 FAILED = "failed:"
 
 
 #: Microseconds in a second.
 US = 1_000_000
 
-#: Reads stored options; most jobs have the same few.
+#: Parses stored options, cached because most jobs have the same few.
 parse_options = lru_cache(maxsize=256)(Options.model_validate_json)
 
 PRIORITIES = tuple(Priority)
@@ -40,14 +40,14 @@ PRIORITIES = tuple(Priority)
 
 @dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """A job's promise as it is stored: times in milliseconds after its submission, all None without a forecast."""
+    """A job's promise in stored form: times in milliseconds after its submission, all None without a forecast."""
 
     position: int
     tokens_ahead: int
     expected_ms: int | None = None
     earliest_ms: int | None = None
     latest_ms: int | None = None
-    #: What was reckoned, for which kind of job, as ``KIND MS``: forecasts to come learn from it. Stored apart.
+    #: The forecast and the kind of job, as ``KIND MS``. It is stored apart; later forecasts learn from it.
     reckoned: str = field(default="", compare=False)
 
     @classmethod
@@ -65,7 +65,7 @@ class PromiseRecord:
         return PromiseOnTheWire(**self.shown(created_ms))
 
     def shown(self, created_ms: int) -> dict[str, Any]:
-        """Return the same as the fields of a ``Promise``."""
+        """Return the fields of a ``Promise``."""
         return {
             "position": self.position,
             "tokens_ahead": self.tokens_ahead,
@@ -80,7 +80,7 @@ def _time_after(begin_ms: int, ms: int | None) -> str | None:
 
 
 def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
-    """Read how many items failed with each code."""
+    """Return the number of failed items by error code."""
     return {name[len(FAILED) :]: int(count) for name, count in values.items() if name.startswith(FAILED)}
 
 
@@ -89,7 +89,7 @@ def _time(ms: int | None) -> str | None:
 
 
 def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
-    """Read a job's times, as the plugin that keeps them writes them; return None if the job is not final."""
+    """Parse a job's times, as the plugin that keeps them writes them; return None if the job is not final."""
     head, _, rest = text.partition(";")
     sums, _, cores = rest.partition(";")
     submit, _, *steps = head.split(" ")
@@ -109,9 +109,9 @@ def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
 
 @dataclass(slots=True)
 class JobRecord:
-    """One job as it stood when it was read; results before item ``dropped`` are gone.
+    """One job at the time it was read; results before item ``dropped`` are gone.
 
-    Nobody changes one. It is not frozen because a frozen one takes five times as long to make.
+    Do not change one. It is not frozen because a frozen one takes five times as long to make.
     """
 
     id: str
@@ -132,42 +132,42 @@ class JobRecord:
     expires_ms: int | None = None
     promise: PromiseRecord | None = None
     dropped: int = 0
-    #: How many items failed with each code of error. A version that did not count them left none.
+    #: Number of failed items by error code. Empty for jobs of releases that did not count them.
     failures: dict[str, int] = field(default_factory=dict)
     error: dict[str, str] | None = None
     labels: list[str] = field(default_factory=list)
     name: str | None = None
     retry_of: str | None = None
-    #: The model that was asked for, of which ``version`` is what answers.
+    #: The model that was asked for; ``version`` is the version that answers.
     asked: str = ""
     webhook_url: str | None = None
     webhook_events: str | None = None
-    #: Its items that took the answer of an equal one, and whether it lets them.
+    #: How many of its items took the answer of an equal item, and whether the job allows that.
     reused: int = 0
     no_reuse: int = 0
     keep_s: int | None = None
     kept_until_ms: int | None = None
-    #: The file of its items, if they were sent as lines, and how many of them were fed from it.
+    #: The file of its items, if they were sent as lines, and how many items were fed from it.
     file: str | None = None
     fed: int = 0
     results_window: int | None = None
-    #: The sizes of the file's parts, in bytes; none if it is one file.
+    #: The sizes of the file's parts, in bytes; empty if it is one file.
     parts: tuple[int, ...] = ()
     #: The digests of its owner's stored contexts that its items name.
     stored: str = ""
-    #: The URL that its items are read from and how far they were, and the one its results go to and what became of it.
+    #: The URL that its items are read from, and how far they were read; the URL for its results, and their state.
     input_url: str | None = None
     input: dict[str, Any] | None = None
-    #: What becomes of a job whose input has an item that is not valid.
+    #: What happens to a job if its input has an invalid item.
     invalid_items: Literal["refuse", "fail"] | None = None
     output_url: str | None = None
     output: dict[str, Any] | None = None
-    #: Where its time went; None before its end, and for a job of a version that did not keep it.
+    #: Where its time went; None before its end, and for jobs of releases that did not record it.
     times: JobTimes | None = None
-    #: What it took so far, as it is stored: None before its first results, and for a job of a version that did not keep
-    #: it. Most who read a job do not ask for it.
+    #: What it took so far, in stored form. None before its first results, and for jobs of releases that did not record
+    #: it. Most reads of a job leave it out.
     stored_usage: str | None = None
-    #: The stored results of the first items when the job was read; empty if they were not read.
+    #: The stored results of the first items, read together with the job; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
 
     @classmethod
@@ -205,25 +205,25 @@ class JobRecord:
 
     @property
     def lasting(self) -> int:
-        """Return how many of its items failed as they would again, however often they are asked."""
+        """Return how many failed items would fail again on every retry."""
         return sum(count for code, count in self.failures.items() if fails_again(code))
 
     @property
     def is_unread(self) -> bool:
-        """Return whether its input is not read to its end yet, so that the number of its items is not known."""
+        """Return whether its input is not completely read, so that the number of items is not known yet."""
         return self.input_url is not None and self.file is None and not self.status.is_final
 
     @property
     def used(self) -> Used | None:
-        """Return what it took up to now."""
+        """Return what it took so far."""
         return None if self.stored_usage is None else Used.decode(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:
-        """Return the job as callers see it, without results; without ``usage`` what it took is left out."""
+        """Return the job as callers see it, without results. ``usage`` adds what it took."""
         return Job.model_validate(self.shown(usage=usage))
 
     def shown(self, *, usage: bool = True) -> dict[str, Any]:
-        """Return the same as the fields of a ``Job``, in their order: what is sent, without a model made of it first.
+        """Return the fields of a ``Job`` in their order, to be sent without building the model first.
 
         Addresses are relative to the service.
         """
@@ -281,7 +281,7 @@ class JobRecord:
         }
 
     def _usage(self) -> dict[str, Any] | None:
-        """Return what it took; of a job that older workers answered, the time alone."""
+        """Return what it took; for a job that older workers answered, only the time."""
         if (used := self.used) is not None or self.reused:
             return (used or Used()).shown() | ({"reused": self.reused} if self.reused else {})
         if self.times is None or not self.times.spent.core_s:

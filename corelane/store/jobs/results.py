@@ -1,6 +1,6 @@
 """Stored results: read in item order, and dropped once the caller has them.
 
-The results of a slice stand under the index of its first item; slices never overlap, and none has more than
+The results of a slice are stored under the index of its first item. Slices never overlap, and none has more than
 ``MAX_SLICE_ITEMS`` items.
 """
 
@@ -24,7 +24,7 @@ PAGE_ITEMS = 1024
 
 
 async def read_results(link: CommonLink, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
-    """Read results from item ``after`` on, in order, up to the first that is not final; raise ResultsDropped."""
+    """Read results in order from item ``after`` up to the first item that is not final; raise ResultsDropped."""
     require_kept(record, after)
     found: list[dict[str, Any]] = []
     while (at := after + len(found)) < record.total and len(found) < limit:
@@ -36,7 +36,7 @@ async def read_results(link: CommonLink, record: JobRecord, after: int, limit: i
 
 
 def require_kept(record: JobRecord, after: int) -> None:
-    """Raise ResultsDropped if the results of an item were dropped."""
+    """Raise ResultsDropped if the results from item ``after`` on are not all kept."""
     if after < record.dropped:
         raise ResultsDropped(
             f"the results before item {record.dropped:,} were dropped when their reader asked for it; go on from there"
@@ -44,7 +44,7 @@ def require_kept(record: JobRecord, after: int) -> None:
 
 
 async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
-    """Drop results of items before an index, up to the first unanswered one; return the index of the first one kept."""
+    """Drop results of items before an index, but not past the first unanswered one; return the first index kept."""
     at = record.dropped
     while at < min(before, record.total):
         begin, blobs = await _read_slices(link, keys.results, record, at, min(PAGE_ITEMS, before - at))
@@ -68,7 +68,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
 
 
 async def drop_final(link: CommonLink, record: JobRecord, unanswered: AsyncIterator[list[int]], ttl_s: int) -> None:
-    """Drop all results of a final job, and its payloads in Redis. Which items have no answer is kept, for a retry.
+    """Drop all results of a final job and its payloads in Redis. For a retry, note which items have no answer.
 
     The job itself is kept for ``ttl_s`` from now. May be repeated.
     """
@@ -88,7 +88,7 @@ async def drop_final(link: CommonLink, record: JobRecord, unanswered: AsyncItera
 
 
 async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -> list[dict[str, Any]]:
-    """Read the next results up to a gap; in a final job a gap is an item that was never answered."""
+    """Read the next results up to a gap. In a final job a gap is an item that was never answered."""
     begin, blobs = await _read_slices(link, keys.results, record, at, count)
     status = record.status if record.error is None else JobStatus.FAILED
     found: list[dict[str, Any]] = []
@@ -111,9 +111,9 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
 
 
 async def _item_ids(link: CommonLink, record: JobRecord, at: int, count: int) -> list[str | None]:
-    """Read the callers' own ids of items whose payloads are still there.
+    """Read the callers' ids of items whose payloads are still there.
 
-    Of a file's items those that were fed have one: payloads beyond them come and go beside a job that has ended.
+    In a job fed from a file only fed items are considered: payloads beyond them may appear after the job has ended.
     """
     begin, payloads = await _read_slices(link, keys.payloads, record, at, count)
     ids: list[str | None] = [None] * (len(payloads) + MAX_SLICE_ITEMS)
@@ -127,7 +127,7 @@ async def _item_ids(link: CommonLink, record: JobRecord, at: int, count: int) ->
 async def _read_slices(
     link: CommonLink, key: RedisKey, record: JobRecord, at: int, count: int
 ) -> tuple[int, list[bytes | None]]:
-    """Read the slices under all indexes from the earliest that can hold item ``at``; return that index too."""
+    """Read all slices from the earliest that can hold item ``at``; return that slice's index too."""
     begin = max(record.dropped, at - MAX_SLICE_ITEMS + 1)
     end = min(at + count, record.total)
     if key is keys.results and end <= len(record.first_results):

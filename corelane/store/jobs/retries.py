@@ -1,4 +1,4 @@
-"""Items of a final job that were not answered, found for a retry. Of an NDJSON job they are in its file."""
+"""Finds items of a final job that were not answered, for a retry. In an NDJSON job they are in its file."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from corelane.store.link.link import CommonLink
 
 
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
-    """Yield the indexes of a final job's items that did not succeed and may yet, in order and in parts."""
+    """Yield the indexes of a final job's items that did not succeed but may on a retry, in order and in lists."""
     if record.dropped:
         bits = await link("GET", keys.dropped(record.id))
         yield [index for index in set_bits(bits or b"") if index < record.dropped]
@@ -25,7 +25,7 @@ async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[
 
 
 def may_succeed(result: Mapping[str, Any]) -> bool:
-    """Return whether the item of a result was not answered and may be, if it is asked again."""
+    """Return whether the item of a result failed, but may succeed if it is asked again."""
     if result["status"] == JobStatus.SUCCEEDED:
         return False
     return not fails_again((result.get("error") or {}).get("code", ""))
@@ -39,9 +39,9 @@ def set_bits(bits: bytes) -> Iterator[int]:
 
 
 def copy_lines(lines: Iterator[bytes], write: Callable[[bytes], object], indexes: Iterable[int]) -> tuple[int, int]:
-    """Copy items by their indexes, in order, from one job's lines; return their number and their tokens.
+    """Copy the items with these indexes, in order, from one job's lines; return their number and their tokens.
 
-    Lines that are no items are left out. Raise EOFError if the lines end before an item.
+    Invalid lines are left out. Raise EOFError if the lines end before an item.
     """
     count = tokens = 0
     numbered = enumerate(lines)
@@ -57,5 +57,5 @@ def copy_lines(lines: Iterator[bytes], write: Callable[[bytes], object], indexes
 
 
 def items_lost(record: JobRecord, count: int) -> ItemsLost:
-    """Return the error for items that cannot be asked again because they are gone."""
+    """Return the error for items that cannot be retried because they are gone."""
     return ItemsLost(f"{count:,} of the {record.total:,} items of {record.id} are gone: send them again as a new job")

@@ -1,8 +1,8 @@
-"""Jobs found by a filter, newest first, page by page, over all jobs that are kept.
+"""Finds jobs by a filter, newest first, page by page, over all jobs that are kept.
 
-Ids sort by time, so a cursor is the last id that was looked at. Of an owner's jobs, and of the terms by which they are
-found (``lua/index.lua``), the fewest entries that hold all that can match are walked. The filter then reads the jobs
-themselves, a bounded number for each page, so a page may be short although more follows.
+Ids sort by time, so a cursor is the last id that was looked at. The search walks an owner's jobs, or the terms of
+``lua/index.lua``, whichever has the fewest entries and holds every match. The filter then reads the jobs themselves, a
+bounded number for each page. So a page may be short although more follows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +24,20 @@ from corelane.store.link.link import CommonLink, pairs
 
 log = get_logger(__name__)
 
-#: Jobs looked at in one trip, and for one page at most.
+#: Most jobs looked at in one trip, and for one page.
 TRIP_JOBS, MAX_JOBS = 200, 2_000
 
-#: API hosts make ids by their clocks, Redis creation times by its own: largest difference allowed, in milliseconds.
+#: Largest difference allowed between the clocks of API hosts, which make ids, and of Redis, which sets creation times,
+#: in milliseconds.
 CLOCK_SLACK_MS = 60_000
 
-#: Least ids read at a time of one source among several.
+#: Fewest ids read at a time from one of several sources.
 LEAST_READ = 8
 
-#: Sorts after every character of an id.
+#: Sorts after every character in an id.
 LAST = "\x7f"
 
-#: The terms of states; jobs that succeeded have none.
+#: The terms of statuses; succeeded jobs have none.
 STATUS_TERMS = {
     JobStatus.QUEUED: "s:open",
     JobStatus.RUNNING: "s:open",
@@ -45,10 +46,10 @@ STATUS_TERMS = {
     JobStatus.EXPIRED: "s:expired",
 }
 
-#: The term of jobs of which items failed.
+#: The term of jobs with failed items.
 FAILED_TERM = "f"
 
-#: What is counted of an owner's jobs, by the term that such jobs have.
+#: What is counted among an owner's jobs, and the term of each.
 COUNTED = {
     "open": STATUS_TERMS[JobStatus.QUEUED],
     "failed": STATUS_TERMS[JobStatus.FAILED],
@@ -70,13 +71,13 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A sorted set of job ids, each behind ``prefix``."""
+    """A sorted set of job ids, each after ``prefix``."""
 
     key: str
     prefix: str = ""
 
     def count(self, low: str, high: str) -> Command:
-        """Return the command that counts the ids from ``low`` up to, without, ``high``."""
+        """Return the command that counts the ids from ``low`` up to, but without, ``high``."""
         return ("ZLEXCOUNT", self.key, f"[{self.prefix}{low}", f"({self.prefix}{high}")
 
     def read(self, low: str, high: str, most: int) -> Command:
@@ -87,9 +88,9 @@ class _Source:
 async def find_jobs(
     link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int, cell: str = CELL
 ) -> JobPage:
-    """Read a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes, older than the cursor's.
+    """Read a page of the jobs of an owner, or of ALL_OWNERS, that match a filter and are older than the cursor.
 
-    ``cell`` is the service that the ids name.
+    ``cell`` is the service whose name is in the ids.
     """
     owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
     low, high = _bounds(wanted, cell)
@@ -115,7 +116,7 @@ async def find_jobs(
 async def _next_ids(
     link: CommonLink, sources: Sequence[_Source], named: Iterable[str], low: str, high: str, most: int
 ) -> tuple[list[str], bool]:
-    """Return the highest ids of several sources, and ``named`` ones, each once, and whether others follow."""
+    """Return the highest ids of several sources and of ``named``, each once, and whether more follow."""
     if low >= high:
         sources = ()
     share = most + 1 if len(sources) < 2 else max(LEAST_READ, 4 * most // len(sources))
@@ -124,14 +125,14 @@ async def _next_ids(
         [entry.decode().removeprefix(source.prefix) for entry in entries]
         for source, entries in zip(sources, found, strict=True)
     ]
-    # Below the last id that was read of a source, others of it may be missing.
+    # Ids below the last one read of a source may be missing.
     floor = max((ids[-1] for ids in read if len(ids) == share), default="")
     merged = sorted({job for ids in (*read, named) for job in ids if job >= floor}, reverse=True)
     return merged[:most], bool(floor) or len(merged) > most
 
 
 async def known_owners(link: CommonLink) -> list[str]:
-    """Return the owners of keys, and those who came while keys were not checked."""
+    """Return the owners of keys, and those that came while keys were not checked."""
     found = {key.owner for key in await read_keys(link)} | {PUBLIC}
     return sorted(found | {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)})
 
@@ -144,9 +145,9 @@ async def owners_of_jobs(link: CommonLink) -> list[str]:
 
 
 async def count_jobs(link: CommonLink, owners: Sequence[str]) -> dict[str, int]:
-    """Return the number of jobs of owners by state, and of all.
+    """Count the jobs of owners, by status and in all.
 
-    The numbers are read one after the other, so they may differ by jobs that end meanwhile.
+    The numbers are read one after the other, so jobs that end meanwhile may make them disagree.
     """
     commands: list[Command] = []
     for owner in owners:
@@ -166,7 +167,7 @@ async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]
 
 
 def _parse(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
-    """Read one job of many; one that cannot be read is left out, so that the others are still listed."""
+    """Parse one of several jobs. One that cannot be read is left out, so that the others are still listed."""
     try:
         return JobRecord.parse(job, raw)
     except (ValueError, KeyError, TypeError) as error:
@@ -175,7 +176,7 @@ def _parse(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
 
 
 def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:
-    """Return the least id that can match, and one above all that can, of those that are not found by name."""
+    """Return the lowest id that can match, and one above all that can. Jobs found by name are not considered."""
     low, top = "", LAST
     if wanted.after_ms is not None:
         low = id_time("job", wanted.after_ms - CLOCK_SLACK_MS, cell)
@@ -187,7 +188,7 @@ def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:
 
 
 async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, low: str, high: str) -> list[_Source]:
-    """Choose for each owner the fewest entries that hold all jobs that can match."""
+    """Choose, for each owner, the smallest sets of ids that contain every possible match."""
     terms = _terms(wanted)
     if not terms or not owners:
         return [_Source(keys.owner_jobs(owner)) for owner in owners]
@@ -219,7 +220,7 @@ def _terms(wanted: JobFilter) -> list[list[str]]:
 
 
 async def _named(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> list[str]:
-    """Return the jobs that have the wanted name, one an owner at most."""
+    """Return the jobs that have the wanted name, at most one for each owner."""
     if (name := wanted.wanted_name) is None:
         return []
     texts = await link.many([("GET", keys.name(owner, name)) for owner in owners])
@@ -233,7 +234,7 @@ async def _owned(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> 
 
 
 async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> list[str]:
-    """Choose the jobs that the filter takes."""
+    """Return those of the jobs that match the filter."""
     if wanted.is_empty:
         return list(jobs)
     found = await link.many([("HMGET", keys.job(job), *FIELDS) for job in jobs])
@@ -242,7 +243,7 @@ async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> l
 
 
 def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
-    """Read what a filter looks at; return None for a job that is gone."""
+    """Read the facts that a filter looks at; return None if the job is gone."""
     name, status, version, labels, failed, created_ms = values
     if status is None or version is None or created_ms is None:
         return None

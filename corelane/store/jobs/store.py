@@ -1,7 +1,7 @@
 """The job store: admit, submit, read, list, cancel and delete jobs; read and drop results.
 
-Every call either has its effect, or raises StoreUnavailable or StoreFull without a visible effect. Payloads of a job
-that was not submitted expire within a minute.
+A call either succeeds, or raises StoreUnavailable or StoreFull without a visible effect. Payloads of a job that was not
+submitted expire within a minute.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -29,23 +29,24 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, pairs
 from corelane.store.link.replicas import ReplicaGate
 
-#: Kept answers removed in one step.
+#: Cached answers removed in one step.
 CLEARED_AT_ONCE = 500
 
 
 class JobStore:
-    """The jobs in Redis, for those who submit them."""
+    """The jobs in Redis, for the processes that submit and read them."""
 
     def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
-        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``). With a gate, jobs are
-        accepted, and ends told, once replicas hold them.
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``).
+
+        With a gate, a job is accepted or reported as ended only once replicas hold that.
         """
         self._gate = gate
         self._link = link
         self._settings = settings
         self._admissions = Admissions(link)
         self._writer = JobWriter(link, settings, bell)
-        #: The contexts that jobs may name.
+        #: Stored contexts that jobs may name.
         self.contexts_kept = ContextStore(link)
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
@@ -53,7 +54,7 @@ class JobStore:
         return await self._admissions.admit(model, key, owner)
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return the tokens a second that the fleet answers: see ``Admissions``."""
+        """Return how many tokens the fleet answers a second: see ``Admissions``."""
         return await self._admissions.drain_rate(speeds)
 
     async def owed(self) -> dict[tuple[str, int], int]:
@@ -66,8 +67,8 @@ class JobStore:
         """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; UnknownContext if a stored context it names is gone; NotReplicated if it is
-        written and replicas do not hold it.
+        another job holds its ``once``; UnknownContext if a stored context it names is gone. Raise NotReplicated if the
+        job is written, but replicas do not hold it.
         """
         written = await self._writer.write(submission, version, slices, promise)
         await self.confirm(submission.id)
@@ -78,9 +79,9 @@ class JobStore:
         return written.record
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
-        """Return a job as it stands, or None if there is none.
+        """Return a job, or None if there is none.
 
-        The results of its first items, ``ahead`` at most, are read in the same trip, for a later call of ``results``.
+        Up to ``ahead`` results of its first items are read in the same trip, for a later call of ``results``.
         """
         commands: list[Command] = [("HGETALL", keys.job % job)]
         if ahead:
@@ -92,7 +93,7 @@ class JobStore:
         return record
 
     async def read_told(self, job: str, told: str) -> JobRecord | None:
-        """Return a final job from what was published at its end; None if it has to be read."""
+        """Return a final job from the message that was published at its end; None if it has to be read from Redis."""
         try:
             fields, out = orjson.loads(told)
             raw = {name.encode(): value.encode() for name, value in pairs(fields)}
@@ -103,16 +104,16 @@ class JobStore:
         return JobRecord.parse(job, raw, [out.encode() if out else None])
 
     async def confirm(self, job: str) -> None:
-        """Return once replicas hold a job, where that is asked for; raise NotReplicated if they do not in time."""
+        """Wait until replicas hold a job, if that is required; raise NotReplicated after a timeout."""
         if self._gate is not None:
             await self._gate.confirm(keys.job(job), "status")
 
     async def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
-        """Return results from item ``after`` on, in order, up to the first that is not final yet."""
+        """Return results in order from item ``after`` up to the first item that is not final yet."""
         return await read_results(self._link, record, after, limit)
 
     async def drop(self, record: JobRecord, before: int) -> int:
-        """Drop results before an item, as far as they are answered; return the index of the first one kept."""
+        """Drop results before an item, but not past the first unanswered one; return the first index kept."""
         return await drop_results(self._link, record, before)
 
     async def unread_inputs(self) -> int:
@@ -120,23 +121,24 @@ class JobStore:
         return int(await self._link("ZCARD", keys.READING))
 
     async def drop_final(self, job: str) -> None:
-        """Drop all results of a final job, which its batch has copied; keep which items a retry would ask for."""
+        """Drop all results of a final job, after its batch has copied them; note which items a retry would ask for."""
         record = await self.get(job)
         if record is not None and record.status.is_final:
             await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
     async def page(self, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
-        """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
-        one whose id is the cursor. The filter's own ``owner`` is not looked at.
+        """Return a page of the jobs of an owner, or of ALL_OWNERS, that match a filter, newest first.
+
+        ``after`` is the cursor: the id of the last job before this page. The filter's own ``owner`` is ignored.
         """
         return await find_jobs(self._link, owner, wanted, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
-        """Return the jobs that exist, as they stand, in order."""
+        """Return those of the jobs that exist, in the given order."""
         return await read_records(self._link, jobs)
 
     async def tallies(self, owner: str) -> dict[str, int]:
-        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state."""
+        """Return the number of jobs of an owner, or of ALL_OWNERS, by status."""
         return await count_jobs(self._link, [owner] if owner != ALL_OWNERS else await owners_of_jobs(self._link))
 
     async def holder(self, key: str) -> Holder | None:
@@ -144,16 +146,16 @@ class JobStore:
         return await find_holder(self._link, key)
 
     async def named(self, owner: str, name: str) -> str | None:
-        """Return the id of the job with an owner's own name, or None."""
+        """Return the id of the job to which an owner gave this name, or None."""
         holder = await find_holder(self._link, by_name(owner, name, "").key)
         return None if holder is None else holder.subject
 
     async def signs_webhooks(self, owner: str) -> bool:
-        """Tell whether an owner has a webhook secret of its own."""
+        """Return whether an owner has a webhook secret of its own."""
         return bool(await self._link("HEXISTS", keys.SECRETS, owner))
 
     def unanswered(self, record: JobRecord) -> AsyncIterator[list[int]]:
-        """Yield the indexes of a final job's items that did not succeed, in order and in parts."""
+        """Yield the indexes of a final job's items that did not succeed but may on a retry, in order and in lists."""
         return unanswered(self._link, record)
 
     async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
@@ -166,7 +168,7 @@ class JobStore:
         return [rows[index] for index in indexes]
 
     async def item(self, record: JobRecord, index: int) -> AskedItem | None:
-        """Return what one item of a job asked, or None if that is not kept."""
+        """Return the question and passage of one item of a job, or None if they are not kept."""
         return await read_item(self._link, record, index, self._settings)
 
     async def contexts(self, job: str) -> dict[int, str]:
@@ -175,23 +177,23 @@ class JobStore:
         return {int(number): text.decode() for number, text in sorted(found, key=lambda pair: int(pair[0]))}
 
     async def is_gone(self, job: str, owner: str) -> bool:
-        """Return whether an owner's job existed and has expired, as far as that is remembered."""
+        """Return whether an owner's job existed and has expired. This is known only for a while."""
         gone, listed = await self._link.many(
             [("GET", keys.gone(job)), ("ZSCORE", keys.owner_jobs(owner), job)],
         )
         return listed is not None or gone == owner.encode()
 
     async def clear_cache(self, owner: str) -> None:
-        """Forget the answers that are kept for equal items of an owner, or of ALL_OWNERS."""
+        """Delete the cached answers of an owner, or of ALL_OWNERS."""
         if owner == ALL_OWNERS:
-            # None counts any more; the keeper removes them.
+            # From now on no older answer is used; the keeper removes them.
             await self._link("SET", keys.CACHE_SINCE, await self._link.now_ms())
             return
         while await self._link.run("clear_cache", owner=owner, most=CLEARED_AT_ONCE) == CLEARED_AT_ONCE:
             pass
 
     async def delete(self, job: str) -> bool:
-        """Delete a job, canceled first if it is open; return whether there was one."""
+        """Delete a job; return whether there was one. An open job is canceled first."""
         return bool(await self._link.run("delete", job=job, ttl=self._settings.results_ttl_s))
 
     async def cancel(self, job: str) -> bool | None:
@@ -199,13 +201,13 @@ class JobStore:
         return (await self.cancel_all([job]))[0]
 
     async def cancel_all(self, jobs: Sequence[str]) -> list[bool | None]:
-        """Cancel jobs in one trip; return for each what ``cancel`` would."""
+        """Cancel jobs in one trip; return for each what ``cancel`` would return."""
         ttl = self._settings.results_ttl_s
         replies = await self._link.many([call("cancel", job=job, ttl=ttl) for job in jobs])
         return [None if reply < 0 else bool(reply) for reply in replies]
 
     async def retryable(self, records: Sequence[JobRecord]) -> list[tuple[bool, bool]]:
-        """Return for each job whether another retries it, and whether items of it are in Redis."""
+        """Return for each job whether a retry of it exists, and whether its payloads are in Redis."""
         holders = await self._link.many([("GET", keys.retry(record.id)) for record in records])
         made = [None if text is None else Holder.decode(text).subject for text in holders]
         found = await self._link.many(

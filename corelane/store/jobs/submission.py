@@ -1,4 +1,4 @@
-"""A job before it exists: what is submitted, and the state of the fleet that it is admitted to. Plain data."""
+"""A job before it exists: what is submitted, and the state of the fleet at its admission. Plain data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from corelane.store.jobs.idempotency import Once
 class ItemFile:
     """The items of a large job, in a file under the files' root: one row a line.
 
-    Items are fed only while fewer results than ``results_window`` wait to be dropped, if it is given.
+    If ``results_window`` is given, items are fed only while fewer results than that wait to be dropped.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ItemFile:
 
 @dataclass(slots=True)
 class Submission:
-    """A job that is asked for. Its items are given here, or stand in a file already. Nobody changes it."""
+    """A job that is to be submitted. Its items are given here, or are in a file already. Do not change one."""
 
     head: JobHead
     owner: str = PUBLIC
@@ -37,27 +37,29 @@ class Submission:
     id: str = field(default_factory=new_job_id)
     name: str | None = None
     retry_of: str | None = None
-    #: The model that the retried job asked for, where ``head`` names its version.
+    #: The model that the retried job asked for, if ``head`` names the version.
     asked: str = ""
     once: Once | None = None
-    #: Where its items are read from, in place of ``items`` and ``file``.
+    #: Where its items are read from, instead of ``items`` and ``file``.
     input_url: str | None = None
-    #: Whether its caller waits for it: then its end is published with its result, if it has one item.
+    #: Whether its caller waits for it. Then the message at its end includes the result, if it has one item.
     is_awaited: bool = False
-    #: The stored contexts that its items name and the job does not carry, by their ids.
+    #: Contexts named by its items that are stored and not in the job itself, by their ids.
     known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestContext = NO_CONTEXT
 
     @property
     def total(self) -> int:
-        """Return how many items it has, as far as that is known."""
+        """Return the number of its items; 0 if its input was not read yet."""
         return len(self.items) if self.file is None else self.file.items
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The state of the fleet as a job arrives: outstanding tokens and those still in files, by owner and priority;
-    speeds; open jobs by priority; what waits of the owner who asks, by priority.
+    """The state of the fleet when a job arrives.
+
+    It has outstanding tokens and those still in files, by owner and priority; speeds; open jobs by priority; and what
+    waits of the job's owner, by priority.
     """
 
     version: str | None
@@ -70,8 +72,8 @@ class Admission:
     own: Sequence[Own] = (Own(), Own(), Own())
     #: Living cores that hold the version and have no work.
     idle: int = 0
-    #: How far off the forecasts for the version were recently.
+    #: The errors of recent forecasts for the version.
     residuals: Residuals = NO_RESIDUALS
-    #: What is paused; and what of it holds this job up.
+    #: All pauses, and the one that holds this job up.
     pauses: Pauses = NO_PAUSES
     pause: Pause | None = None

@@ -1,4 +1,4 @@
-"""Submitting a job: its fields, its payloads, and the step that writes all of it.
+"""Submits a job: its fields, its payloads, and the step that writes all of it.
 
 Payloads of a job that was not submitted expire within a minute.
 """
@@ -28,32 +28,32 @@ from corelane.store.link.link import CommonLink, call, flatten
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
-#: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
+#: The only payload of a job comes with the call that submits it, up to this size in bytes: Lua copies it.
 INLINE_BYTES = 64 * 1024
 
-#: The reply to a job whose ``once`` another holds, before that one.
+#: First value of the reply if another job holds the ``once``; that holder follows.
 HELD = -1
 
-#: The reply to a job of which some items are answered or computed already, before their indexes.
+#: First value of the reply if some items are answered or being computed already; their indexes follow.
 KNOWN = -2
 
-#: The reply where a stored context is not there, before the digests of those.
+#: First value of the reply if stored contexts are missing; their digests follow.
 MISSING = -3
 
-#: A slice: its first item, its items, their tokens.
+#: A slice: its first item, its number of items, their tokens.
 Cut = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A job that was submitted, as it stood then; ``is_final`` says that all of it was answered in that step."""
+    """A job as it was when submitted; ``is_final`` says that all of it was answered in that step."""
 
     record: JobRecord
     is_final: bool
 
 
 class JobWriter:
-    """Writes jobs."""
+    """Writes a job to the store."""
 
     def __init__(self, link: CommonLink, settings: Settings, bell: str) -> None:
         self._link = link
@@ -63,7 +63,7 @@ class JobWriter:
     async def write(
         self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
     ) -> Written:
-        """Write a job in one step, or find it written; see ``JobStore.submit``."""
+        """Write a job in one step, or find it already written; see ``JobStore.submit``."""
         digests = self._digests(submission, version)
         if alone := repeated(digests):
             slices = list(cut_out(slices, alone))
@@ -82,7 +82,7 @@ class JobWriter:
     def _arguments(
         self, submission: Submission, version: str, promise: PromiseRecord | None, digests: Sequence[str]
     ) -> dict[str, Any]:
-        """Return the arguments of the call ``submit``, beside payloads and refs."""
+        """Return the arguments of the call ``submit``, without payloads and refs."""
         file, once = submission.file, submission.once
         arguments: dict[str, Any] = {
             "job": submission.id,
@@ -105,7 +105,7 @@ class JobWriter:
         return arguments
 
     def _digests(self, submission: Submission, version: str) -> list[str]:
-        """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
+        """Return the digests by which equal items are found; empty if the job does not share answers."""
         items, head = submission.items, submission.head
         most = MOST_CACHED_ITEMS if self._settings.cache else MOST_ITEMS
         if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
@@ -113,8 +113,9 @@ class JobWriter:
         return item_digests(submission.owner, version, head.options, items, head.contexts or {})
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
-        """Submit, with the payload if that is small and the only one; else write payloads and shared contexts first, in
-        the same trip.
+        """Submit, together with the payload if it is small and the only one.
+
+        Otherwise payloads and shared contexts are written first, in the same trip.
         """
         payloads, refs = _slices(submission, slices)
         if len(payloads) == 1 and not submission.head.contexts and len(*payloads.values()) <= INLINE_BYTES:
@@ -132,7 +133,7 @@ class JobWriter:
 
 
 def job_fields(submission: Submission, promise: PromiseRecord | None, digests: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of the job's hash, beside those that Redis sets; those without a value are left out."""
+    """Return the fields of the job's hash, except those that Redis sets; fields without a value are left out."""
     head, items, is_read = submission.head, submission.items, submission.input_url is not None
     optional = {
         "promise": promise and promise.encode(),
@@ -177,7 +178,7 @@ def _stored_digests(submission: Submission) -> list[str]:
 
 
 def _stored_options(options: Options) -> dict[str, Any]:
-    """Return options as they are stored: workers of the version before refuse those that they do not know."""
+    """Return options in stored form, without newer ones at their default: older workers refuse unknown options."""
     return {
         name: value
         for name, value in vars(options).items()
@@ -186,7 +187,7 @@ def _stored_options(options: Options) -> dict[str, Any]:
 
 
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:
-    """Return the payloads by their first items, and the refs that stand for them."""
+    """Return the payloads by the index of their first item, and the refs to them."""
     numbers = {context_id: number for number, context_id in enumerate(submission.head.contexts or ())}
     rows = [item_row(item, numbers) for item in submission.items]
     rank = submission.head.priority.rank
@@ -199,7 +200,7 @@ def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, by
 
 
 def _submit_us(submission: Submission) -> int:
-    """Return the microseconds since the request of a submission came; 0 without one."""
+    """Return the microseconds since the request of a submission arrived; 0 if it came by no request."""
     received = submission.request.received
     return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
@@ -207,7 +208,7 @@ def _submit_us(submission: Submission) -> int:
 def _record(
     submission: Submission, version: str, promise: PromiseRecord | None, created_ms: bytes, expires_ms: bytes | None
 ) -> JobRecord:
-    """Return a job as it stands when it was submitted."""
+    """Return the record of a job as it is right after its submission."""
     head = submission.head
     return JobRecord(
         id=submission.id,

@@ -1,1 +1,1 @@
-"""Links to Redis: one for threads, one for coroutines, and the library of functions that both call."""
+"""Links to Redis: one for threads, one for coroutines, and the Lua library whose functions both call."""

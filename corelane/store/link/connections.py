@@ -1,7 +1,7 @@
 """Connections to the Redis that takes writes, from one URL (see ``corelane.settings.address``).
 
-With Sentinels each new connection asks them for the primary and makes sure that it is one. Where a server says that it
-takes no writes any more, its connection is closed, so that the next one is made to its successor.
+With Sentinels, each new connection asks them for the primary and checks that it is one. When a server says that it
+takes no writes any more, its connection is closed, so that the next one goes to the new primary.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from redis.retry import Retry
 
 from corelane.settings.address import TLS_NAMES, RedisAddress, read_address
 
-#: How errors begin of a server that is no primary, or none that may write: others may be.
+#: Error replies of a server that is a replica, or must not write now. Another server may take writes.
 NO_PRIMARY = re.compile(r"(READONLY|NOREPLICAS|MASTERDOWN|UNBLOCKED)\b")
 
-#: Longest wait for one Sentinel, in seconds: another is asked then.
+#: Longest wait for one Sentinel, in seconds; then the next one is asked.
 SENTINEL_S = 0.5
 
 
 class NoPrimary(redis.exceptions.ConnectionError):
-    """The server takes no writes now: it is a replica, or misses its own replicas."""
+    """The server takes no writes now: it is a replica, or too few of its own replicas are connected."""
 
 
 def says_no_primary(text: str) -> bool:
-    """Return whether an error reply says so."""
+    """Return whether an error reply says that the server takes no writes."""
     return NO_PRIMARY.match(text) is not None
 
 
@@ -61,7 +61,7 @@ class Sentinels:
         raise redis.exceptions.ConnectionError(f"no Sentinel names the primary {self.primary} ({'; '.join(said)})")
 
     def views(self) -> list[tuple[str, dict[str, str]]]:
-        """Return what each Sentinel says of the primary, as fields; the field ``error`` if it does not answer."""
+        """Return what each Sentinel reports about the primary, as fields. Without an answer the field is ``error``."""
         found = []
         for host, port in self._places:
             try:
@@ -85,7 +85,7 @@ class Sentinels:
 
 
 class _ToPrimary:
-    """Makes a blocking connection go to the primary. ``sentinels`` are asked for it, if there are any."""
+    """Makes a blocking connection go to the primary, as the ``sentinels`` name it, if there are any."""
 
     def __init__(self, *args: Any, sentinels: Sentinels | None = None, **kwargs: Any) -> None:
         self._sentinels = sentinels
@@ -121,7 +121,7 @@ class PrimaryTlsConnection(_ToPrimary, redis.SSLConnection):
 
 
 class PrimarySocketConnection(_ToPrimary, redis.UnixDomainSocketConnection):
-    """A connection by a socket file."""
+    """A connection through a socket file."""
 
 
 class _AsyncToPrimary:
@@ -161,7 +161,7 @@ class AsyncPrimaryTlsConnection(_AsyncToPrimary, redis.asyncio.SSLConnection):
 
 
 class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSocketConnection):
-    """A connection by a socket file."""
+    """A connection through a socket file."""
 
 
 BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
@@ -169,19 +169,19 @@ ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "
 
 
 def require_primary(role: Any, sentinels: Sentinels) -> None:
-    """Raise NoPrimary unless the reply to ROLE is a primary's: Sentinels may name the old one for a moment."""
+    """Raise NoPrimary unless a reply to ROLE is a primary's. Sentinels may name the old primary for a moment."""
     name = role[0].decode() if isinstance(role[0], bytes) else role[0]
     if name != "master":
         raise NoPrimary(f"the Sentinels still name a {name} as {sentinels.primary}")
 
 
 def no_primary(error: Exception) -> NoPrimary | None:
-    """Return what to raise for an error reply that says that the server is no primary."""
+    """Return a NoPrimary if an error reply says that the server is no primary, else None."""
     return NoPrimary(text) if says_no_primary(text := error_text(error)) else None
 
 
 def error_text(error: Exception) -> str:
-    """Return an error reply's text as the server sent it: redis-py cuts off the words it has a class for."""
+    """Return an error reply as the server sent it: redis-py cuts off the first word if it has a class for it."""
     text = str(error)
     return f"READONLY {text}" if isinstance(error, redis.exceptions.ReadOnlyError) else text
 
@@ -192,7 +192,7 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
-    """Make a pool of blocking connections; what the URL says goes before ``more``."""
+    """Make a pool of blocking connections; options in the URL take precedence over ``more``."""
     return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
 
 

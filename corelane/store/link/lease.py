@@ -1,7 +1,7 @@
-"""Leases: the right of one process to do something for all, until a time unless it is extended.
+"""Leases: one process at a time may do something for all, until its lease lapses or is released.
 
-Each holder gets a number that only grows, the fence, by which a step of an earlier holder is told from one of the
-present holder.
+Each holder gets a fence, a number that only grows. It distinguishes the steps of the present holder from those of an
+earlier one.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from corelane.store.link.link import call
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease and how long it lasts unless it is extended. Its commands are one atomic step each, for either link."""
+    """A lease, and how long it lasts unless extended. Each command is one atomic step, for either link."""
 
     key: str
     ttl_ms: int
 
     def take(self, holder: str) -> Command:
-        """Take the lease, or extend it; the reply is the holder's fence, or 0 if another holds it."""
+        """Take the lease, or extend it; the reply is the holder's fence, or 0 if another process holds it."""
         return call("lease", key=self.key, holder=holder, ttl_ms=self.ttl_ms)
 
     def release(self, holder: str) -> Command:
-        """End the lease if it is this holder's; the reply is always 0."""
+        """Release the lease if this holder has it; the reply is always 0."""
         return call("lease", key=self.key, holder=holder, ttl_ms=0)

@@ -1,6 +1,6 @@
-"""The Lua library: every atomic step on the data, as functions that Redis keeps (FUNCTION LOAD) and runs (FCALL).
+"""The Lua library: every atomic step on the data, as functions that Redis stores (FUNCTION LOAD) and runs (FCALL).
 
-Its name carries a digest of its text, so processes of two versions run side by side, each with its own functions. Where
+Its name contains a digest of its text, so processes of two versions run side by side, each with its own functions. If
 it is missing, as after a failover to an empty server, the link loads it and repeats the call.
 """
 
@@ -20,18 +20,18 @@ from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
 
-#: The ground of all areas: everything in these files is seen by all that follow.
+#: Files shared by all areas: whatever they define is visible in all files that follow.
 GROUND = ("basics", "history", "counters", "lanes", "hooks")
 
-#: The areas, in the order in which their hooks run. What a file has at its top is its own; what others may call is in
-#: the table that bears its name. Lua has room for 200 names at the top of a library, of which the ground and the areas
-#: take half.
+#: The areas, in the order in which their hooks run. What a file defines at its top is private. What others may call is
+#: in the table of the same name. Lua allows 200 names at the top of a library; the shared files and the areas take half
+#: of them.
 AREAS = (
     *("deliveries", "index", "reuse", "jobs", "admission", "parts"),
     *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges"),
 )
 
-#: What Lua must know of the rules in Python. Each has its reason where it is defined.
+#: Constants of Python rules that Lua needs. Each is explained where it is defined.
 NUMBERS = {
     "SMALL_TOKENS": dispatch.SMALL_TOKENS,
     "BESIDE_TOKENS": dispatch.BESIDE_TOKENS,
@@ -45,7 +45,7 @@ NUMBERS = {
     "MOST_RESIDUAL": forecast.MOST,
 }
 
-#: What the names of all versions of the library begin with.
+#: Prefix of the names of all versions of the library.
 PREFIX = "corelane_"
 
 Command = tuple[Any, ...]
@@ -60,7 +60,7 @@ class Library:
 
     @property
     def load(self) -> Command:
-        """The command that loads it; harmless where it is loaded already."""
+        """The command that loads it; harmless if it is loaded already."""
         return ("FUNCTION", "LOAD", "REPLACE", self.text)
 
 
@@ -71,10 +71,9 @@ def read_library() -> Library:
 
 
 def read_code(extra: Sequence[Path] | None = None) -> str:
-    """Return the library's code, put together from its parts. The areas of plugins come after core's: those of the
-    installed ones, or ``extra``.
+    """Return the library's code, put together from its files. The areas of plugins come last.
 
-    Raise ValueError if two areas have one name.
+    These are the areas of installed plugins, or ``extra``. Raise ValueError if two areas have the same name.
     """
     if extra is None:
         extra = [path for plugin in installed() for path in plugin.lua()]
@@ -88,7 +87,7 @@ def read_code(extra: Sequence[Path] | None = None) -> str:
 
 
 def constants() -> str:
-    """Return what Lua must know of the rules in Python, as its locals."""
+    """Return the constants of Python rules as Lua locals."""
     bounds = ",".join(f"{1000 * bound:g}" for bound in LATENCY_S)
     buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
@@ -97,6 +96,6 @@ def constants() -> str:
 
 
 def make_library(code: str) -> Library:
-    """Return code as a library, under a name that changes with it."""
+    """Make a library of code. Its name contains a digest of the code."""
     name = PREFIX + hashlib.sha256(code.encode()).hexdigest()[:10]
     return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{code}")

@@ -1,12 +1,12 @@
 """The link to Redis: the calls of every link, its errors, and the link for coroutines.
 
-All coroutines of a process share one connection, and each command is sent once. Callers that meet in one turn of the
-event loop pipeline by themselves: a call costs 30 µs of CPU alone and 4 µs in a crowd, against 130–180 µs of redis-py's
-asyncio client (measured). redis-py still connects, so URLs, passwords and TLS are read as everywhere.
+All coroutines of a process share one connection, and each command is sent once. Calls made in the same turn of the
+event loop are pipelined: a call costs 30 µs of CPU alone and 4 µs in a crowd, against 130–180 µs of redis-py's asyncio
+client (measured). redis-py still makes the connection, so URLs, passwords and TLS work as usual.
 
-A caller that gives up takes nothing from the others: its replies are read in order and dropped. If Redis said nothing
+A caller that gives up does not disturb the others: its replies are read in order and dropped. If Redis sent nothing
 meanwhile, or says that it takes no writes, later calls use a new connection. When the connection is lost, every call on
-it raises StoreUnavailable, although Redis may have acted on it.
+it raises StoreUnavailable, although Redis may have carried it out.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ from corelane.store import schema
 from corelane.store.link.connections import NoPrimary, make_async_pool, says_no_primary
 from corelane.store.link.library import Command, read_library
 
-#: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
+#: Longest time that a call waits for Redis to send anything, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
 
-#: Bytes that may wait to be sent before callers wait as well.
+#: Bytes that may wait to be sent; above that, callers wait.
 WRITE_BUFFER_BYTES = 1024 * 1024
 
 
 class VersionClosed(UnknownModel):
-    """A version stopped taking jobs between a job's admission and its submission; admit it again."""
+    """A version stopped taking jobs between the admission of a job and its submission; admit the job again."""
 
 
 class CommonLink:
     """The calls that every reader may await.
 
-    A reader is a coroutine that awaits nothing but the link it is given. So it is written once, and runs on an
-    AsyncLink as well as on a blocking one (``Link.read``).
+    A reader is a coroutine that awaits only the link it is given. So it is written once, and runs on an AsyncLink as
+    well as on a blocking link (``Link.read``).
     """
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
@@ -71,7 +71,7 @@ class AsyncLink(CommonLink):
         self._connecting: asyncio.Task[_Wire] | None = None
 
     async def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Close the connection; calls in progress fail."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -96,7 +96,7 @@ class AsyncLink(CommonLink):
         return replies
 
     async def _go_on(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
-        """Do what is to be done where there are errors among the replies; see ``exchanges``."""
+        """Handle the errors among the replies; see ``exchanges``."""
         trip = exchanges(commands)
         next(trip)
         while True:
@@ -145,7 +145,7 @@ class AsyncLink(CommonLink):
             raise TimeoutError(f"no reply within {self._timeout_s:g} s") from error
 
     async def _connect(self) -> "_Wire":
-        """Connect, or join the attempt that is under way; one caller that gives up does not end it for the others."""
+        """Connect, or join an attempt in progress. If one caller gives up, the attempt goes on for the others."""
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._open(), name="redis-connect")
             self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -167,7 +167,7 @@ class _Call:
         self.replied: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
     def give_up(self) -> None:
-        """Note that its time is over."""
+        """Note that its caller timed out."""
         if not self.replied.done():
             self.replied.set_exception(TimeoutError())
 
@@ -176,7 +176,7 @@ class _Wire(asyncio.Protocol):
     """One connection, and the calls on it in the order in which they were sent."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        #: Both are kept as long as the connection: a StreamWriter that is collected earlier closes it.
+        #: Both are kept for the life of the connection: a StreamWriter that is garbage collected closes it.
         self._streams = streams
         self.transport = streams[1].transport
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -186,7 +186,7 @@ class _Wire(asyncio.Protocol):
         self._may_write = asyncio.Event()
         self._may_write.set()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: How often Redis sent anything.
+        #: How many times Redis sent anything.
         self.heard = 0
         #: Later calls use another connection.
         self.is_retired = False
@@ -212,7 +212,7 @@ class _Wire(asyncio.Protocol):
         return call
 
     def close_if_idle(self) -> None:
-        """Close the connection, which is retired, if nobody waits for it."""
+        """Close this retired connection if no call waits on it."""
         if all(call.replied.done() for call in self.calls):
             self.transport.abort()
 
@@ -234,12 +234,12 @@ class _Wire(asyncio.Protocol):
             self.transport.abort()
 
     def _error_of(self, text: str) -> Exception:
-        """Choose the class of an error reply; where the server takes no writes, later calls look for its successor."""
+        """Choose the class of an error reply. If the server takes no writes, later calls use a new connection."""
         self.is_retired = self.is_retired or says_no_primary(text)
         return _error_of(text)
 
     def pause_writing(self) -> None:
-        """Have callers wait: the buffer is full."""
+        """Make callers wait, because the buffer is full."""
         self._may_write.clear()
 
     def resume_writing(self) -> None:
@@ -247,7 +247,7 @@ class _Wire(asyncio.Protocol):
         self._may_write.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail every call under way."""
+        """Fail every call in progress."""
         self.is_retired = True
         self.closed.set_result(None)
         self._may_write.set()
@@ -260,7 +260,7 @@ class _Wire(asyncio.Protocol):
 
 
 async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Have redis-py connect and greet, and take over the bare streams; raise the errors of redis-py and of sockets."""
+    """Let redis-py connect and authenticate, then take over the streams; raise the errors of redis-py and sockets."""
     pool = make_async_pool(url, protocol=2, retry=Retry(NoBackoff(), 0))
     connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
@@ -279,7 +279,7 @@ async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 def make_parser() -> hiredis.Reader:
-    """Make a parser of replies; errors are values of redis-py's classes."""
+    """Make a parser of replies. Error replies are returned as exceptions of redis-py's classes."""
     return hiredis.Reader(replyError=_error_of)
 
 
@@ -293,7 +293,7 @@ def _error_of(text: str) -> Exception:
 
 
 def call(function: str, *payloads: Any, **named: Any) -> Command:
-    """Return the command that calls a function with named arguments, None left out, and payloads as they are.
+    """Return the command that calls a function with named arguments, without those that are None, and payloads.
 
     Named bytes must be UTF-8; they arrive as text.
     """
@@ -314,10 +314,10 @@ def is_denied(reply: Any) -> bool:
 
 
 def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[Any], list[Any]]:
-    """Yield what to send for one trip, receive the replies, and return them; raise the first error among them.
+    """Yield the commands to send, receive their replies, and return the final replies; raise the first error.
 
-    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again. A user who may
-    not load it (role ``worker`` of ``store.acl``) waits for one who may.
+    If Redis does not have the library, it is loaded, and the refused calls are sent again. A user who may not load it
+    (role ``worker`` of ``store.acl``) waits until another user has loaded it.
     """
     replies = yield commands
     if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
@@ -341,17 +341,17 @@ def to_ms(time: Sequence[bytes]) -> int:
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Split a reply into fields and values, or members and scores."""
+    """Pair up a flat reply: fields with values, or members with scores."""
     return zip(flat[::2], flat[1::2], strict=True)
 
 
 def texts(flat: Sequence[bytes]) -> dict[str, str]:
-    """Read a reply of fields and values that are all text."""
+    """Read a flat reply of fields and values as text."""
     return {field.decode(): value.decode() for field, value in pairs(flat)}
 
 
 def flatten(fields: Mapping[Any, Any]) -> list[Any]:
-    """Write fields and values as arguments of a command."""
+    """Flatten fields and values to arguments of a command."""
     return [part for pair in fields.items() for part in pair]
 
 
@@ -365,7 +365,7 @@ def checked(replies: list[Any]) -> list[Any]:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Translate the errors of redis-py and of sockets into ours."""
+    """Translate the errors of redis-py and of sockets into Corelane's."""
     try:
         yield
     except (redis.exceptions.RedisError, OSError) as error:
@@ -375,7 +375,7 @@ def store_errors() -> Iterator[None]:
 
 
 def translated(error: Exception) -> CorelaneError | None:
-    """Return our error for one of redis-py or of a socket; None where we have none."""
+    """Return Corelane's error for one of redis-py or of a socket; None if there is none."""
     text = str(error)
     match error:
         case redis.exceptions.OutOfMemoryError():

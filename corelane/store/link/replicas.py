@@ -1,7 +1,7 @@
-"""Accepted means replicated: waits until replicas hold what was written, before a caller hears of it.
+"""Accepted means replicated: waits until replicas hold a write, before a caller is told of it.
 
-Redis' WAIT blocks its connection, so it has one of its own, and all who ask at the same time share a round. A round
-first looks whether this primary has what each of them wrote: after a failover it may be another one.
+Redis' WAIT blocks its connection, so it has a connection of its own, and all who wait at the same time share a round. A
+round first checks that this primary has each write: after a failover it may be a different server.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from corelane.store import keys
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, AsyncLink
 
-#: What was confirmed recently is not asked for again: keys and fields that are remembered.
+#: Number of confirmed writes that are remembered, so that they are not checked again.
 REMEMBERED = 10_000
 
-#: A hash, and its field that somebody waits for.
+#: A hash, and the field that is waited for.
 Field = tuple[str, str]
 
 
 class ReplicaGate:
-    """Confirms writes, on one event loop."""
+    """Confirms that writes are replicated, on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._replicas, self._wait_ms = settings.replicas_ack, settings.replicas_ack_ms
@@ -30,8 +30,9 @@ class ReplicaGate:
         self._known: dict[Field, None] = {}
 
     async def confirm(self, key: str, field: str) -> None:
-        """Return once enough replicas hold a hash's field, which was written before; raise NotReplicated if they do not
-        in time, StoreUnavailable if Redis is unreachable.
+        """Wait until enough replicas hold a hash's field that was just written.
+
+        Raise NotReplicated after a timeout, StoreUnavailable if Redis cannot be reached.
         """
         if (key, field) in self._known:
             return
@@ -41,7 +42,7 @@ class ReplicaGate:
         await asyncio.shield(asked)
 
     async def close(self) -> None:
-        """Close the connection; those who wait are told that it is unavailable."""
+        """Close the connection; those who wait get StoreUnavailable."""
         await self._link.close()
         if self._rounds is not None:
             await asyncio.wait([self._rounds])
@@ -64,9 +65,9 @@ class ReplicaGate:
                 del self._known[next(iter(self._known))]
 
     async def _confirm(self, group: list[Field]) -> list[Exception | None]:
-        # WAIT speaks for what its own connection sent to replicas, and so for all that was written before that: a
-        # message to nobody, as it is taken where Redis is full, too. No function of the library: a missing one would be
-        # called again after the wait.
+        # WAIT covers only what its own connection wrote, and everything written before that. So a message without
+        # receivers is published first, which works even if Redis is full. It is no function of the library: a missing
+        # one would be called again after the wait.
         looks: list[Command] = [("HEXISTS", *field) for field in group]
         wait: list[Command] = [("PUBLISH", keys.CONFIRMED, ""), ("WAIT", self._replicas, self._wait_ms)]
         *found, _, count = await self._link.many([*looks, *wait])
@@ -84,5 +85,5 @@ class ReplicaGate:
 
 
 def open_gate(settings: Settings) -> ReplicaGate | None:
-    """Return a gate where the settings ask for one."""
+    """Return a gate if the settings ask for one, else None."""
     return ReplicaGate(settings) if settings.replicas_ack else None

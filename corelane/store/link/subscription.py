@@ -1,6 +1,6 @@
-"""Subscriptions: what Redis publishes on a channel, on a connection of its own.
+"""Subscriptions: the messages that Redis publishes on a channel, on a connection of its own.
 
-Each message is handed over as it comes, with no task in between: most who wait for a job wait for one of these.
+Each message is passed on as it comes, without a task in between: most waits for a job wait for one of these.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import redis.exceptions
 from corelane.store.link.connections import NoPrimary
 from corelane.store.link.link import make_parser, open_streams, store_errors
 
-#: After so long a silence Redis is asked for a sign of life, which must come as fast, in seconds.
+#: If Redis sends nothing for this time, it is pinged. It must answer within the same time, in seconds.
 CHECK_S = 2
 
 
@@ -49,11 +49,11 @@ class _Subscription(asyncio.Protocol):
         self._hear = hear
         self._parser = make_parser()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: How often Redis sent anything.
+        #: How many times Redis sent anything.
         self.heard = 0
 
     def data_received(self, data: bytes) -> None:
-        """Hand over the messages that came."""
+        """Pass on the messages that came."""
         self.heard += 1
         try:
             self._parser.feed(data)
@@ -65,13 +65,13 @@ class _Subscription(asyncio.Protocol):
                 elif message[0] == b"subscribe":
                     self._hear("")
                 elif message[0] == b"message":
-                    # What is not UTF-8 must not end the subscription; a reader of JSON refuses it.
+                    # Bytes that are not UTF-8 must not end the subscription; a reader of JSON refuses them.
                     self._hear(message[2].decode(errors="surrogateescape"))
         except hiredis.ProtocolError:
             self._close()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # the signature is asyncio's
-        """Note the end."""
+        """Note that the connection is closed."""
         self._close()
 
     def _close(self) -> None:

@@ -1,6 +1,6 @@
--- Admission: everything read before a job is taken in.
+-- Admission: reads what is needed before a job is accepted.
 
--- Of the open versions of this name the newest that a living core holds, else the newest.
+-- Of the open versions of a model, return the newest that a living core holds, else the newest.
 local function newest_named(name)
   local prefix, best, best_held, best_made = name .. '@', nil, false, ''
   for _, version in ipairs(call('HKEYS', keys.MODELS)) do
@@ -15,7 +15,7 @@ local function newest_named(name)
   return best
 end
 
--- Tokens of the refs in a lane, from their mean over the first few.
+-- Tokens of the refs in a lane, estimated from the mean of the first few.
 local SAMPLE = 8
 function admission.lane_tokens(lane, length)
   local sample, tokens = call('LRANGE', lane, 0, SAMPLE - 1), 0
@@ -26,7 +26,7 @@ function admission.lane_tokens(lane, length)
   return math.ceil(tokens * length / #sample)
 end
 
--- What waits of an owner at a priority: {small jobs, their tokens, larger jobs}.
+-- What an owner has waiting at a priority: {small jobs, their tokens, larger jobs}.
 local function own_at(owner, priority)
   local small, tokens, larger = 0, 0, 0
   for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
@@ -42,10 +42,12 @@ local function own_at(owner, priority)
   return { small, tokens, larger }
 end
 
--- admit{model, owner, residuals} → {per version the model may mean: {version, weight, speeds of the living cores that hold it,
---   how many of them have no work, its residuals if they are asked for}, tokens in the lanes and in files as owner:priority,
---   tokens…, open jobs by priority, of the owner by priority: see own_at; what is paused, and by whom}
--- The model is a version, else an alias, else a model's name. A version that is closed takes no more jobs.
+-- admit{model, owner, residuals} → {per version the model may mean: {version, weight, speeds of the living cores that
+-- hold it, number of them without work, its residuals if asked for}, tokens in the lanes and in files as
+-- owner:priority, tokens…, open jobs by priority, what the owner has waiting by priority (see own_at); pauses and who
+-- made them}
+-- The model is a version, an alias, or the name of a model; they are tried in this order. A closed version takes no new
+-- jobs.
 define('admit', function(ask)
   local model, found, open, own = ask.model, {}, {}, {}
   local function add_version(version, weight)
@@ -69,8 +71,10 @@ define('admit', function(ask)
   return { found, call('HGETALL', keys.OWED), call('HGETALL', keys.UNFED), open, own, call('HGETALL', keys.PAUSED) }
 end, 'no-writes')
 
--- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with work}
--- This tells how fast waiting work goes down. A core has work if it holds some, or a version that some waits for.
+-- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with
+-- work}
+-- This tells how fast the backlog shrinks. A core has work if it has claimed some, or holds a version with waiting
+-- work.
 define('drain_rates', function(ask)
   local now_s, answered, cores, names = math.floor(now_ms() / 1000), {}, {}, {}
   for ago = 1, ask.seconds do
@@ -86,7 +90,7 @@ define('drain_rates', function(ask)
   return { answered, #names > 0 and call('HMGET', keys.SPEEDS, unpack(names)) or {} }
 end, 'no-writes')
 
--- admit_owner{owner, most} → 1 if the owner may have jobs, files and batches, 0 if `most` others have some
+-- admit_owner{owner, most} → 1 if the owner may have jobs, files and batches, 0 if `most` others have some already
 define('admit_owner', function(ask)
   if not call('ZSCORE', keys.OWNERS, ask.owner) and call('ZCARD', keys.OWNERS) >= ask.most then return 0 end
   call('ZADD', keys.OWNERS, now_ms(), ask.owner)

@@ -1,11 +1,12 @@
 -- What all functions share: how one is defined, the time, refs, and accounts of tokens.
--- A library is loaded once and keeps its locals between calls: nothing may be kept in them but the four below. `tally` has
--- the counts of this call, which `write_counts` writes at its end; `fenced_us` is kept on purpose, see `next_fence`.
+-- A library is loaded once and keeps its locals between calls. Only the four below may change. `tally` has the counts
+-- of this call, which `write_counts` writes at its end; `fenced_us` is kept on purpose, see `next_fence`.
 local call, clock, tally, fenced_us
 local write_counts
 
--- Define a function that Redis runs atomically: `run(ask, args)`, where `ask` is the call's first argument, a JSON object,
--- and `args` are all arguments. Flags: `no-writes`; `allow-oom` for what ends or frees something, even where Redis is full.
+-- Define a function that Redis runs atomically: `run(ask, args)`, where `ask` is the call's first argument, a JSON
+-- object, and `args` are all arguments. Flags: `no-writes`; `allow-oom` for functions that end or free something, which
+-- must work even if Redis is full.
 local function define(name, run, ...)
   redis.register_function({
     function_name = PREFIX .. name,
@@ -19,7 +20,7 @@ local function define(name, run, ...)
   })
 end
 
--- The time at which this call began, in microseconds: a text of it needs `%.0f`.
+-- The time at which this call began, in microseconds. To write it as text, use `%.0f`.
 local function now_us()
   if not clock then
     local time = call('TIME')
@@ -30,12 +31,13 @@ end
 
 local function now_ms() return math.floor(now_us() / 1000) end
 
--- Fences: numbers that only grow, by which a step of an earlier holder is told from one of the present holder. A replica that
--- becomes primary has not seen the last ones, nor has a server that lost the end of its file. So each life of a server as
--- primary, which has a replication id of its own, begins far beyond all earlier lives: at the time, in units of 100 us, which
--- no count of fences overtakes. Where the clock of this server is not ahead of the last fence it saw, it goes on from there, by
--- 1000 s and a random part. A server that was primary before may be so again: the id is read whenever none was made for 100 ms.
--- Numbers stay below 10^14, which processes of earlier versions still write in full.
+-- Fences: numbers that only grow. They distinguish the steps of the present holder from those of an earlier one.
+-- A replica that becomes primary has not seen the last fences, nor has a server that lost the end of its file. So each
+-- life of a server as primary, which has its own replication id, begins far above all earlier lives: at the time, in
+-- units of 100 us, which no count of fences overtakes. If this server's clock is not ahead of the last fence it saw, it
+-- starts from that fence, plus 1000 s and a random part. A server may become primary again after it was replaced, so
+-- the id is read again if no fence was made for 100 ms. Numbers stay below 10^14, which processes of earlier versions
+-- still write in full.
 local FENCE_US, FENCE_SURE_US, FENCES_UNSEEN, FENCE_JUMP = 100, 100000, 100000, 10000000
 local function next_fence()
   local now = now_us()
@@ -52,7 +54,7 @@ local function next_fence()
   return call('INCR', keys.FENCE)
 end
 
--- job:owner:priority:payload:first:count:tokens:attempt; nil for a text that no process of Corelane writes.
+-- Parse a ref: job:owner:priority:payload:first:count:tokens:attempt. Return nil for a text that is no ref.
 local MOST_DIGITS = 12
 local function parse(ref)
   local job, owner, priority, payload, first, count, tokens, attempt =
@@ -65,7 +67,7 @@ local function parse(ref)
   }
 end
 
--- Remove a text that is no ref from a list of refs: kept, it would stop every claim.
+-- Remove a text that is no ref from a list of refs: it would stop every claim.
 local function drop_forged(list, text)
   call('LREM', list, 1, text)
   redis.log(redis.LOG_WARNING, 'Corelane: dropped a text from ' .. list .. ' that is no ref: ' .. string.sub(text, 1, 100))
@@ -79,13 +81,15 @@ local function add(key, field, amount)
   if call('HINCRBY', key, field, amount) == 0 then call('HDEL', key, field) end
 end
 
--- Add tokens to a version's waiting ones (keys.WAITING) or to those a core holds (keys.HELD), and to the owner's account.
+-- Add tokens to those that wait for a version (keys.WAITING) or that a core holds (keys.HELD), and to the owner's
+-- account.
 local function charge(where, place, ref, amount)
   add(where, place, amount)
   add(keys.OWED, ref.owner .. ':' .. ref.priority, amount)
 end
 
--- What is paused: `core:NAME`, `model:VERSION`, `owner:NAME`. As a rule that is nothing, and this costs one short command.
+-- Everything that is paused: `core:NAME`, `model:VERSION`, `owner:NAME`. Usually that is nothing, and costs one short
+-- command.
 local function read_paused()
   local paused = {}
   for _, what in ipairs(call('HKEYS', keys.PAUSED)) do paused[what] = true end
@@ -94,10 +98,10 @@ end
 
 local function is_paused(kind, name) return call('HEXISTS', keys.PAUSED, kind .. ':' .. name) == 1 end
 
--- Cores that surely hold a version now, and claim for it: a core that is paused is none of them.
+-- Cores that hold a version now and claim for it; a paused core is not among them.
 local function holders_of(version) return call('ZRANGEBYSCORE', keys.holders(version), now_ms(), '+inf') end
 
--- Of these cores those that have claimed nothing that is not answered.
+-- Those of the cores that have no claimed work in progress.
 local function without_work(cores)
   local idle = {}
   if #cores == 0 then return idle end

@@ -1,8 +1,7 @@
--- Claims: what a core takes under a lease. `pick` says what is next; here it is read, taken and charged.
+-- Claims: what a core takes under a lease. `pick` decides what is next; here it is read, taken and charged.
 
--- The tokens of these versions that a core may claim, where so little waits that cores without work would get none; nil
--- where there is no such core, or enough for all. Work that is left waits for no particular core: whichever asks next
--- claims it, this one too after its next batch.
+-- How many tokens of these versions a core may claim if so little waits that idle cores would get none. nil if there is
+-- no idle core, or enough for all. The rest is left for whichever core asks next, this one too after its next batch.
 local function part_of_little(core, versions, room)
   local waiting, takers = 0, 1
   for _, version in ipairs(versions) do
@@ -19,7 +18,7 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
--- The versions of a core that it may claim for: none if the core is paused.
+-- The versions that a core may claim for; none if the core is paused.
 local function unpaused(core, versions, paused)
   local left = {}
   for _, version in ipairs(versions) do
@@ -28,13 +27,15 @@ local function unpaused(core, versions, paused)
   return left
 end
 
--- Small payloads come along, which saves a lone question a trip; large ones cost more in a function than a trip does.
+-- Small payloads are part of the reply, which saves a lone question a trip. Reading large ones here costs more than a
+-- trip.
 local SMALL_PAYLOAD_BYTES = 2048
 
--- A core that reads a document looks for another job in this many of an owner's larger jobs.
+-- A core that reads a document looks for a second job in this many of an owner's larger jobs.
 local LOOK_PAST = 32
 
--- Take a ref that was removed from where it waited. → its tokens; 0 if its job wants no answer any more, or gets one otherwise
+-- Take a ref that was removed from its lane or list.
+-- → its tokens; 0 if its job wants no answer any more, or gets it in another way
 local function take(claim, ref, version)
   local ask, id = claim.ask, ref.job
   local status, expires, options, digests =
@@ -65,7 +66,7 @@ local function take(claim, ref, version)
   return ref.tokens
 end
 
--- The ref at a place of a list, whatever forged texts stand before it.
+-- The ref at a place of a list. Texts before it that are no refs are dropped.
 local function ref_at(list, place)
   local text = call('LINDEX', list, place)
   while text do
@@ -76,9 +77,10 @@ local function ref_at(list, place)
   end
 end
 
--- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
--- nothing until it is gone, so that one is soon idle. A core that reads a document holds back for nothing. → whether this
--- core must leave the lanes alone
+-- Take work that returned from a lost claim. It goes before everything else, alone, to a core with nothing else in
+-- progress. Until it is taken, other cores claim nothing, so that one of them is soon idle. A core that reads a
+-- document does not wait for it.
+-- → whether this core must leave the lanes alone
 local function take_returned(claim)
   if claim.ask.laden then return false end
   for _, version in ipairs(claim.versions) do
@@ -99,8 +101,8 @@ local function take_returned(claim)
   return false
 end
 
--- Read what waits of an owner for a version, as `pick.next` wants it, with the lane and the line it stands in. A core that
--- reads a document sees no second one.
+-- Read what an owner has waiting for a version, as `pick.next` wants it, with its lane and line. For a core that reads
+-- a document, other documents are left out.
 local function read_waiting(ask, version, priority, owner)
   local lane, line = keys.lane(version, priority, owner), keys.line(version, priority, owner)
   local scored = call('ZRANGE', line, 0, ask.laden and LOOK_PAST or 1, 'WITHSCORES')
@@ -120,7 +122,7 @@ local function read_waiting(ask, version, priority, owner)
     end
   end
   if #scored > 2 and not waiting.charged then waiting.charged = tonumber(call('ZSCORE', line, SMALL_JOBS) or nil) end
-  -- Where no small job waits, they save nothing up, but start level when some come.
+  -- While no small job waits, small jobs gain no credit: they start level when some come.
   if not waiting.small and waiting.charged and pick.small_first(waiting.charged, waiting.level) then
     call('ZREM', line, SMALL_JOBS)
   end
@@ -148,7 +150,8 @@ local function serve(claim, waiting, kind, ref, version)
   end
 end
 
--- Take one ref of an owner, from the first of this core's versions that has one. → whether it is `small` or `larger`
+-- Take one ref of an owner, for the first of this core's versions that has one.
+-- → whether it is `small` or `larger`
 local function take_one(claim, owner, priority, small, larger)
   for _, version in ipairs(claim.versions) do
     local waiting = read_waiting(claim.ask, version, priority, owner)
@@ -162,7 +165,7 @@ local function take_one(claim, owner, priority, small, larger)
   end
 end
 
--- Take refs by fair shares until there is no more room.
+-- Take refs by fair shares while there is room.
 local function take_from(claim, priority)
   local skipped, small_tokens = 0, {}
   while pick.has_room(claim, claim.ask.spare, claim.ask.refs) do
@@ -181,7 +184,7 @@ local function take_from(claim, priority)
   end
 end
 
--- A core found nothing: it reads a part of another core's item, or its bell may ring again.
+-- Nothing was found for a core: give it a part of another core's item, or let its bell ring again.
 local function take_nothing(claim, is_held_up)
   local ask = claim.ask
   local core, bell = ask.core, keys.bell(ask.core)
@@ -199,14 +202,14 @@ local function take_nothing(claim, is_held_up)
   return { now_us() }
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache}
---   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and
---   what `parts.take` returns}
--- Up to `room` tokens, at least one; up to `spare` from an owner and priority where this core holds nothing (`met` lists the
--- others, as `owner:priority`, and those where it holds a batch's worth of small jobs, as `owner:priority:small`).
--- Without room, and no newcomer there, the bell stays as it is. A core that reads a document (more than `document` tokens)
--- is laden: it takes no second one. A core that `helps` takes a part of another core's item where it would claim nothing, and
--- nothing is held up. A core, a version or an owner that is paused is passed over.
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache} → {Redis'
+-- time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
+-- `parts.take` returns}
+-- Takes up to `room` tokens, at least one; and up to `spare` from owners and priorities of which this core holds
+-- nothing. `met` lists the others, as `owner:priority`, and as `owner:priority:small` those of which it holds a batch's
+-- worth of small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a
+-- document (more than `document` tokens) is laden: it takes no second one. A core that `helps` takes a part of another
+-- core's item if it would claim nothing, and nothing is held up. Paused cores, versions and owners are skipped.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 define('claim', function(ask)
   local core, versions, paused = ask.core, ask.versions, read_paused()

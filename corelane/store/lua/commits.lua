@@ -1,7 +1,7 @@
 -- Commits: what a core corrects, reports, answers and gives back under its lease.
 
--- Charge an owner's share for a stretch in progress that costs more, or less, than was charged when it was claimed; and its
--- job among the larger jobs of the owner.
+-- Charge an owner's share, and its job among the owner's larger jobs, when a stretch in progress costs more, or less,
+-- than was charged at its claim.
 local function charge_share(ref, more)
   if more == 0 then return end
   local shares, version = keys.shares(ref.priority), call('HGET', keys.job(ref.job), 'version')
@@ -10,8 +10,8 @@ local function charge_share(ref, more)
   if line and call('ZSCORE', line, ref.job) then call('ZINCRBY', line, more, ref.job) end
 end
 
--- Take a stretch out of a claim, with what it is charged there, which may have been corrected since its ref was read.
--- → its tokens there, nil if the claim holds it no more
+-- Take a stretch out of a claim, and what it is charged there. That may have been corrected since its ref was read.
+-- → its tokens there, nil if the claim does not hold it any more
 local function release_stretch(claim, core, ref)
   local name = ref.job .. ':' .. ref.first
   local held = call('HGET', claim, name)
@@ -27,12 +27,12 @@ local function end_if_empty(lease)
   if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
 end
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache, shared: [key
---   of an item that was offered…]}, results of each… → stretches refused
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache,
+-- shared: [key of an item that was offered…]}, results of each… → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
--- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
--- was answered whole goes at once; what was cut from one stays with it until the job is final. One in which an item failed
--- stays for a retry, unless its items stand in a file.
+-- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
+-- is deleted when the whole slice is answered at once. If parts were cut from the slice, it stays until the job is
+-- final. If an item failed, it stays for a retry, unless its items are in a file.
 define('commit', function(ask, args)
   local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
   local shared = {}
@@ -70,8 +70,8 @@ define('commit', function(ask, args)
 end, 'allow-oom')
 
 -- correct{core, found: [[lease, ref]…]} → how many charges were corrected
--- What stretches in progress cost, as their core found when it read them: each ref carries the tokens it is to be charged.
--- The ref in the claim says what is charged, so this counts once however often it is repeated.
+-- Corrects what stretches in progress cost, as their core found when it read them: each ref carries the tokens to
+-- charge. The ref in the claim says what is charged, so a repeated call changes nothing.
 define('correct', function(ask)
   local corrected = 0
   for _, found in ipairs(ask.found) do
@@ -89,9 +89,9 @@ define('correct', function(ask)
   return corrected
 end)
 
--- add_partials{lease, items: [[job, first of its stretch]…]}, what was found of each as JSON… → how many became events
--- The best answers so far of items in progress. The fence: only what the claim still holds counts, so nothing comes after
--- an item's answer, and nothing from a core whose lease was taken back.
+-- add_partials{lease, items: [[job, first of its stretch]…]}, the answer of each as JSON… → how many became events
+-- Adds the best answers so far of items in progress. The fence: only items that the claim still holds count. So no
+-- event comes after an item's answer, and none from a core whose lease was taken back.
 define('add_partials', function(ask, args)
   local claim, added = keys.claim(ask.lease), 0
   for i, item in ipairs(ask.items) do
@@ -103,9 +103,10 @@ define('add_partials', function(ask, args)
   return added
 end)
 
--- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first, results]…]}…],
---   lost, price} → stretches taken back
--- Only what the claim still holds is taken back: a commit may have come in between, a heartbeat may have renewed the lease.
+-- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first,
+-- results]…]}…], lost, price} → stretches taken back
+-- Only what the claim still holds is taken back: meanwhile a commit may have come, or a heartbeat may have renewed the
+-- lease.
 define('return_claim', function(ask)
   local deadline = call('ZSCORE', keys.LEASES, ask.lease)
   if ask.only_lapsed and deadline and tonumber(deadline) > now_ms() then return 0 end
@@ -115,7 +116,7 @@ define('return_claim', function(ask)
     local charged = release_stretch(claim, core, ref)
     if charged then
       back = back + 1
-      -- A stretch that was handed back comes as it was; one that was lost with its core counts as an attempt.
+      -- A stretch that was handed back keeps its ref. One that was lost with its core counts as an attempt.
       if stretch.refs[1] ~= stretch.ref then
         lapsed = 1
         count_attempt(ref)

@@ -1,7 +1,7 @@
--- Counters: what the functions did, counted in the step that does it, in the hash that has what processes measured as well.
--- A call's counts are written at its end, one command for each field that changed, however many slices the call was about.
+-- Counters: the functions count what they do in the same step, in the hash that also has what processes measured. A
+-- call's counts are written at its end, one command for each changed field, however many slices the call had.
 
--- Count something: a field is a series, as metric and labels, and in a histogram a bucket of it.
+-- Count something. A field is a series (metric and labels), in a histogram followed by a bucket.
 local function count(series, bucket, amount)
   if amount == 0 then return end
   tally = tally or {}
@@ -19,7 +19,8 @@ write_counts = function()
   end
 end
 
--- Add a time in ms to a histogram. LATENCY_MS are the upper bounds of its buckets, LATENCY their names, one more for the rest.
+-- Add a time in ms to a histogram. LATENCY_MS are the upper bounds of its buckets, LATENCY their names and one for the
+-- rest.
 local function observe_ms(series, ms)
   ms = math.max(ms, 0)
   local low, high = 1, #LATENCY_MS + 1
@@ -31,7 +32,7 @@ local function observe_ms(series, ms)
   count(series, '|#ms', ms)
 end
 
--- The series of metrics by priority.
+-- The series of a metric by priority.
 local function by_priority(metric)
   return { ['0'] = metric .. PRIORITIES['0'], ['1'] = metric .. PRIORITIES['1'], ['2'] = metric .. PRIORITIES['2'] }
 end
@@ -42,13 +43,14 @@ local function count_items(version, outcome, amount)
   if amount ~= 0 then count('corelane_items_total|' .. version, outcome, amount) end
 end
 
--- Count items that a core answered or lost, by the attempt at them.
+-- Count items that a core answered or lost, by the number of the attempt.
 local function count_attempt(ref)
   count('corelane_attempts_total|', tonumber(ref.attempt) < 9 and ref.attempt or '9+', tonumber(ref.count))
 end
 
--- Count tokens that were read in vain, by why: `core_lost`, what a core held that died, froze or was cut off, read or not;
--- `handed_back`, by one that was stopped; and what was read for a job that was over by then.
+-- Count tokens that were read in vain, by reason. `core_lost`: held by a core that died, froze or was cut off, whether
+-- read or not. `handed_back`: by a core that was stopped. Otherwise the tokens were read for a job that was over by
+-- then.
 local function waste(reason, tokens) count('corelane_wasted_tokens_total|', reason, tokens) end
 
 local function reason_of(job)
@@ -56,8 +58,8 @@ local function reason_of(job)
   return (status == 'canceled' or status == 'expired') and status or 'over'
 end
 
--- Count a job that became final, its time, and whether it ended when it was promised. A promise is [position, tokens ahead,
--- expected, earliest, latest], the last three in ms after its submission, and null where no speed was known.
+-- Count a job that became final, its time, and whether it ended when promised. A promise is [position, tokens ahead,
+-- expected, earliest, latest]; the last three are in ms after its submission, and null if no speed was known.
 local PROMISE = '^%[%d+,%d+,%d+,(%d+),(%d+)%]$'
 local function count_end(status, priority, promise, took_ms)
   count('corelane_jobs_ended_total|', status, 1)
@@ -71,9 +73,9 @@ local function count_end(status, priority, promise, took_ms)
 end
 
 -- flush_metrics{process, number, facts, ttl_s, release, leaves, amounts: [field, amount…]}
--- What a process measured since its last flush. One that comes again, because its reply was lost, has the same number and
--- counts once. `facts` are fields that say what the process is and how it stands now. The first process of a release to
--- come after one of another is a deployment.
+-- Adds what a process measured since its last flush. A flush that is repeated because its reply was lost has the same
+-- number and counts once. `facts` are fields that describe the process and its present state. When a process of another
+-- release comes than the one before, that is a deployment.
 define('flush_metrics', function(ask)
   local key, amounts = keys.process(ask.process), ask.amounts
   local number = tonumber(call('HGET', key, 'number') or 0)

@@ -1,11 +1,11 @@
--- Webhooks: an event's delivery, when its host is worth a look, and what became of each attempt.
--- A host's deliveries stand in a line of their own, cl:due:HOST, by the time of their next attempt; cl:due holds each host
--- that has any by the earliest time at which one may be handed out, so a slow or failing host delays no other.
+-- Webhooks: an event's delivery, when to look at its host, and the outcome of each attempt. Each host has a line of its
+-- own, cl:due:HOST, sorted by the time of the next attempt. cl:due has each host with deliveries, sorted by the
+-- earliest time at which one may be handed out. So a slow or failing host delays no other.
 
--- Longer than all attempts take, whatever results_ttl_s says: a delivery under way is not forgotten. In seconds.
+-- In seconds; longer than all attempts take, whatever results_ttl_s says. So a delivery in progress is not deleted.
 local KEEP_DELIVERY_S = 259200
 
--- The same event of the same subject has the same id: it is announced once, however often this is called.
+-- The same event of the same subject has the same id, so repeated calls announce it once.
 local function delivery_id(subject, event)
   return 'evt_' .. string.gsub(subject, '^%a+_', '') .. '_' .. string.match(event, '([^.]*)$')
 end
@@ -16,7 +16,7 @@ local function wake_senders()
   call('EXPIRE', keys.WAKE_SENDERS, 30)
 end
 
--- Note when a host is worth a look; `room` is how many more of its deliveries may be handed out now, if that is known.
+-- Note when to look at a host again; `room` is how many more of its deliveries may be handed out now, if known.
 function deliveries.settle_host(host, room)
   local flight = keys.flight(host)
   local first = call('ZRANGE', keys.due(host), 0, 0, 'WITHSCORES')
@@ -34,7 +34,8 @@ function deliveries.settle_host(host, room)
   call('ZADD', keys.DUE_HOSTS, at, host)
 end
 
--- How many more deliveries a host may have under way: one at a time once it failed, until it answers again.
+-- How many more deliveries to a host may be in progress. After a failure only one at a time, until the host answers
+-- again.
 local function host_room(host, now, most)
   call('ZREMRANGEBYSCORE', keys.flight(host), '-inf', now)
   if call('HEXISTS', keys.FAILURES, host) == 1 then most = 1 end
@@ -42,7 +43,7 @@ local function host_room(host, now, most)
 end
 
 -- Announce an event to a URL: one delivery, due now. `kind` says what `facts` are: 'data', the event's data as JSON, or
--- 'record', a job's hash as it stood, as JSON. `headers` are sent along, as a JSON object.
+-- 'record', a job's hash at the time of the event, as JSON. `headers`, a JSON object, are sent along.
 function deliveries.schedule(event, subject, owner, url, now, ttl, kind, facts, headers)
   local id = delivery_id(subject, event)
   local key, host = keys.delivery(id), string.lower(string.match(url, '^%a+://([^/?#]*)') or '')
@@ -58,8 +59,8 @@ function deliveries.schedule(event, subject, owner, url, now, ttl, kind, facts, 
   return id
 end
 
--- Announce those of some events of a job that its webhook wants, with the job's facts as they stand now. `job` has the fields
--- that are read here for these steps.
+-- Announce those of some events of a job that its webhook wants, with the job's present facts. `job` has the fields
+-- that `reads` lists for these steps.
 local ANNOUNCED = { 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent' }
 reads('claim', ANNOUNCED)
 reads('finish', ANNOUNCED)
@@ -79,7 +80,7 @@ function deliveries.announce(job, now, ttl, ...)
   end
 end
 
--- End a delivery for good: delivered, gone or dead.
+-- End a delivery: delivered, gone or dead.
 local function end_delivery(id, host, state, now, ttl)
   local key = keys.delivery(id)
   call('HSET', key, 'state', state, 'ended_ms', now)
@@ -99,7 +100,7 @@ local function end_delivery(id, host, state, now, ttl)
   end
 end
 
--- Remove every delivery of a deleted subject, with its log. The report of an attempt under way finds none.
+-- Remove every delivery of a deleted subject, with its log. The report of an attempt in progress finds no delivery.
 function deliveries.forget(subject)
   for _, id in ipairs(call('ZRANGE', keys.deliveries(subject), 0, -1)) do
     local host = call('HGET', keys.delivery(id), 'host')
@@ -114,9 +115,9 @@ function deliveries.forget(subject)
   call('UNLINK', keys.deliveries(subject))
 end
 
--- take_due{limit, lease_ms, most} → deliveries to try now, at most `limit`, and `most` of a host under way at a time
--- Each is due again after `lease_ms` unless it is held or its outcome is reported first. Hosts whose circuit is open are
--- passed over.
+-- take_due{limit, lease_ms, most} → deliveries to try now, at most `limit`, and at most `most` in progress for a host
+-- Each is due again after `lease_ms` unless it is held or its outcome is reported first. Hosts whose circuit is open
+-- are skipped.
 local HOSTS_PER_LOOK = 200
 define('take_due', function(ask)
   local now, taken = now_ms(), {}
@@ -141,8 +142,9 @@ define('take_due', function(ask)
 end, 'allow-oom')
 
 -- hold{lease_ms, deliveries}
--- Their sender lives and still works on them: none is due again before `lease_ms` from now. One whose lease has ended, by
--- a report or by being handed to another sender, is left alone. Its host may then be looked at too early, which is harmless.
+-- Their sender is alive and still works on them: none is due again before `lease_ms` from now. If the lease has ended,
+-- by a report or because another sender has the delivery, nothing changes. Its host may then be looked at too early,
+-- which is harmless.
 define('hold', function(ask)
   local lapse = now_ms() + ask.lease_ms
   for _, id in ipairs(ask.deliveries) do
@@ -154,7 +156,7 @@ define('hold', function(ask)
   end
 end)
 
--- fix_payload{id}, payload → the bytes of an event that any sender kept first; nothing if it is forgotten
+-- fix_payload{id}, payload → the bytes of an event that were stored first; nothing if the delivery is gone
 define('fix_payload', function(ask, args)
   local key = keys.delivery(ask.id)
   if call('HEXISTS', key, 'host') == 0 then return false end
@@ -163,11 +165,12 @@ define('fix_payload', function(ask, args)
   return call('HGET', key, 'payload')
 end)
 
--- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its state
--- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`, or dead if that is
--- negative or its `window_ms` is over. `well` says that the host answers as it should; after `failures` bad ones in a row
--- it is left alone for `circuit_ms`, and then tried with one delivery: if that fails too, it is left alone for as long
--- again. A delivery that is delivered stays so: a late report is only noted.
+-- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its
+-- state
+-- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`. It is dead if that
+-- is negative or its `window_ms` is over. `well` says that the host answered properly. After `failures` bad answers in
+-- a row the host rests for `circuit_ms`, and is then tried with one delivery; if that fails too, it rests as long
+-- again. A delivered delivery stays delivered: a late report is only logged.
 local LOG_ENTRIES, REAP_AT_ONCE = 50, 200
 define('report', function(ask, args)
   local id, now = ask.id, now_ms()
@@ -204,7 +207,7 @@ define('report', function(ask, args)
       call('ZADD', line, now + ask.pause_ms, id)
     end
   end
-  -- What waited behind a dead host for as long as all attempts would have taken is given up as well.
+  -- Deliveries that waited behind a dead host for as long as all attempts would have taken are given up as well.
   if not ask.well then
     for _, other in ipairs(call('ZRANGE', line, 0, REAP_AT_ONCE - 1)) do
       local began = call('HGET', keys.delivery(other), 'since_ms')
@@ -221,7 +224,7 @@ define('report', function(ask, args)
 end, 'allow-oom')
 
 -- redeliver{id} → 1 if it is due now, 0 if there is no such delivery
--- As if it were new, but for its id, its bytes and its log; its host gets another chance at once.
+-- It becomes as new, but keeps its id, its bytes and its log. Its host is tried again at once.
 define('redeliver', function(ask)
   local id, now = ask.id, now_ms()
   local key = keys.delivery(id)

@@ -1,13 +1,13 @@
 -- The fleet: heartbeats, bells, models, and what operators decide about them.
 
--- This core claims for a version no more; what waits is rung for elsewhere.
+-- This core claims no more for a version; other cores are rung for its waiting work.
 local function let_go(core, version, envelope)
   call('ZREM', keys.holders(version), core)
   if call('HEXISTS', keys.WAITING, version) == 1 then ring_some(version, 1, envelope) end
 end
 
--- Keep a core's speed. What it was with enough to do outlasts its process: until the next one has had enough to do, the core
--- is as fast as it was then.
+-- Note a core's speed. A speed measured with enough work outlasts its process: it counts until the next process has
+-- measured one.
 local function keep_speed(core, speed, is_full)
   local TTL_S = 2592000
   if speed and is_full then
@@ -18,11 +18,12 @@ local function keep_speed(core, speed, is_full)
   if speed then call('HSET', keys.SPEEDS, core, speed) end
 end
 
--- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version, class, sums]…]}
---   → {the revision of the plan, versions unknown…}
--- "I live, I am so fast (`full`: with enough to do), I am out of service or not, I hold these versions, I still work under
--- these leases, items cost me so much." It reads stored contexts, which cores of earlier releases do not. A lease that was
--- taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
+-- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version,
+-- class, sums]…]} → {the revision of the plan, versions unknown…}
+-- A core's heartbeat: its speed (`full`: measured with enough work), whether it is out of service, the versions it
+-- holds, the leases it works under, and what items cost. A core that sends one can read stored contexts, which cores of
+-- earlier releases cannot. A lease that was taken back is not revived. Versions are unknown if Redis restarted empty:
+-- the core announces them again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   local price = ask.worked and ask.worked[2] or '-'
@@ -45,17 +46,17 @@ define('beat', function(ask)
   return reply
 end, 'allow-oom')
 
--- ring{core, envelope}: there is something to do for this core; one that works finds it between two batches.
+-- ring{core, envelope}: there is work for this core. If it is working, it finds that between two batches.
 define('ring', function(ask) ring(ask.core, ask.envelope) end)
 
--- wake{core, envelope}: a starting child rings its own core, whatever bell its predecessor left behind.
+-- wake{core, envelope}: a starting process rings its own core, even if its predecessor left a bell set.
 define('wake', function(ask)
   call('DEL', keys.bell(ask.core), keys.wake(ask.core))
   ring(ask.core, ask.envelope)
 end)
 
--- Forget a core that nobody serves any more, with the bells in its queue, and kombu's two notes that there is one. The
--- keeper removes the rest (`prune`).
+-- Forget a core that no process serves any more, with the bells in its queue, and kombu's two entries for the queue.
+-- The keeper removes the rest (`prune`).
 function fleet.forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
@@ -68,8 +69,8 @@ end
 -- release{core, envelope, version}: see let_go
 define('release', function(ask) let_go(ask.core, ask.version, ask.envelope) end, 'allow-oom')
 
--- leave{core, envelope, versions, gone}: nothing more is claimed here. A core that is `gone` says good-bye: it is in no list
--- from now on, and nobody reads its queue.
+-- leave{core, envelope, versions, gone}: this core claims no more. A core that is `gone` is removed from all lists, and
+-- its queue is not read any more.
 define('leave', function(ask)
   for _, version in ipairs(ask.versions) do let_go(ask.core, version, ask.envelope) end
   call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
@@ -79,12 +80,13 @@ define('leave', function(ask)
   if ask.gone then fleet.forget_core(ask.core) end
 end, 'allow-oom')
 
--- Every caller may read marks, but only admins who the owners are.
+-- Every caller may read marks, but only admins may see the names of owners.
 local function shown_name(ask) return ask.kind == 'owner' and 'an owner' or ask.kind .. ' ' .. ask.name end
 
--- pause{kind, name, by, envelope} → {what is told of the pause, 1 if it is new}
--- Nothing more is claimed on a core, for a version, or of an owner, until `resume`; what is in flight ends. A core lets its
--- versions go, with all that it holds of them. An owner goes behind all others: see join_shares.
+-- pause{kind, name, by, envelope} → {the description of the pause, 1 if it is new}
+-- Until `resume` nothing is claimed on a core, for a version, or of an owner. Work in progress is finished. A paused
+-- core gives up its versions, with all that it holds of them. A paused owner is sorted behind all others: see
+-- join_shares.
 define('pause', function(ask)
   local what = ask.kind .. ':' .. ask.name
   if call('HSETNX', keys.PAUSED, what, cjson.encode({ by = ask.by, at_ms = now_ms() })) == 0 then
@@ -102,7 +104,7 @@ define('pause', function(ask)
   return { call('HGET', keys.PAUSED, what), 1 }
 end)
 
--- An owner goes on level with the one served least: it saved nothing up.
+-- A resumed owner starts level with the one served least: it gained no credit meanwhile.
 local function resume_owner(owner, envelope)
   for priority = 0, 2 do
     if call('ZREM', keys.shares(priority), owner) == 1 then join_shares(owner, priority) end
@@ -114,7 +116,7 @@ local function resume_owner(owner, envelope)
 end
 
 -- resume{kind, name, envelope} → 1 if it was paused
--- A core is among the holders again with its next heartbeat; it claims at once.
+-- A core holds its versions again with its next heartbeat, and claims at once.
 define('resume', function(ask)
   if call('HDEL', keys.PAUSED, ask.kind .. ':' .. ask.name) == 0 then return 0 end
   call('SET', keys.RESUMED, now_ms())
@@ -129,8 +131,9 @@ define('resume', function(ask)
   return 1
 end, 'allow-oom')
 
--- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0
--- `places` cores of a host may at a time; the turn of one that died ends with its lease.
+-- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else
+-- 0
+-- At most `places` cores of a host may at the same time. The turn of a core that died ends with its lease.
 define('take_load_turn', function(ask)
   local key, now = keys.loads(ask.host), now_ms()
   call('ZREMRANGEBYSCORE', key, '-inf', now)
@@ -142,8 +145,8 @@ end)
 
 local function is_calibrated(summary) return cjson.decode(summary).calibrated == true end
 
--- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings mean it by. An
--- alias that was set through the API stays where it is, and none comes to mean a version that is closed.
+-- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings give it. An
+-- alias that was set through the API is not changed, and no alias comes to mean a closed version.
 define('announce', function(ask, args)
   local known = call('HGET', keys.MODELS, ask.version)
   if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
@@ -159,7 +162,7 @@ define('announce', function(ask, args)
 end)
 
 -- set_alias{alias, weights, force, versions} → {'done'}, or why not: {'unknown' | 'closed' | 'not_held', version}
--- An alias comes to mean versions, all of which take jobs and are held by a living core or wait to be loaded on first use.
+-- Lets an alias mean versions. All of them must take jobs, and be on a living core or wait to be loaded on first use.
 define('set_alias', function(ask)
   for _, version in ipairs(ask.versions) do
     if call('HEXISTS', keys.CLOSED, version) == 1 then return { 'closed', version } end
@@ -174,8 +177,9 @@ define('set_alias', function(ask)
   return { 'done' }
 end)
 
--- unset_alias{alias} → {'done', what it means now or ''}, {'unset'} if nobody had set it, or {'closed', version}
--- An alias means again what the workers' settings mean by it, or nothing.
+-- unset_alias{alias} → {'done', what it means now or ''}, {'unset'} if it was not set by the API, or {'closed',
+-- version}
+-- The alias means again what the workers' settings say, or nothing.
 define('unset_alias', function(ask)
   local named = call('HGET', keys.NAMED, ask.alias)
   if call('SISMEMBER', keys.PINNED, ask.alias) == 0 then return { 'unset' } end
@@ -191,8 +195,8 @@ define('unset_alias', function(ask)
 end)
 
 -- set_placement{version, before, after, closes, force, mark} → {'done'}, {'changed'} or {'in_use', alias…}
--- A version's placement becomes `after` if it is still `before` ('' for none). One that closes the version, so that it
--- takes no more jobs, is refused while an alias means it, unless forced.
+-- A version's placement becomes `after` if it is still `before` ('' for none). A placement that closes the version, so
+-- that it takes no new jobs, is refused while an alias means it, unless forced.
 define('set_placement', function(ask)
   local version = ask.version
   if (call('HGET', keys.PLACEMENTS, version) or '') ~= ask.before then return { 'changed' } end
@@ -215,7 +219,7 @@ define('set_placement', function(ask)
 end)
 
 -- tell_parts{serve, troubles: [[part, text]…], forget_ms}: what a `serve` finds wrong with its parts now
--- Words older than `forget_ms` are forgotten: a `serve` that was killed does not take its own back.
+-- Entries older than `forget_ms` are deleted: a `serve` that was killed does not remove its own.
 define('tell_parts', function(ask)
   local told, now = call('HGETALL', keys.PARTS), now_ms()
   for i = 1, #told, 2 do

@@ -1,6 +1,6 @@
--- Gauges: how the work stands that is not done.
+-- Gauges: the state of the work that is not done.
 
--- The oldest job with refs in an owner's lane or line, which is the least of their ids.
+-- The oldest job with refs in an owner's lane or line. That is the one with the lowest id.
 local function oldest_waiting(name, priority, owner, larger)
   if string.sub(name, 1, 1) ~= LINE_MARK then
     local ref = parse(call('LINDEX', keys.lane(name, priority, owner), 0) or '')
@@ -27,7 +27,7 @@ local function tokens_of(name, priority, owner, larger)
   return tokens
 end
 
--- The versions that no core holds because those that would are paused.
+-- The versions that are on no core because the cores that would hold them are paused.
 local function held_by_paused(paused)
   local found = {}
   for what in pairs(paused) do
@@ -40,11 +40,12 @@ local function held_by_paused(paused)
   return found
 end
 
--- outstanding{fed, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it, tokens of
---   all these that a pause of the version or of owners holds up, 1 if only cores hold it that are paused}, tokens claimed by
---   core, speeds by core, {version, priority, age in ms of the oldest job that waits, 1 if a pause holds it up}…, open jobs by
---   priority}
--- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each; `fed` jobs in files count.
+-- outstanding{fed, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it,
+-- tokens of all these that a pause of the version or of owners holds up, 1 if all cores with it are paused}, tokens
+-- claimed by core, speeds by core, {version, priority, age in ms of the oldest waiting job, 1 if a pause holds it up}…,
+-- open jobs by priority}
+-- The oldest jobs are searched among `owners` owners of a priority and `larger` larger jobs of each. Tokens in files
+-- are counted for `fed` jobs.
 define('outstanding', function(ask)
   local versions, oldest, ages, open, left, paused = {}, {}, {}, {}, {}, read_paused()
   local held_up, goes_on, stopped = {}, {}, held_by_paused(paused)

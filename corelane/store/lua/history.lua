@@ -1,4 +1,4 @@
--- History: marks for what was done to the service.
+-- History: marks for changes that were made to the service.
 
 -- Most marks kept.
 local MARKS = 1000

@@ -35,10 +35,10 @@ for place = 1, #STEPS do
   end
 end
 
--- What `finish` read is handed on.
+-- `finished` gets the fields that `finish` reads.
 readers.finished = readers.finish
 
--- Have the job of a step come with these fields of its hash.
+-- Declare which fields of its hash the job of a step must have.
 local function reads(step, fields)
   local names = readers[step]
   for i = 1, #fields do
@@ -48,22 +48,22 @@ local function reads(step, fields)
   end
 end
 
--- Have a step run a function; `fields` are those of the job's hash that it reads.
+-- Let a step run a function; `fields` are those of the job's hash that it reads.
 local function on(step, run, fields)
   local all = registered[step]
   all[#all + 1] = run
   reads(step, fields or {})
 end
 
--- A job with all fields of its hash that the functions of a step read, in one read.
+-- Return a job with all fields of its hash that the functions of a step need, in one read.
 local function read_job(step, id)
   local names, job = readers[step], { id = id, key = keys.job(id) }
   for i, value in ipairs(call('HMGET', job.key, unpack(names))) do job[names[i]] = value or nil end
   return job
 end
 
--- Write fields of a hash: names and values in turn, then those of a table. The first ones are found soonest: a small hash is
--- read from its beginning.
+-- Write fields of a hash: first names and values in turn, then those of a table. The first ones are found fastest, as a
+-- small hash is read from its beginning.
 local function write_fields(key, fields, ...)
   local flat = { ... }
   local n = #flat

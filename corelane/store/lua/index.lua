@@ -1,11 +1,11 @@
--- The index: terms by which an owner's jobs are found. `l:LABEL` for each label, `s:open` until the job is final,
--- `s:failed`, `s:canceled` or `s:expired` once it is, `f` from the first item that failed. Jobs that succeeded whole and
--- have no label cost nothing here. A label has no space, so `TERM JOB` sorts by term and then by time.
--- keys.INDEXED counts an owner's jobs for processes of an earlier release, which look there whether the index has all of them.
+-- The index: terms by which an owner's jobs are found. `l:LABEL` for each label; `s:open` until the job is final, then
+-- `s:failed`, `s:canceled` or `s:expired`; `f` from the first item that failed. Jobs without a label whose items all
+-- succeeded have no terms. A label has no space, so `TERM JOB` sorts by term and then by time. keys.INDEXED counts an
+-- owner's jobs for processes of an earlier release: they check it to see if the index is complete.
 local OPEN, ITEMS_FAILED = 's:open', 'f'
 local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
 
--- Have a job found by terms until it is forgotten; terms that it has already do no harm.
+-- Index a job by terms until it is forgotten. Terms that it already has are ignored.
 local function add_terms(owner, job, terms)
   local added = {}
   for _, term in ipairs(terms) do
@@ -17,7 +17,7 @@ local function add_terms(owner, job, terms)
   call('HSET', keys.job_terms(owner), job, table.concat(added, ' '))
 end
 
--- The terms of a job's labels, given as JSON or not at all.
+-- The terms of a job's labels; `labels` is JSON or nil.
 local function label_terms(labels)
   local terms = {}
   for i, label in ipairs(labels and cjson.decode(labels) or {}) do terms[i] = 'l:' .. label end
@@ -41,8 +41,8 @@ end
 
 on('finished', function(job) close(job.owner, job.id, job.status, job.failed) end, { 'owner', 'failed' })
 
--- Note how many items of a stretch failed, so that they are found without reading all results of the job; and of the job,
--- how many failed with each code.
+-- Note how many items of a stretch failed, so that they are found without reading all results of the job. Also count
+-- the job's failed items by error code.
 on('answer', function(job, stretch)
   if stretch.failed == 0 then return end
   call('HSET', keys.failures(job.id), stretch.first, stretch.failed)
@@ -54,7 +54,7 @@ on('answer', function(job, stretch)
   if stretch.is_first_failure then add_terms(job.owner, job.id, { ITEMS_FAILED }) end
 end, { 'owner' })
 
--- Forget an owner's job in the list of its jobs and in the index.
+-- Remove a job from its owner's list of jobs and from the index.
 function index.unlist(owner, job)
   local all, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
   if call('ZREM', keys.owner_jobs(owner), job) == 1 then add(keys.INDEXED, owner, -1) end
@@ -66,7 +66,7 @@ end
 
 on('forget', function(job) index.unlist(job.owner, job.id) end, { 'owner' })
 
--- An owner's open jobs: how many, and the first of them, the oldest first.
+-- An owner's open jobs: their number, and the first of them, oldest first.
 function index.open_jobs(owner, most)
   local from, to, found = '[' .. OPEN .. ' ', '(' .. OPEN .. '!', {}
   for i, entry in ipairs(call('ZRANGEBYLEX', keys.terms(owner), from, to, 'LIMIT', 0, most)) do

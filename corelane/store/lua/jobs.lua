@@ -1,10 +1,12 @@
 -- Jobs: submitted, fed, answered, ended once, and forgotten.
 
--- A job reports its progress at most this often, in milliseconds, and keeps about this many of its last events.
+-- Shortest time between two reports of a job's progress, in milliseconds; and about how many of its last events are
+-- kept.
 local PROGRESS_MS, KEPT_EVENTS = 500, 1000
 
--- Add an event to a job's events; its id is a time, but greater than those before it even if the clock was set back. The
--- stream is begun by the first event between beginning and end, which the job's hash has: a stream takes 4 kB.
+-- Add an event to a job's events. Its id is a time, and greater than all ids before it even if the clock was set back.
+-- The first and last events are in the job's hash. Only an event between them begins the stream, as a stream takes 4
+-- kB.
 function jobs.add_event(job, event, ...)
   if call('EXISTS', keys.job_events(job)) == 0 then
     local started = call('HGET', keys.job(job), 'started_ms') or string.format('%.0f', now_ms())
@@ -13,7 +15,7 @@ function jobs.add_event(job, event, ...)
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
 end
 
--- A job's work begins: by its first claim, or because an answer for it is there or is being computed.
+-- Begin a job: at its first claim, or because an answer for it exists or is being computed.
 reads('claim', { 'created_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
@@ -25,22 +27,22 @@ function jobs.begin_job(id, status, priority, ttl)
   observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
 end
 
--- The account (OWNER:P) of a job, its tokens that still stand in its file, and its owner.
+-- The account (OWNER:P) of a job, its tokens that are still in its file, and its owner.
 function jobs.unfed(job)
   local key = keys.job(job)
   local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed), owner
 end
 
--- The first jobs that are fed from files, wherever those are.
+-- The first jobs that are fed from files, in either place.
 function jobs.first_fed(most)
   local found = call('ZRANGE', keys.FEEDS, 0, most - 1)
   for _, job in ipairs(call('ZRANGE', keys.STORED_FEEDS, 0, most - 1)) do found[#found + 1] = job end
   return found
 end
 
--- Keep a final job's data for `job.ttl` seconds: items and contexts only while a retry could ask for some of them again.
--- Items in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
+-- Keep a final job's data for `job.ttl` seconds. Items and contexts are kept only if a retry could need some of them.
+-- Items in a file stay there; the feeder removes the file. The keeper cleans up after the job (cl:keeping).
 local function retain(job)
   local id, file, ttl = job.id, job.file, job.ttl
   local payloads, contexts = keys.payloads(id), keys.contexts(id)
@@ -60,8 +62,8 @@ local function retain(job)
   call('ZADD', keys.KEEPING, job.kept_until, job.owner .. ':' .. id .. (file and ':file' or ''))
 end
 
--- What is published when a job ends: its id, and for a job of one item whose caller waits (`tell`) all that the caller is
--- answered from, as JSON: the job's fields and its result. That saves a trip.
+-- The message that is published when a job ends: its id. For a job of one item whose caller waits (`tell`), the job's
+-- fields and its result follow as JSON, which saves the caller a trip.
 local MOST_TOLD_BYTES = 8192
 local function told(job, tell)
   local results = keys.results(job)
@@ -69,7 +71,7 @@ local function told(job, tell)
   return job .. ' ' .. cjson.encode({ call('HGETALL', keys.job(job)), call('HGET', results, 0) })
 end
 
--- Take a job that ends out of all accounts of open ones.
+-- Remove a job that ends from all accounts of open ones.
 local function close_accounts(job)
   drop_refs(job.id, job.version)
   local unfed = job.file and job.file_tokens - job.fed_tokens or 0
@@ -79,8 +81,8 @@ local function close_accounts(job)
   call('SREM', keys.open_jobs(job.priority or '1'), job.id)
 end
 
--- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `commit` is the
--- call of the core whose results end it, if one's do.
+-- End a job, once: status, event, webhook, and the message to all who wait. Callers check that it is open. `commit` is
+-- the call of the core whose results end it, if there is one.
 reads('finish', {
   'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell',
   'keep_s', 'once', 'dropped', 'expires_ms',
@@ -90,7 +92,7 @@ local function finish(id, status, ttl, commit)
   local changes, created = {}, tonumber(job.created_ms or now)
   job.status, job.now, job.took_ms, job.commit = status, now, now - created, commit
   job.is_whole = status == 'succeeded' and tonumber(job.failed) == 0
-  -- What waited through a pause tells nothing of promises and forecasts.
+  -- A job that waited through a pause says nothing about promises and forecasts.
   local resumed = (job.promise or job.reckoned) and call('GET', keys.RESUMED)
   job.was_paused = resumed and tonumber(resumed) >= created
   job.ttl = math.min(tonumber(job.keep_s) or ttl, ttl)
@@ -110,9 +112,9 @@ local function finish(id, status, ttl, commit)
   call('PUBLISH', keys.DONE, told(id, job.tell))
 end
 
--- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
--- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
--- answered, if one did.
+-- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
+-- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
+-- call of the core that answered, if there is one.
 reads('answer', { 'status', 'told_ms', 'version', 'digests', 'owner' })
 function jobs.answer(id, first, blob, succeeded, failed, ttl, commit)
   local job = read_job('answer', id)
@@ -138,7 +140,7 @@ function jobs.answer(id, first, blob, succeeded, failed, ttl, commit)
   return true
 end
 
--- End a job as canceled or expired: what is answered stays, the rest never reaches a model.
+-- End a job as canceled or expired: its answers stay, its other items never reach a model.
 function jobs.cut_short(job, status, ttl)
   local key = keys.job(job)
   local left, version = unpack(call('HMGET', key, 'left', 'version'))
@@ -148,15 +150,15 @@ function jobs.cut_short(job, status, ttl)
   reuse.release_led(job, 0)
 end
 
--- Note that a job's items stand in a file, from which the keeper feeds them. Files in the storage of files have a list of
--- their own: a keeper of an earlier version would not find them.
+-- Note that a job's items are in a file, from which the keeper feeds them. Jobs with files in the storage of files have
+-- their own list: a keeper of an earlier version would not find the files.
 function jobs.add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
   add(keys.UNFED, jobs.unfed(job))
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
 end
 
--- Of the refs of a job that is submitted, those that wait for a core: the others are answered, or follow an equal item.
+-- Return those refs of a new job that must wait for a core. The others are answered, or follow an equal item.
 local function spare_refs(job, texts, ask)
   local left, status = {}, 'queued'
   for _, text in ipairs(texts) do
@@ -175,7 +177,7 @@ local function spare_refs(job, texts, ask)
   return left
 end
 
--- Take the payloads that stand behind the refs of a call out of its arguments, and keep them by their first items.
+-- Take payloads out of the arguments of a call, and store them by the index of their first item.
 local function keep_payloads(job, firsts, args)
   local before = #args - #firsts
   for i, first in ipairs(firsts) do
@@ -184,7 +186,7 @@ local function keep_payloads(job, firsts, args)
   end
 end
 
--- The reply to a submit whose `once` another job holds: for `once_ttl_s`, or with 0 for as long as that job is kept.
+-- The reply to a submit whose `once` another job holds: for `once_ttl_s`, or if that is 0 while that job is kept.
 local function find_holder(ask)
   local holder = ask.once and call('GET', ask.once)
   if holder and (ask.once_ttl_s > 0 or call('EXISTS', keys.job(string.match(holder, '^%S+'))) == 1) then
@@ -192,7 +194,8 @@ local function find_holder(ask)
   end
 end
 
--- Keep what comes with the call, or from now on what was written just before. → an error if that expired
+-- Store the input that comes with the call; or keep the input that was written just before, which would expire.
+-- → an error if it has expired
 local function keep_input(job, ask, args)
   if ask.firsts then return keep_payloads(job.id, ask.firsts, args) end
   if not ask.file and not ask.input and call('PERSIST', keys.payloads(job.id)) == 0 then
@@ -201,7 +204,8 @@ local function keep_input(job, ask, args)
   call('PERSIST', keys.contexts(job.id))
 end
 
--- Have a job found by its owner, its `once`, its time and what it waits for. → when it expires, if it does
+-- Add a job to the list of its owner, to its `once`, to the index, and to the lists of what it waits for.
+-- → the time at which it expires, or nil
 local function list_job(job, ask)
   local id, once, fields = job.id, ask.once, job.fields
   call('ZADD', keys.owner_jobs(fields.owner), 0, id)
@@ -222,16 +226,16 @@ local function list_job(job, ask)
   return expires_ms
 end
 
--- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields,
---   digests, is_cut, cache, ttl, stored, is_retry, firsts}, ref…, payload…
---   → {1 if new, created_ms, expires_ms or nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`},
---   {-2, indexes of items}, or {-3, digests of stored contexts that are not there…}
--- The job, its refs in the lanes and the bells, in one step. The payloads come with it if they are few: `firsts` are their
--- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was
--- closed since the job was admitted takes it no more. `once` is a key that one job may hold. `fields` are those of its hash.
--- With `input` its items are at a URL, and are read from there before anything else. `digests` are those of its items. If
--- some are answered or computed already (-2), nothing is written: the job is submitted again with a ref for each of these
--- items alone, and `is_cut`. `stored` are the digests of its owner's stored contexts that its items name.
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
+-- fields, digests, is_cut, cache, ttl, stored, is_retry, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or
+-- nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`}, {-2, indexes of items}, or {-3,
+-- digests of missing stored contexts…}
+-- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
+-- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
+-- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are those of
+-- its hash. With `input` its items are at a URL, and are read from there first. `digests` are those of its items. If
+-- some are answered or being computed already (-2), nothing is written: the caller submits again with a separate ref
+-- for each of these items, and `is_cut`. `stored` are the digests of its owner's stored contexts that its items name.
 define('submit', function(ask, args)
   local id, fields = ask.job, ask.fields
   local job = { id = id, key = keys.job(id), now = now_ms(), fields = fields, priority = tostring(fields.priority) }
@@ -254,10 +258,10 @@ define('submit', function(ask, args)
   return { 1, job.now, expires_ms, #refs == 0 and not job_is_open(id) and 1 or 0 }
 end)
 
--- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref…
---   → 1 if fed, 0 if another was first, -1 if final
--- The next slices of a job whose items stand in a file; their payloads were written just before. `failed` are lines that are
--- no items: they fail at once.
+-- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref… → 1 if
+-- fed, 0 if another was first, -1 if final
+-- Adds the next slices of a job whose items are in a file; their payloads were written just before. `failed` are
+-- invalid lines: they fail at once.
 define('feed', function(ask, args)
   local job, key = ask.job, keys.job(ask.job)
   local status, version, fed = unpack(call('HMGET', key, 'status', 'version', 'fed'))
@@ -273,7 +277,7 @@ define('feed', function(ask, args)
   return 1
 end)
 
--- fail{job, ttl, error} → 1 if it failed now: what is answered stays, the rest fails for one reason, as JSON
+-- fail{job, ttl, error} → 1 if it failed now. Answered items stay, all others fail with the same error, as JSON.
 define('fail', function(ask)
   local key = keys.job(ask.job)
   local status, left, ok, version = unpack(call('HMGET', key, 'status', 'left', 'succeeded', 'version'))
@@ -295,8 +299,8 @@ define('cancel', function(ask)
 end, 'allow-oom')
 
 -- delete{job, ttl} → 1 if deleted, 0 if there is no such job
--- Cancels it first if it is open, so that all who wait hear of it; then nothing is left of it. Refs of it that still wait
--- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
+-- Cancels it first if it is open, so that all who wait are told; then deletes everything of it. Its waiting refs are
+-- skipped like those of any final job. The feeder removes its file, if it has one.
 reads('forget', { 'status', 'owner', 'once', 'file' })
 define('delete', function(ask)
   local id, job = ask.job, read_job('forget', ask.job)
@@ -313,9 +317,9 @@ define('delete', function(ask)
 end, 'allow-oom')
 
 -- drop{job, before, firsts, failed} → index of the first result kept; 0 if there is no such job
--- Forgets results that the caller has: all before an index, which are the stretches with these first items. Of the items
--- with the indexes in `failed` it is remembered that they failed, for a retry. Results that still have to be written to a
--- URL stay.
+-- Deletes results that the caller has read: all before an index, in the stretches with these first items. For a retry,
+-- notes that the items with the indexes in `failed` failed. Results that still have to be written to a URL are not
+-- deleted.
 define('drop', function(ask)
   local key, firsts, marks = keys.job(ask.job), ask.firsts, keys.dropped(ask.job)
   if call('EXISTS', key) == 0 then return 0 end

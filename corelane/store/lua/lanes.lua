@@ -1,13 +1,15 @@
 -- Lanes, lines and bells: where refs wait, and which cores are rung for them.
 
--- In a line, all small jobs of the owner together; it sorts before every job. In a set of lanes, the mark of a line.
+-- SMALL_JOBS is the member of a line that stands for all small jobs of the owner; it sorts before every job. LINE_MARK
+-- marks a line in a set of lanes.
 local SMALL_JOBS, LINE_MARK = '-', '+'
 
 -- The Celery queue that only this core reads.
 local function queue_of(core) return 'core.' .. string.gsub(core, '/', '.') end
 
--- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already. Without
--- an envelope there is no message. → whether it is woken now
+-- Wake a core: push to it if its drain lingers, send a Celery message if it sleeps, do nothing if it is rung already.
+-- Without an envelope no message is sent.
+-- → whether it is woken now
 local function ring(core, envelope)
   local bell = keys.bell(core)
   local state = call('GET', bell)
@@ -25,7 +27,7 @@ local function ring(core, envelope)
   return true
 end
 
--- Ring at most `most` cores that hold a version and are not rung yet, the least laden first.
+-- Ring at most `most` cores that hold a version and are not rung yet, those with the least claimed work first.
 local function ring_some(version, most, envelope)
   local cores = holders_of(version)
   if #cores == 0 then return end
@@ -41,8 +43,8 @@ local function ring_some(version, most, envelope)
   end
 end
 
--- An owner whose lanes were empty starts level with the one served least so far, and goes before it once. Owners that are
--- paused stand behind all others, so that nobody starts level with them.
+-- An owner whose lanes were empty starts level with the one served least so far, just before it. Paused owners are
+-- sorted behind all others, so that no owner starts level with them.
 local PAUSED_SHARE = 'inf'
 local function join_shares(owner, priority)
   local shares = keys.shares(priority)
@@ -52,8 +54,8 @@ local function join_shares(owner, priority)
   call('ZADD', shares, is_paused('owner', owner) and PAUSED_SHARE or level, owner)
 end
 
--- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are level
--- go in the order they came, which is the order of their ids.
+-- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are
+-- level are served in the order of their ids, which is the order in which they came.
 local function join_line(version, ref)
   local line = keys.line(version, ref.priority, ref.owner)
   if call('ZSCORE', line, ref.job) then return end
@@ -61,14 +63,14 @@ local function join_line(version, ref)
   call('ZADD', line, least[least[1] == SMALL_JOBS and 4 or 2] or 0, ref.job)
 end
 
--- Strike off an owner's lane or line that is empty, and the owner where none is left.
+-- Remove an owner's lane or line that is empty, and the owner if it has no other.
 local function strike_off(name, priority, owner)
   local lanes = keys.owner_lanes(priority, owner)
   call('SREM', lanes, name)
   if call('EXISTS', lanes) == 0 then call('ZREM', keys.shares(priority), owner) end
 end
 
--- Take a job out of its line; and the small ones when no larger job is left to compete with.
+-- Remove a job from its line. If no larger job is left, remove the entry of the small jobs too.
 local function leave_line(line, job, version, priority, owner)
   call('ZREM', line, job)
   local left = call('ZRANGE', line, 0, 1)
@@ -83,8 +85,9 @@ local function is_small(ref, refs)
   return #refs == 1 and ref.tokens <= SMALL_TOKENS and call('HGET', keys.job(ref.job), 'total') == ref.count
 end
 
--- Put refs of one job where they wait for its version, at the front where they waited longest, and ring for them. Those
--- that were claimed and lost before wait apart, a small job in its owner's lane, a larger one in a list of its own.
+-- Put refs of one job where they wait for its version, and ring cores for them. `to_front` puts them first. Refs that
+-- were claimed and lost before wait apart. Refs of a small job wait in its owner's lane, those of a larger job in its
+-- own list.
 local function enqueue(version, refs, envelope, to_front)
   if #refs == 0 then return end
   local push, from, to, step = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1
@@ -108,7 +111,7 @@ local function enqueue(version, refs, envelope, to_front)
   if not (paused[1] or paused[2]) then ring_some(version, #refs, envelope) end
 end
 
--- Whether work of a version waits that no pause holds up. Owners that are paused stand behind the others.
+-- Whether work of a version waits that no pause holds up. Paused owners are sorted behind the others.
 local LOOKED_AT_OWNERS = 1000
 local function may_go_on(version, paused)
   if paused['model:' .. version] then return false end
@@ -127,7 +130,7 @@ local function may_go_on(version, paused)
   return false
 end
 
--- Remove the refs of a larger job that wait when it ends, and their tokens.
+-- Remove the waiting refs of a larger job that ends, and subtract their tokens.
 local function drop_refs(job, version)
   local texts, last = call('LRANGE', keys.refs(job), 0, -1), nil
   for _, text in ipairs(texts) do

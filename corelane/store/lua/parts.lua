@@ -1,22 +1,23 @@
--- Parts: windows of a long item that a core in work on it leaves to cores without work. The core that claimed the item keeps
--- it, with its lease, and alone commits its answer. It offers a few parts at a time, and takes in what was found in them. A
--- part that comes to nothing, because its core died, or nobody took it, goes back to the core that offered it. The claim on
--- the item is the fence: while it holds the item its parts may be taken and answered, and no longer.
--- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the part
--- (START), the lease of the core that has it (`START:by`), what was found (`START:found`), and what that cost
--- (`START:spent`: `LEASE PRICE SUMS`). Costs are kept there until the item is answered under this claim. If the claim is lost,
--- nobody pays for them, as for what the core of the item spent. Without `keeps` the offer is of a version that did not.
+-- Parts: windows of a long item that its core leaves to cores without work. The core that claimed the item keeps it,
+-- with its lease, and alone commits its answer. It offers a few parts at a time, and collects what was found in them. A
+-- part goes back to the core that offered it if its reader died, or if it was not taken. The claim on the item is the
+-- fence: parts may be taken and answered only while the claim holds the item.
+-- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the
+-- part (START), the lease of the core that has it (`START:by`), what was found (`START:found`), and what that cost
+-- (`START:spent`: `LEASE PRICE SUMS`). Costs are kept there until the item is answered under this claim. If the claim
+-- is lost, these costs are charged to no job, nor are those of the item's own core. An offer without `keeps` was made
+-- by a version that did not keep costs.
 
--- A core that offers parts looks after them with each batch.
+-- In seconds. A core that offers parts renews its offer with each batch.
 local OFFER_TTL_S = 60
 
--- What an offer is about, if its core still holds it: the ref, as the claim has it.
+-- The ref of an offer's item, as the claim has it; nil if the claim does not hold it any more.
 local function offered_ref(offer)
   local lease, item = string.match(offer, '^([^|]+)|([^|]+)$')
   return lease and call('HGET', keys.claim(lease), item), lease
 end
 
--- Cores without work that hold a version and read parts, but for one.
+-- Cores without work that hold a version and can read parts, except `core`.
 local function helpers_for(version, core)
   local found = {}
   for _, other in ipairs(without_work(holders_of(version))) do
@@ -26,7 +27,7 @@ local function helpers_for(version, core)
   return found
 end
 
--- Count what was spent on an item's parts: for its job, or for nobody if its claim `is_lost`.
+-- Count what was spent on an item's parts: for its job, or for no job if its claim `is_lost`.
 function parts.settle_offer(lease, ref, is_lost)
   local hash = keys.offer(lease .. '|' .. ref.job .. ':' .. ref.first)
   local flat, job = call('HGETALL', hash), ref.job
@@ -47,8 +48,8 @@ end
 
 on('give_back', function(lease, ref) parts.settle_offer(lease, ref, true) end)
 
--- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
--- bytes; nil if there is none
+-- Take a part for a core that found no other work.
+-- → its lease, its offer, its start, its version, the item's ref, its bytes; nil if there is none
 function parts.take(core, versions, lease_ms)
   for _, version in ipairs(versions) do
     local name = call('LPOP', keys.parts(version))
@@ -67,11 +68,11 @@ function parts.take(core, versions, lease_ms)
   end
 end
 
--- share{core, lease, item, version, envelope, out: [start…], fresh: [start…], back}, a part for each that is fresh…
---   → {cores that could take parts, then for each part that is over: start, `found` or `back`, what was found or ''}
--- Look after the parts of an item: those that are `out`, then fresh ones. Up to `back` that nobody took go back, the last
--- first; so do those whose core's lease is over, and those that Redis has lost. Cores are rung while any part waits: one that
--- would not take it a moment ago may do so now.
+-- share{core, lease, item, version, envelope, out: [start…], fresh: [start…], back}, a part for each that is fresh… →
+-- {cores that could take parts, then for each part that is over: start, `found` or `back`, what was found or ''}
+-- Updates the parts of an item: those that are `out`, then `fresh` ones. Up to `back` parts that were not taken go
+-- back, the last first. So do parts whose core's lease is over, and parts that Redis has lost. Cores are rung while any
+-- part waits: a core that could not take it a moment ago may be able to now.
 define('share', function(ask, args)
   local offer, now, back = ask.lease .. '|' .. ask.item, now_ms(), ask.back
   local hash, list, reply, waiting = keys.offer(offer), keys.parts(ask.version), { 0 }, #ask.fresh
@@ -113,9 +114,9 @@ define('share', function(ask, args)
   return reply
 end)
 
--- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in each, '' for
---   nothing… → parts refused
--- What was spent on a part is kept with it. An answer that is repeated counts once.
+-- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in
+-- each, '' for nothing… → parts refused
+-- What was spent on a part is stored with it. A repeated answer counts once.
 define('answer_parts', function(ask, args)
   local refused, answered, late = 0, {}, {}
   ask.spent, ask.price = ask.spent or {}, ask.price or '-'

@@ -1,18 +1,20 @@
--- What the items of a version cost lately: one text for each class, read by `store.rates`. `ITEMS ESTIMATED TOKENS WINDOWS
--- CORE_US` are sums over items: how many, their estimated tokens, their tokens, windows and core microseconds. What is older
--- counts less: the more work a class has done since, by windows or by core time, the less of it is left. So a change of model
--- or tokenizer shows within minutes of work, and a night without any forgets nothing. `AT ITEMS TOKENS CORE_US` follow, of the
--- last moments only: what is left of them fades with the work of the whole version, whose core microseconds are `done`; AT is
--- where that stood. They tell how fast the machines are now, also to classes of which there was no work lately.
+-- What the items of a version cost recently: one text for each class, read by `store.rates`.
+-- `ITEMS ESTIMATED TOKENS WINDOWS CORE_US` are sums over items: their number, estimated tokens, tokens, windows and
+-- core microseconds. Older items count less: sums fade with the work that the class has done since, by windows or by
+-- core time. So a change of model or tokenizer shows within minutes of work, and a night without work changes nothing.
+-- `AT ITEMS TOKENS CORE_US` follow, for the last moments only. These sums fade with the work of the whole version,
+-- whose core microseconds are `done`; AT is the value of `done` at their last update. They tell how fast the machines
+-- are now, also for classes that had no work in the last moments.
 local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 
--- What is left of recent sums after other work of the version, for each core that holds it.
+-- How fast recent sums fade with other work of the version, for each core that holds it.
 local LASTING_RECENT_US = 1000000
 
 -- Costs of a version without work, and its residuals, are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000
 
--- Add what a core learned: version, class, then the sums. Its `price` is that of the version where no core lives.
+-- Add what a core measured: version, class, then the sums. The version keeps this core's `price` for when no core is
+-- alive.
 local function learn(version, class, added, price)
   local key, sums = keys.costs(version), {}
   local done = call('HINCRBY', key, 'done', added[5])
@@ -33,8 +35,8 @@ on('beat', function(ask, price)
   for _, cost in ipairs(ask.costs) do learn(cost[1], cost[2], cost[3], price) end
 end)
 
--- Note how long a job took against what was reckoned for it, `KIND MS`, for forecasts to come: the last residuals of its kind,
--- as parts of a logarithm. See corelane.domain.forecast. A pause is no fault of forecasts.
+-- Compare how long a job took with its forecast, `KIND MS`, for later forecasts. The last residuals of its kind are
+-- kept, as hundredths of a logarithm; see corelane.domain.forecast. Jobs that were paused are left out.
 on('finished', function(job)
   if not (job.commit and job.reckoned) or job.was_paused then return end
   local kind, ms = string.match(job.reckoned, '^(%d+) (%d+%.?%d*)$')
@@ -44,6 +46,6 @@ on('finished', function(job)
   off = string.format('%+0' .. RESIDUAL_CHARS .. 'd', off)
   local kept = call('HGET', key, kind)
   call('HSET', key, kind, string.sub((kept or '') .. off, -RESIDUAL_CHARS * RESIDUALS_KEPT))
-  -- Heartbeats with costs put this off: see `learn`.
+  -- Heartbeats with costs extend this: see `learn`.
   if not kept then call('EXPIRE', key, COSTS_TTL_S) end
 end, { 'reckoned', 'version' })

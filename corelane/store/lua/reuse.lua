@@ -1,22 +1,23 @@
--- Reuse: one answer for equal items of one owner. A digest stands for an item with its owner, version and options; a job of
--- few items has them in its hash (`digests`), one after the other. See corelane.domain.reuse.
+-- Reuse: one answer for equal items of one owner. A digest identifies an item with its owner, version and options. A
+-- job of few items has their digests in its hash (`digests`), one after the other. See corelane.domain.reuse.
 -- While an item is claimed, keys.COMPUTING names it by its digest: it leads. Equal items that are submitted or claimed
--- meanwhile follow it: they have no ref and no claim, and end with its answer, in the step that keeps it. If it gets no answer
--- that is theirs as well, or is claimed no more, they go back into the lanes. Followers are single items at their first
--- attempt, and never of a higher priority than what they follow. So an item is computed alone from its second attempt on, and
--- nothing waits for what is not at work. An entry whose claim is gone counts for nothing, however it ended.
--- Answers that were followed are kept for a moment, so that a burst that lasts longer than one computation is one; where the
--- cache is on, all answers of succeeded items are kept, up to a number of bytes, the oldest going first.
+-- meanwhile follow it: they have no ref and no claim. They end with its answer, in the step that stores it. If its
+-- answer is not valid for them, or it is not claimed any more, they go back into the lanes. Followers are single items
+-- at their first attempt, and never of a higher priority than their leader. So an item is computed alone from its
+-- second attempt on, and no item waits for one that is not in progress. An entry whose claim is gone is ignored,
+-- however it ended.
+-- Answers that had followers are kept for a moment, so that a burst that lasts longer than one computation is computed
+-- once. If the cache is on, all answers of succeeded items are kept up to a number of bytes; the oldest go first.
 
 local MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 1000, 10000
 
--- What is kept without a cache, in bytes and seconds; and what Redis needs for an entry beside its text.
+-- What is kept without a cache, in bytes and seconds; and what Redis needs for an entry in addition to its text.
 local KEPT_BYTES, KEPT_S, ENTRY_BYTES = 1048576, 5, 400
 
--- Entries removed in one step, so that a bound that was lowered does not stop Redis.
+-- Most entries removed in one step, so that a lowered bound does not block Redis.
 local MOST_EVICTED = 1000
 
--- Errors that are the item's own: equal items fail with them as well.
+-- Errors that depend only on the item: equal items fail with them as well.
 local OWN_ERROR = '^,"status":"failed".*"error":{"code":"([a-z_]+)"'
 local OWN_ERRORS = { question_too_long = true, too_many_windows = true, not_calibrated = true }
 
@@ -30,7 +31,7 @@ local function digests_from(digests, first, count)
   return found
 end
 
--- The cache. Its settings are {bytes, seconds} of the process that asks; none where it is off.
+-- The cache. `cache` is {bytes, seconds}, as the calling process is set; nil if the cache is off.
 
 local function entry_bytes(text) return #text + ENTRY_BYTES end
 
@@ -43,7 +44,7 @@ local function drop_entry(entry)
   if call('DECRBY', keys.CACHE_BYTES, entry_bytes(text)) <= 0 then call('DEL', keys.CACHE_BYTES) end
 end
 
--- Remove what is too old, and the oldest while there are too many bytes.
+-- Remove entries that are too old, and the oldest while there are too many bytes.
 function reuse.trim_cache(cache)
   local bytes, seconds, left = KEPT_BYTES, KEPT_S, MOST_EVICTED
   if cache then bytes, seconds = cache[1], cache[2] end
@@ -60,7 +61,7 @@ function reuse.trim_cache(cache)
   end
 end
 
--- Keep the answer of an item: its result as JSON from `,"status":` on.
+-- Store the answer of an item: its result as JSON, from `,"status":` on.
 local function keep_answer(owner, digest, text, cache)
   if entry_bytes(text) > (cache and cache[1] or KEPT_BYTES) then return end
   if call('HSETNX', keys.cache(owner), digest, text) == 0 then return end
@@ -69,7 +70,7 @@ local function keep_answer(owner, digest, text, cache)
   if bytes > (cache and cache[1] or KEPT_BYTES) then reuse.trim_cache(cache) end
 end
 
--- The answer that is kept for an item, or nil.
+-- The stored answer of an item, or nil.
 local function kept_answer(owner, digest, cache)
   local text = call('HGET', keys.cache(owner), digest)
   if not text then return nil end
@@ -80,7 +81,7 @@ local function kept_answer(owner, digest, cache)
   drop_entry(entry)
 end
 
--- Answer an item of another's with a result of an equal one.
+-- Answer an item with the result of an equal item.
 local function take_over(ref, text, ttl, outcome)
   local key, id = keys.job(ref.job), 'null'
   local ids = call('HGET', key, 'item_ids')
@@ -95,22 +96,22 @@ end
 
 -- Followers and leaders.
 
--- Whether what an entry of keys.COMPUTING names is claimed: JOB:FIRST LEASE PRIORITY, then ` +` once others follow it.
--- `lease` is that of a claim that is being made.
+-- Whether the item that an entry of keys.COMPUTING names is claimed. An entry is JOB:FIRST LEASE PRIORITY, then ` +` if
+-- others follow it. `lease` is that of a claim that is being made.
 local function is_computed(entry, lease)
   local stretch, its_lease = string.match(entry, '^(%S+) (%S+) [012]')
   if not stretch then return false end
   return its_lease == lease or call('HEXISTS', keys.claim(its_lease), stretch) == 1
 end
 
--- Whether an item of a priority may follow what an entry names, if there is one.
+-- Whether an item of a priority may follow the item that an entry names, if there is an entry.
 local function may_follow(entry, priority, lease)
   return entry and (string.match(entry, '^%S+ %S+ ([012])') or '9') <= priority and is_computed(entry, lease)
 end
 
 local function is_followed(entry) return string.sub(entry, -1) == '+' end
 
--- Have a ref of one item follow an equal one that is computed now, as `leader` says. → whether it does
+-- Let a ref of one item follow an equal one that is being computed; `leader` is its entry. → whether it does
 local function follow(ref, text, digest, leader, lease)
   if not may_follow(leader, ref.priority, lease) then return false end
   if call('LLEN', keys.followers(digest)) >= MOST_FOLLOWERS then return false end
@@ -122,8 +123,7 @@ local function follow(ref, text, digest, leader, lease)
   return true
 end
 
--- Spare a core a single item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it
--- is spared
+-- Spare a core a single item of an open job: take a stored answer, or follow an equal item. → whether it is spared
 function reuse.spare_item(ref, text, digest, ttl, kept, leader)
   if kept then
     take_over(ref, kept, ttl, 'hit')
@@ -132,10 +132,11 @@ function reuse.spare_item(ref, text, digest, ttl, kept, leader)
   return follow(ref, text, digest, leader)
 end
 
--- A ref at its first attempt is claimed: note that its items are computed, except for those that equal ones lead. One that
--- takes the place of a leader whose claim is gone takes its followers over. Or spare the core a single item. → whether it
--- is spared
--- Only a cache is asked for answers: without one they are kept for a moment, for what is submitted in that.
+-- A ref at its first attempt is claimed: note that its items are being computed, except those that equal items already
+-- lead. If the claim of the earlier leader is gone, the new leader takes over its followers. Or spare the core a single
+-- item. → whether it is spared
+-- Stored answers are looked up here only if the cache is on: without one they are kept only for a moment, for items
+-- that are submitted in that time.
 function reuse.claim(ref, text, digests, ttl, cache, lease)
   local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
   if ref.count ~= '1' then
@@ -161,7 +162,7 @@ function reuse.claim(ref, text, digests, ttl, cache, lease)
   return false
 end
 
--- The followers of a digest, which follow nothing from now on.
+-- Remove and return the followers of a digest.
 local function take_followers(digest)
   local texts = call('LRANGE', keys.followers(digest), 0, -1)
   call('DEL', keys.followers(digest))
@@ -169,8 +170,8 @@ local function take_followers(digest)
   return texts
 end
 
--- Put followers back to the front of their lanes. Nothing rings for them: the core that held their leader is awake, or what
--- takes its work back rings.
+-- Put followers back at the front of their lanes. No core is rung for them: the core that held their leader is awake,
+-- or the step that takes its work back rings.
 local function release_followers(digest)
   local texts = take_followers(digest)
   for i = #texts, 1, -1 do
@@ -180,7 +181,7 @@ local function release_followers(digest)
   end
 end
 
--- The digests among those of a job's items that it leads, with whether they are followed. They lead no more.
+-- Return those digests of a job's items that it leads, and whether each has followers. The job stops leading them.
 local function stop_leading(job, digests, first, count)
   local own, led, followed = digests_from(digests, first, count), {}, {}
   for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
@@ -193,7 +194,7 @@ local function stop_leading(job, digests, first, count)
   return own, followed
 end
 
--- Items of a job get no answer of their own, or their claim is gone: release what follows them.
+-- Release the followers of a job's items: these get no answer of their own, or their claim is gone.
 function reuse.release_led(job, first, count)
   local digests = call('HGET', keys.job(job), 'digests')
   if not digests then return end
@@ -203,8 +204,8 @@ function reuse.release_led(job, first, count)
   end
 end
 
--- The result of an item among those of its stretch, from `,"status":` on. The texts looked for stand in no string, where
--- quotes are escaped.
+-- The result of an item in the results of its stretch, from `,"status":` on. The texts searched for cannot occur in a
+-- string, where quotes are escaped.
 local function result_of(blob, place)
   local begin = string.find(blob, '{"index":' .. place .. ',"id":', 1, true)
   local status = begin and string.find(blob, ',"status":', begin, true)
@@ -213,7 +214,7 @@ local function result_of(blob, place)
   return string.sub(blob, status, last or -2)
 end
 
--- A stretch with digests was answered: its followers are, too, and its answers are kept.
+-- A stretch with digests was answered: answer its followers too, and store its answers.
 function reuse.settle_digests(job, owner, digests, first, count, blob, ttl, cache)
   local own, followed = stop_leading(job, digests, first, count)
   for i, digest in ipairs(own) do
@@ -236,7 +237,7 @@ function reuse.settle_digests(job, owner, digests, first, count, blob, ttl, cach
   end
 end
 
--- What is known of a single item that is about to be submitted: the answer that is kept, or what leads it.
+-- What is known of a single item that is about to be submitted: its stored answer, or the entry of its leader.
 function reuse.find_known(ref, digest, cache)
   local kept = kept_answer(ref.owner, digest, cache)
   if kept then return kept, nil end
@@ -244,7 +245,7 @@ function reuse.find_known(ref, digest, cache)
   return nil, may_follow(leader, ref.priority) and leader or nil
 end
 
--- The indexes of items with digests that are answered or computed already, of a job that is about to be submitted.
+-- The indexes of items that are answered or being computed already, of a job that is about to be submitted.
 local function find_all_known(owner, priority, digests, cache)
   local own, known = digests_from(digests, 0, #digests / DIGEST_CHARS), {}
   local leaders = call('HMGET', keys.COMPUTING, unpack(own))
@@ -263,7 +264,7 @@ end)
 
 on('give_back', function(_, ref) reuse.release_led(ref.job, ref.first, tonumber(ref.count)) end)
 
--- Release followers of leaders that an earlier version of the service has answered or taken back, which does not know them.
+-- Release followers whose leaders were answered or taken back by an earlier version, which does not know followers.
 function reuse.tend_followers()
   local now = now_ms()
   for _, digest in ipairs(call('ZRANGEBYSCORE', keys.FOLLOWED, '-inf', now - FOLLOWED_CHECK_MS, 'LIMIT', 0, 100)) do
@@ -277,7 +278,7 @@ function reuse.tend_followers()
   end
 end
 
--- clear_cache{owner, most} → entries removed; with fewer than `most` no answer of the owner is kept
+-- clear_cache{owner, most} → entries removed; if fewer than `most`, no answers of the owner are left
 define('clear_cache', function(ask)
   local cleared = 0
   for _, digest in ipairs(call('HRANDFIELD', keys.cache(ask.owner), ask.most)) do

@@ -1,8 +1,9 @@
--- Secrets that sign an owner's webhooks: in cl:secrets, for each owner a list as JSON, the newest first. An entry has id,
--- value, created_ms and, if something newer replaces it, ends_ms. The newest never ends. The service's secret may be
--- among them, as `service` and without a value: it signs beside an owner's first. An owner without an entry has none.
+-- Secrets that sign an owner's webhooks. cl:secrets has for each owner a list as JSON, newest first. An entry has id,
+-- value, created_ms and, if a newer one replaces it, ends_ms. The newest never ends. An entry `service` without a value
+-- stands for the service's secret: it signs as well for a time when an owner makes its first own secret. An owner
+-- without an entry has none.
 
--- What signs an owner's webhooks now. What is over is forgotten here, with its value.
+-- The secrets that sign an owner's webhooks now. Those that have ended are deleted here.
 local function living(owner)
   local kept, list = {}, cjson.decode(call('HGET', keys.SECRETS, owner) or '[]')
   for _, each in ipairs(list) do
@@ -15,8 +16,9 @@ end
 -- read_secrets{owner} → the list as JSON, `{}` if there is none
 define('read_secrets', function(ask) return cjson.encode(living(ask.owner)) end, 'allow-oom')
 
--- add_secret{owner, id, overlap_ms, most, is_rotation}, value → ok; taken or none, if there is one or none yet; full
--- What signed before ends after `overlap_ms`, or earlier if it was to end earlier. May be repeated.
+-- add_secret{owner, id, overlap_ms, most, is_rotation}, value → ok; taken, if there is one already and this is no
+-- rotation; none, if there is none to rotate; full
+-- Earlier secrets end after `overlap_ms`, or sooner if that was set before. May be repeated.
 define('add_secret', function(ask, args)
   local now, before, kept, own = now_ms(), living(ask.owner), {}, 1
   if before[1] and before[1].id == ask.id then return 'ok' end
@@ -37,7 +39,7 @@ define('add_secret', function(ask, args)
 end)
 
 -- remove_secret{owner, id} → ok; none, if there is none of this id; newest, if older ones of the owner would be left
--- With the last one of its own, an owner has none: then the service's secret signs again.
+-- After its last own secret is removed, the service's secret signs for the owner again.
 define('remove_secret', function(ask)
   local kept, own, place = {}, 0, nil
   for i, each in ipairs(living(ask.owner)) do

@@ -1,8 +1,8 @@
--- Upkeep: what the keeper does now and then, so that nothing is lost and nothing stays for good.
+-- Upkeep: the keeper's regular work, so that nothing is lost and nothing stays for good.
 
--- tend{grace_ms, ttl, cache} → cores that must be rung for
--- Ends jobs whose time is over. Finds cores that hold a version with waiting work and do nothing about it, judging by
--- progress (asked for work lately, or holds a lease), never by the bell.
+-- tend{grace_ms, ttl, cache} → cores that must be rung
+-- Ends jobs whose time is over. Finds cores that hold a version with waiting work but do not work on it. It judges by
+-- progress (the core asked for work a moment ago, or holds a lease), never by the bell.
 define('tend', function(ask)
   local now, working, silent, seen = now_ms(), {}, {}, {}
   for _, job in ipairs(call('ZRANGEBYSCORE', keys.EXPIRING, '-inf', now, 'LIMIT', 0, 1000)) do
@@ -35,7 +35,8 @@ define('tend', function(ask)
 end, 'allow-oom')
 
 -- forget{gone_ttl_s, most} → jobs forgotten
--- Clears up after jobs that are not kept any longer: out of their owners' lists, remembered as gone for a while.
+-- Cleans up after jobs that are not kept any longer: removes them from their owners' lists, and notes for a while that
+-- they are gone.
 define('forget', function(ask)
   local forgotten = 0
   for _, kept in ipairs(call('ZRANGEBYSCORE', keys.KEEPING, '-inf', now_ms(), 'LIMIT', 0, ask.most)) do
@@ -48,7 +49,7 @@ define('forget', function(ask)
       call('ZREM', keys.KEEPING, kept)
       forgotten = forgotten + 1
     else
-      -- Held longer, as for a batch: out of the way of those behind it until then.
+      -- It is kept longer, as for a batch. Until then it must not block those behind it.
       local until_ms = now_ms() + math.max(1000, left_ms)
       call('HSET', keys.job(job), 'kept_until_ms', until_ms)
       call('ZADD', keys.KEEPING, until_ms, kept)
@@ -57,8 +58,9 @@ define('forget', function(ask)
   return forgotten
 end, 'allow-oom')
 
--- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash}
--- Each end is reported once, to the keeper that asks first. The first call ever reports the last minute.
+-- take_ended{most, fields} → {per job that became final since the last call: job, status, then these fields of its
+-- hash}
+-- Each end is reported once, to the keeper that asks first. The very first call reports the last minute.
 local FIRST_MS = 60000
 define('take_ended', function(ask)
   local last = call('GET', keys.LAST_END) or now_ms() - FIRST_MS .. '-0'
@@ -72,12 +74,13 @@ define('take_ended', function(ask)
   return ended
 end)
 
--- note_round{name}: the process that runs this loop (sweeps, feeding, those of plugins) is alive and has just done so
+-- note_round{name}: the process that runs this loop (sweeps, feeding, those of plugins) is alive and has finished a
+-- round
 define('note_round', function(ask) call('HSET', keys.ROUNDS, ask.name, now_ms()) end)
 
--- overdue{} → names and for how long each has waited though it could go on, in ms: webhooks, sweeps, feeding, and what
--- areas add; -1 if there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep
--- is from the first one on.
+-- overdue{} → names and how long each has waited although it could go on, in ms: webhooks, sweeps, feeding, and what
+-- areas add; -1 if there is no work. Work that waits for a set time, a pause or a failing host is not overdue. A sweep
+-- counts from the first one on.
 define('overdue', function()
   local now = now_ms()
   local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
@@ -98,7 +101,7 @@ define('overdue', function()
   return found
 end, 'no-writes')
 
--- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
+-- The parts of prune. Each looks at `most` entries of a kind; the rest follow in the next round.
 local function prune_cores(before, most)
   for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
     fleet.forget_core(core)
@@ -113,7 +116,7 @@ local function prune_cores(before, most)
   end
 end
 
--- A delivery may end with its time while nobody sends, and with it the last one to its host.
+-- A delivery may expire while no sender runs, and with it the last one to its host.
 local function prune_hosts(before, most)
   call('ZREMRANGEBYSCORE', keys.DEAD, '-inf', before)
   local hosts = call('ZRANGE', keys.DUE_HOSTS, 0, most - 1)
@@ -149,7 +152,8 @@ local function prune_owners(before, most)
   end
 end
 
--- Drop refs of ended jobs from the front of a list, up to the first that is wanted. → how many, `dropped` included
+-- Drop refs of ended jobs from the front of a list, up to the first ref of an open job.
+-- → how many, including `dropped`
 local function prune_refs(list, version, dropped, most)
   while dropped < most do
     local text = call('LINDEX', list, 0)
@@ -183,9 +187,9 @@ local function prune_lanes(version, dropped, most)
 end
 
 -- prune{silent_ms, dead_ms, idle_ms, most, what hooks of plugins take…} → refs dropped
--- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
--- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`,
--- and refs of ended jobs where no core is left to pass over them.
+-- Removes entries without an expiry of their own that are no longer needed: cores that were silent for `silent_ms`,
+-- dead letters older than `dead_ms`, unneeded contexts, hosts without deliveries, owners without data for `idle_ms`,
+-- and refs of ended jobs if no core is left that would skip them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)
@@ -198,8 +202,8 @@ define('prune', function(ask)
   return dropped
 end, 'allow-oom')
 
--- lease{key, holder, ttl_ms} → the holder's fence, now that the lease is its own for ttl_ms; 0 if it is another's
--- With 0 ms the lease ends if it is the holder's. A holder that extends its lease keeps its fence.
+-- lease{key, holder, ttl_ms} → the holder's fence if it has the lease for ttl_ms now; 0 if another process has it
+-- With 0 ms the lease is released, if it is the holder's. A holder that extends its lease keeps its fence.
 define('lease', function(ask)
   local found = call('GET', ask.key)
   if found and found ~= ask.holder then return 0 end

@@ -1,13 +1,13 @@
 """Backend for artifacts on AWS Neuron cores: torch_neuronx here (inf2, trn1, trn2), torch_neuron elsewhere (inf1).
 
-One process has one core, or the neighbouring cores of one pipeline; NEURON_RT_VISIBLE_CORES names them when the process
-starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded one gives its
-device memory back, but coming and going fragments that memory, and only a new process has it whole again. ``errors``
-classifies errors; a core that an error has made useless is given up by ending the process, as nothing else frees it.
-On inf1 all this holds for the device process of ``remote`` and for this process together.
+One process has one core, or the neighbouring cores of one pipeline. NEURON_RT_VISIBLE_CORES names them when the process
+starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded model returns its
+device memory. But loading and unloading fragments that memory, and only a new process has it whole again. ``errors``
+classifies errors. If an error makes a core useless, the process ends, as nothing else frees the core. On inf1 all this
+holds for the device process of ``remote`` and this process together.
 
-Forward passes of several threads may share a core. No document says that loading beside them is safe, so buckets are
-loaded, run and dropped one at a time.
+Forward passes of several threads may share a core. It is not documented that loading during a pass is safe, so buckets
+are loaded, run and dropped one at a time.
 """
 
 import gc
@@ -48,14 +48,15 @@ if TYPE_CHECKING:
     from corelane.engine.backends.neuron.local import LocalModules
     from corelane.engine.backends.neuron.remote import RemoteModules
 
-#: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
+#: Pauses between attempts at a call for which the runtime is too busy, in seconds. After the last one the process is
+#: replaced.
 RETRY_PAUSES_S = (0.01, 0.05, 0.2, 1.0)
 
 #: Counters of the driver that grow when a device's memory is damaged, by device.
 SYSFS = Path("/sys/devices/virtual/neuron_device")
 ECC_COUNTERS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 
-#: The compiler's option for the size of a logical core, as it stands in a manifest.
+#: The compiler's option for the size of a logical core, as a manifest has it.
 LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
 
 
@@ -75,8 +76,9 @@ class NeuronBackend:
     rows_share_kernels = False
 
     def __init__(self, target: str, memory_bytes: int | None, python: str) -> None:
-        """``memory_bytes`` is the most the models may take in all, by the table of chips if None; ``python`` has the
-        package of inf1. Raises SetupError.
+        """``memory_bytes`` is the most that all models together may take; if None, it comes from the table of chips.
+
+        ``python`` is the interpreter that has the package of inf1. Raises SetupError.
         """
         environment = neuron_environment()
         self._target = target
@@ -89,7 +91,7 @@ class NeuronBackend:
         self._turn = threading.Lock()
 
     def load(self, artifact: Artifact) -> NeuronModel:
-        """Load every bucket, the largest first; a model that cannot fit is refused before the device is touched."""
+        """Load every bucket, the largest first. A model that cannot fit is refused before the device is touched."""
         self._check(artifact)
         manifest = artifact.manifest
         model = NeuronModel(artifact, sum(bucket.bytes for bucket in manifest.buckets))
@@ -132,13 +134,13 @@ class NeuronBackend:
             )
 
     def _load_bucket(self, manifest: Manifest, path: Path) -> Any:
-        # By default buckets of a model of one core go round all of several.
+        # By default the buckets of a model for one core are spread over all cores of several.
         cores = None if manifest.cores == len(self._cores) else manifest.cores
         what = f"{path.name} of {manifest.version_id} does not load"
         return self._call(lambda: self._modules.load(path, cores), LoadFailed, what)
 
     def run(self, model: Model, batch: WindowBatch) -> Logits:
-        """Run the module of the batch's bucket; its shape is fixed, so a batch has all its rows."""
+        """Run the module of the batch's bucket. Its shape is fixed, so the batch must have all rows."""
         bucket, version = batch.bucket, model.artifact.manifest.version_id
         module = cast(NeuronModel, model).modules.get(bucket)
         if module is None:
@@ -153,7 +155,7 @@ class NeuronBackend:
         return cast(Logits, self._call(lambda: self._modules.run(module, batch), RunFailed, what))
 
     def _call(self, action: Callable[[], Any], refused: type[EngineError], what: str) -> Any:
-        """Call the runtime, and once more after each pause while it is too busy; its errors as ours."""
+        """Call the runtime, again after each pause while it is too busy. Its errors are translated to Corelane's."""
         pauses = iter(RETRY_PAUSES_S)
         while True:
             try:
@@ -200,18 +202,18 @@ class NeuronBackend:
         gc.collect()
 
     def unload(self, model: Model) -> None:
-        """Drop the modules, which frees their device memory; the core stays this process's until it ends."""
+        """Drop the modules, which frees their device memory. This process keeps the core until it ends."""
         loaded = cast(NeuronModel, model)
         with self._turn:
             self._modules.drop(loaded.modules)
         self._loaded = [other for other in self._loaded if other is not loaded]
 
     def held_bytes(self) -> None:
-        """Return None: the runtime does not say how much of the device's memory is left in one piece."""
+        """Return None: the runtime does not report how much device memory is left in one piece."""
         return
 
     def health(self) -> None:
-        """Raise CoreLost if the driver has counted damaged memory on our devices since this process began."""
+        """Raise CoreLost if the driver has counted damaged memory on this process' devices since it began."""
         if (errors := self._ecc_errors()) > self._ecc:
             raise CoreLost(
                 f"core {show_cores(self._cores)}: its device has counted {errors - self._ecc} uncorrectable memory "
@@ -219,7 +221,7 @@ class NeuronBackend:
             )
 
     def _ecc_errors(self) -> int:
-        """Count uncorrectable errors so far on the devices of our cores; 0 where the driver does not say."""
+        """Count uncorrectable errors on the devices of this process' cores; 0 if the driver reports none."""
         per_device = CHIPS[self._target].cores // self._logical
         folders = {SYSFS / f"neuron{core // per_device}" / "stats" / "hardware" for core in self._cores}
         return sum(_read_count(folder / name) for folder in folders for name in ECC_COUNTERS)
@@ -236,9 +238,9 @@ def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
 
 
 def _open_modules(target: str, python: str, environment: dict[str, str]) -> "LocalModules | RemoteModules":
-    """Open the place where traced files are loaded and run: this process, or a device process.
+    """Open what loads and runs traced files: this process, or a device process.
 
-    Its errors are those of the Neuron package, or RuntimeErrors with their texts.
+    It raises the errors of the Neuron package, or RuntimeErrors with their texts.
     """
     if CHIPS[target].package == "torch_neuron":
         from corelane.engine.backends.neuron.remote import RemoteModules

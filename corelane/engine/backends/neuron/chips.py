@@ -1,4 +1,4 @@
-"""The Neuron chips with a target of their own: cores and memory of a device, names of the two families. Pure."""
+"""The Neuron chips that are targets: cores and memory of a device, and the names of the two families. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +12,9 @@ CORE_OVERHEAD_BYTES = 96 * 1000**2
 
 @dataclass(frozen=True, slots=True)
 class NeuronChip:
-    """One target: the package that traces for it, its compiler, and the cores and memory of one device.
+    """One target: its tracing package, its compiler, and the cores and memory of one device.
 
-    ``cores`` are physical, ``logical`` is how many of them by default make one logical core.
+    ``cores`` are physical cores; ``logical`` is how many of them make one logical core by default.
     """
 
     target: Literal["inf1", "inf2", "trn1", "trn2"]
@@ -30,7 +30,7 @@ class NeuronChip:
         return self.cores // self.logical
 
     def core_bytes(self, logical: int) -> int:
-        """Return the memory that models may take of a core made of ``logical`` physical ones."""
+        """Return the memory that models may take on a core made of ``logical`` physical cores."""
         return self.memory_bytes * logical // self.cores - logical * CORE_OVERHEAD_BYTES
 
 

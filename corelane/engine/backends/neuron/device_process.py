@@ -31,7 +31,7 @@ from typing import Any
 #: Bytes of a batch's arrays for each token: three int64, two fp32.
 TOKEN_BYTES, INPUT_BYTES = 32, 24
 
-#: torch_neuron warns so when it runs a model without a device: the output has the right shape and no content.
+#: torch_neuron's warning when it runs a model without a device: the output has the right shape and no content.
 NOT_CALCULATED = r"(?s).*NOT CALCULATED"
 
 
@@ -57,13 +57,13 @@ class LoadedModules:
         return {}
 
     def load(self, file: str, cores: int | None) -> int:
-        """Load a file and return its number; on the first ``cores`` of several, where it does not take all."""
+        """Load a file and return its number. ``cores`` means the first of several cores; None means all."""
         self._count += 1
         self._loaded[self._count] = load_on(self._package, self._torch, file, cores)
         return self._count
 
     def run(self, number: int, rows: int, length: int) -> None:
-        """Run one forward pass on the batch that lies in the memory, and write its logits there."""
+        """Run one forward pass on the batch in the shared memory, and write its logits there."""
         torch, tokens = self._torch, rows * length
         if self._memory is None or len(self._memory) < TOKEN_BYTES * tokens:
             self._memory = mmap.mmap(self._descriptor, 0)
@@ -86,7 +86,7 @@ class LoadedModules:
 
 
 def load_on(package: Any, torch: Any, file: str, cores: int | None) -> Any:
-    """Load a file, on the first ``cores`` of several: by default the buckets of a model go round them all."""
+    """Load a file on the first ``cores`` of several; by default the buckets of a model are spread over all."""
     placed: Any = nullcontext()
     if cores is not None:
         context = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
@@ -96,7 +96,7 @@ def load_on(package: Any, torch: Any, file: str, cores: int | None) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    """Import the package, say so, and answer requests until the worker closes the socket."""
+    """Import the package, report that, and answer requests until the worker closes the socket."""
     name, socket, memory = argv[0], int(argv[1]), int(argv[2])
     end_with_worker()
     for descriptor in (socket, memory):
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         connection.send_bytes(json.dumps({"import_error": str(error), "missing": missing}).encode())
         return 1
-    # The runtime polls with threads of its own; torch's would only be in their way.
+    # The runtime polls with its own threads; torch's threads would compete with them.
     torch.set_num_threads(1)
     warnings.filterwarnings("error", message=NOT_CALCULATED)
     modules = LoadedModules(package, torch, memory)
@@ -126,9 +126,10 @@ def main(argv: list[str]) -> int:
 
 
 def end_with_worker() -> None:
-    """Have the kernel kill this process when standard input closes, and leave all other ends to the worker.
+    """Let the kernel kill this process when standard input closes; the worker ends it in all other cases.
 
-    PR_SET_PDEATHSIG would not do: it looks at the thread that started this process, and models are loaded on threads.
+    PR_SET_PDEATHSIG would not work: it depends on the thread that started this process, and models are loaded on
+    threads.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""The Neuron devices of this machine, by ``neuron-ls``, or by the device files and a table of chips without it.
+"""The Neuron devices of this machine, from ``neuron-ls``, or from the device files and a table of chips.
 
-A core's number is global: device × cores per device + core. The tool counts logical cores (LNC), as everything here.
+A core's number is global: device × cores per device + core. The tool counts logical cores (LNC), as this module does.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any
 from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, NeuronChip
 from corelane.errors import SetupError
 
-#: Where AWS installs the tools; on PATH only in login shells of its machine images.
+#: Where AWS installs the tools. They are on PATH only in login shells of its machine images.
 TOOLS = "/opt/aws/neuron/bin"
 
-#: The tool answers in a second; a hung driver must not hold up a start for ever, in seconds.
+#: Time limit for the tool, in seconds. It usually answers in one; a hung driver must not block a start for ever.
 TOOL_TIMEOUT_S = 20
 
 #: Where the driver shows its devices, as neuron0, neuron1, …
@@ -31,7 +31,7 @@ class NoDevice(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device: the global numbers of its cores, its memory, the CPUs near it, its users as (pid, command)."""
+    """One device: the global numbers of its cores, its memory, nearby CPUs, and its users as (pid, command)."""
 
     number: int
     cores: tuple[int, ...]
@@ -42,7 +42,7 @@ class Device:
 
     @property
     def core_bytes(self) -> int:
-        """Return the memory of one of its cores that models may take."""
+        """Return how much of one core's memory models may take."""
         return self.memory_bytes // len(self.cores) - self.logical * CORE_OVERHEAD_BYTES
 
 
@@ -69,7 +69,7 @@ def find_tool(name: str) -> str | None:
 
 
 def logical_size(target: str, environment: Mapping[str, str]) -> int:
-    """Return the physical cores of one logical core: NEURON_LOGICAL_NC_CONFIG, or the default of the chip."""
+    """Return the number of physical cores in a logical core: NEURON_LOGICAL_NC_CONFIG, or the chip's default."""
     text = environment.get("NEURON_LOGICAL_NC_CONFIG", "")
     if text not in ("", "1", "2"):
         raise SetupError(f"NEURON_LOGICAL_NC_CONFIG is {text!r}; it must be 1 or 2")
@@ -91,7 +91,7 @@ def _run(tool: str) -> str:
 
 
 def parse_devices(text: str, chip: NeuronChip, logical: int) -> list[Device]:
-    """Read the JSON of ``neuron-ls``; keys that older tools lack are derived. Raises SetupError if it fails."""
+    """Parse the JSON of ``neuron-ls``; keys that older tools lack are derived. Raises SetupError if that fails."""
     try:
         devices = sorted((_device(raw, chip, logical) for raw in json.loads(text)), key=lambda device: device.number)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -124,7 +124,7 @@ def _from_files(chip: NeuronChip, logical: int) -> Iterator[Device]:
 
 
 def renumber(devices: Sequence[Device]) -> list[Device]:
-    """Return the same devices with cores counted from 0, as a runtime does that sees only these."""
+    """Return the devices with cores counted from 0, as a runtime counts that sees only these."""
     renumbered, first = [], 0
     for device in devices:
         cores = tuple(range(first, first + len(device.cores)))
@@ -134,12 +134,12 @@ def renumber(devices: Sequence[Device]) -> list[Device]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """Read a list of CPUs such as ``0-7,16``; none if it is unreadable."""
+    """Parse a list of CPUs such as ``0-7,16``; empty if it is not readable."""
     return frozenset(_numbers(text) or ())
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """Read NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``); the cores must be neighbours, in ascending order."""
+    """Parse NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``); the cores must be neighbours, in ascending order."""
     cores = _numbers(text)
     if cores is None:
         raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; write one core (2), a range (0-3) or a list (4,5)")
@@ -149,7 +149,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def _numbers(text: str) -> list[int] | None:
-    """Return the numbers of a list of numbers and ranges; None if it is unreadable."""
+    """Return the numbers in a list of numbers and ranges; None if it is not readable."""
     found: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -160,12 +160,12 @@ def _numbers(text: str) -> list[int] | None:
 
 
 def show_cores(cores: Sequence[int]) -> str:
-    """Write neighbouring cores as NEURON_RT_VISIBLE_CORES takes them."""
+    """Format neighbouring cores as NEURON_RT_VISIBLE_CORES takes them."""
     return str(cores[0]) if len(cores) == 1 else f"{cores[0]}-{cores[-1]}"
 
 
 def groups(cores: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Cut cores into groups of ``size`` neighbours each; cores that are left over serve no model."""
+    """Cut cores into groups of ``size`` neighbours. Leftover cores are not used."""
     found: list[tuple[int, ...]] = []
     run: list[int] = []
     for core in sorted(cores):

@@ -1,7 +1,7 @@
 """Errors of the Neuron runtime, and the remedy for each. Pure.
 
-The texts and status codes are those of AWS' documents (NRT_STATUS) and of public issues; the remedies are our reading
-of them. A RuntimeError without a known text is the fault of the request, not of the core.
+The texts and status codes are from AWS' documents (NRT_STATUS) and from public issues; the remedies are our
+interpretation. A RuntimeError without a known text is blamed on the request, not on the core.
 """
 
 import re
@@ -12,7 +12,7 @@ from corelane.errors.reasons import last_line
 
 
 class DeviceGone(RuntimeError):
-    """The device process has died, or gave no answer in time."""
+    """The device process has died, or did not answer in time."""
 
 
 class Remedy(StrEnum):
@@ -36,7 +36,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One NRT_STATUS: its name, its remedies while a model is loaded and while it runs, and advice."""
+    """One NRT_STATUS: its name, its remedy during a load and during a run, and advice."""
 
     name: str
     load: Remedy
@@ -84,17 +84,17 @@ STATUSES: dict[int, Status] = {
     1206: Status("NETWORK_PROXY_FAILURE", Remedy.RESTART, Remedy.RESTART),
 }
 
-#: Variables that the next process needs after a status, before it loads the runtime.
+#: Environment variables that the next process needs after a status, before it loads the runtime.
 ENVIRONMENTS = {1204: {"NEURON_RT_ENABLE_DGE_NOTIFICATIONS": "0"}}
 
-#: A status of this family is one our table lacks: the process is not trusted any more.
+#: Stands for a status that is not in the table: the process is not trusted any more.
 UNKNOWN = Status("unknown status", Remedy.RESTART, Remedy.RESTART)
 
 STATUS = re.compile(r"(Could not load|Failed to execute) the model status=(\d+)(?: message=([^\n]*))?")
 
 NO_DEVICE = "no Neuron device can be used: look for the driver, and for --device=/dev/neuron0 where this is a container"
 
-#: Texts without a status, by a part of them; the first that fits counts.
+#: Error texts without a status, by a part of the text; the first match counts.
 TEXTS: tuple[tuple[str, Remedy, str], ...] = (
     ("Neuron cores are not contiguous", Remedy.RETIRE, "the cores of a worker must be neighbours"),
     ("no Neuron device", Remedy.RETIRE, NO_DEVICE),

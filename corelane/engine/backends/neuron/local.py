@@ -1,4 +1,4 @@
-"""Traced files in this process: torch_neuronx is for the Python that Corelane needs."""
+"""Traced files in this process: torch_neuronx runs in the Python version that Corelane needs."""
 
 import gc
 from pathlib import Path
@@ -19,11 +19,11 @@ class LocalModules:
     def __init__(self, target: str) -> None:
         """Import the package of the target, which registers its operations; raises SetupError."""
         self._package = import_package(target)
-        # The runtime polls with threads of its own; torch's would only be in their way.
+        # The runtime polls with its own threads; torch's threads would compete with them.
         torch.set_num_threads(1)
 
     def load(self, path: Path, cores: int | None) -> Any:
-        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        """Load a file. ``cores`` means the first of several cores; None means all."""
         with torchscript_warnings_silenced():
             return load_on(self._package, torch, str(path), cores)
 
@@ -32,9 +32,9 @@ class LocalModules:
         return run_module(module, batch)
 
     def drop(self, modules: dict[Bucket, Any]) -> None:
-        """Forget the modules, which frees their device memory."""
+        """Drop the modules, which frees their device memory."""
         modules.clear()
         gc.collect()
 
     def end(self) -> None:
-        """Do nothing: the cores are free when this process ends, which its caller does next."""
+        """Do nothing: the caller ends this process next, and that frees the cores."""

@@ -1,8 +1,8 @@
-"""Reports of ``neuron-monitor``: utilisation and memory by core, errors and vCPU by runtime, errors by device. Pure.
+"""Reports of ``neuron-monitor``: use and memory by core, errors and vCPU by runtime, errors by device. Pure.
 
-A report is one JSON object of a period. Only documented keys are read, and each may be missing, null or of another
-type: a figure is then left out. Every runtime lists all cores, with 0 for those of others, so a core's utilisation is
-the highest of all runtimes. Errors are those of the period, so they are added up.
+A report is one JSON object for a period. Only documented keys are read. Each may be missing, null or of another type:
+that figure is then left out. Every runtime lists all cores, with 0 for cores of others, so a core's utilisation is the
+highest that any runtime reports. Errors are those of the period, so they are added up.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ import orjson
 #: Time between two reports, in seconds.
 PERIOD_S = 2
 
-#: What the tool is asked for.
+#: The configuration that is sent to the tool.
 CONFIG: Mapping[str, Any] = {
     "period": f"{PERIOD_S}s",
     "neuron_runtimes": [
@@ -32,17 +32,17 @@ CONFIG: Mapping[str, Any] = {
     "system_metrics": [{"type": "vcpu_usage"}, {"period": f"{PERIOD_S}s", "type": "neuron_hw_counters"}],
 }
 
-#: Kinds of errors that are there from the start, so that a first error is seen as a change.
+#: Kinds of errors that are counted from the start with 0, so that a first error is seen as a change.
 EXECUTION_ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
 MEMORY_ERRORS = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
 
-#: Other names of the same kind: examples and prose of the tool's manual differ.
+#: Other names of the same kinds: examples and prose in the tool's manual differ.
 SAME_KINDS = {"numeric": "numerical"}
 
 
 @dataclass(slots=True)
 class MonitorTotals:
-    """The sums of the tool's reports since it was started. Runtimes are known by their tag and by their process."""
+    """The sums of the tool's reports since its start. A runtime is known by its tag and by its process."""
 
     reports: int = 0
     utilization: dict[int, float] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class MonitorTotals:
     errors: dict[str, Counter[str]] = field(default_factory=dict)
     device_errors: dict[int, Counter[str]] = field(default_factory=dict)
     cores_per_device: int = 0
-    #: Shares of the host's vCPUs: in use by all that runs there, and by each runtime.
+    #: Shares of the host's vCPUs: in use by all processes, and by each runtime.
     host_vcpu: float | None = None
     runtime_vcpu: dict[str, float] = field(default_factory=dict)
 
     def take(self, report: object) -> None:
-        """Add a report. The first one is left out: its period is too short to tell anything."""
+        """Add a report. The first one is ignored: its period is too short to be useful."""
         self.reports += 1
         if self.reports == 1:
             return
@@ -103,10 +103,11 @@ class MonitorTotals:
 
 
 def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:
-    """Return a worker's figures of a text: ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and
-    the shares of the host's vCPUs in use, ``host_vcpu`` and ``runtime_vcpu``.
+    """Return a worker's figures from a text that ``encode`` made.
 
-    ``runtimes`` are the names of its own runtime. A figure that the tool did not give is left out.
+    These are ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and the shares of the host's vCPUs in use,
+    ``host_vcpu`` and ``runtime_vcpu``. ``runtimes`` are the names of its own runtime. Figures that the tool did not
+    report are left out.
     """
     try:
         told = _object(orjson.loads(text))
@@ -142,7 +143,7 @@ def _by_core(found: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _utilizations(counters: Mapping[str, Any]) -> Iterator[float]:
-    """Yield a core's utilisation in percent; on trn2 those of the physical cores that make it up."""
+    """Yield a core's utilisation in percent; on trn2 one for each of its physical cores."""
     for key, value in counters.items():
         if isinstance(value, dict):
             yield from _utilizations(value)
@@ -151,7 +152,7 @@ def _utilizations(counters: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _percents(found: Mapping[str, Any], *kinds: str) -> Iterator[float]:
-    """Yield the percents of some kinds, as far as they are told."""
+    """Yield the percentages of some kinds, if they are reported."""
     return (float(found[kind]) for kind in kinds if isinstance(found.get(kind), int | float))
 
 

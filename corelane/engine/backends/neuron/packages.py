@@ -1,4 +1,4 @@
-"""The Neuron packages: how they are imported, and what to do where that fails."""
+"""The Neuron packages: how they are imported, and the advice if an import fails."""
 
 import importlib
 from typing import Any
@@ -12,9 +12,9 @@ STUB = "WRONG PACKAGE"
 
 
 def import_package(target: str) -> Any:
-    """Import the Neuron package for a target, before its artifacts are loaded: it registers their operations.
+    """Import the Neuron package for a target. This must precede loading artifacts, as it registers their operations.
 
-    Raises SetupError saying how to get it.
+    Raises SetupError, which says how to install it.
     """
     try:
         return importlib.import_module(CHIPS[target].package)
@@ -24,7 +24,7 @@ def import_package(target: str) -> Any:
 
 
 def explain_import(target: str, text: str, missing: str | None, pip: str = "pip") -> SetupError:
-    """Return the error for a failed import: its text, and the module that was not found if that was why."""
+    """Return the error for a failed import; ``missing`` is the module that was not found, if that was the cause."""
     name = CHIPS[target].package
     package, made_for = name.replace("_", "-"), "inf1" if name == "torch_neuron" else "neuron"
     advice = (

@@ -1,8 +1,9 @@
 """Traced files in a device process: torch-neuron, for inf1, ends at Python 3.10, and Corelane begins at 3.11.
 
-The process is ``device_process.py`` in another interpreter. It gets the cores that this process was given, and ends
-with it, whatever either does. A batch goes there and comes back in memory that both map. Once it has died, or given no
-answer in time, nothing can be run: ``DeviceGone`` says that this process must be replaced too.
+The process runs ``device_process.py`` in another interpreter. It gets the cores that this process was given. It always
+ends with this process, however that ends. Both map the memory through which a batch is sent and returned. Once the
+device process has died, or did not answer in time, nothing can be run: ``DeviceGone`` says that this process must be
+replaced too.
 """
 
 import json
@@ -27,14 +28,14 @@ from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.errors import SetupError
 
-#: Starting and importing, and loading a file, take tens of seconds at most.
+#: Time limits for starting and importing, and for loading a file, in seconds. Both take tens of seconds at most.
 START_TIMEOUT_S, LOAD_TIMEOUT_S = 300, 600
 
-#: The runtime ends a pass itself, after NEURON_RT_EXEC_TIMEOUT for each part of it; a process that has not answered in
-#: twice that time, and this many seconds, hangs.
+#: The runtime ends a pass itself, after NEURON_RT_EXEC_TIMEOUT for each part of it. A process that has not answered
+#: after twice that time, plus this many seconds, hangs.
 GRACE_S = 10
 
-#: Seconds that the process has to close its device.
+#: Seconds in which the process must close its device.
 GOODBYE_S = 2
 
 
@@ -50,9 +51,9 @@ class RemoteModules:
         inherits: bool = True,
         output: IO[bytes] | int = 2,
     ) -> None:
-        """Start the process in this interpreter, and wait until it has its packages; raises SetupError.
+        """Start the process in the given interpreter, and wait until it has its packages; raises SetupError.
 
-        ``environment`` are the variables of the runtime, or all that the process has if it ``inherits`` none.
+        ``environment`` has the variables of the runtime, or all variables of the process if ``inherits`` is False.
         """
         self._pass_timeout_s = 2 * float(environment.get("NEURON_RT_EXEC_TIMEOUT", 30)) + GRACE_S
         self._socket, theirs = Pipe()
@@ -60,7 +61,7 @@ class RemoteModules:
         self._memory: mmap.mmap | None = None
         command = [python, device_process.__file__, CHIPS[target].package, str(theirs.fileno()), str(self._descriptor)]
         try:
-            # Interrupts of a terminal are for the worker, which finishes its batch first.
+            # Interrupts from a terminal are for the worker, which finishes its batch first.
             self._process = subprocess.Popen(  # noqa: S603
                 command,
                 env=None if inherits else environment,
@@ -80,7 +81,7 @@ class RemoteModules:
             ) from None
         finally:
             theirs.close()
-        #: Lets the process close its device, and ends it.
+        #: Let the process close its device, then end it.
         self.close = weakref.finalize(self, _end, self._process, self._socket, self._descriptor)
         try:
             greeting = self._receive(START_TIMEOUT_S)
@@ -92,7 +93,7 @@ class RemoteModules:
             raise explain_import(target, greeting["import_error"], greeting["missing"], f"{python} -m pip")
 
     def load(self, path: Path, cores: int | None) -> int:
-        """Load a file; on the first ``cores`` of several, where it does not take all."""
+        """Load a file. ``cores`` means the first of several cores; None means all."""
         return int(self._ask({"do": "load", "file": str(path), "cores": cores}, LOAD_TIMEOUT_S)["module"])
 
     def run(self, module: int, batch: WindowBatch) -> Logits:
@@ -106,7 +107,7 @@ class RemoteModules:
         return Logits(logits[0], logits[1])
 
     def drop(self, modules: dict[Any, Any]) -> None:
-        """Forget the modules, which frees their device memory; that of a process that is gone is free already."""
+        """Drop the modules, which frees their device memory. If the process is gone, that is free already."""
         with suppress(DeviceGone):
             self._ask({"do": "drop", "modules": list(modules.values())}, LOAD_TIMEOUT_S)
         modules.clear()
@@ -118,7 +119,7 @@ class RemoteModules:
             self._process.wait(GOODBYE_S)
 
     def _mapped(self, size: int) -> mmap.mmap:
-        """Return the memory, with this many bytes or more. It has no name, so nothing of it outlives both processes."""
+        """Return shared memory of at least this size. It has no name, so it is gone once both processes are."""
         if self._memory is None or len(self._memory) < size:
             os.ftruncate(self._descriptor, size)
             self._memory = mmap.mmap(self._descriptor, size)
@@ -154,7 +155,7 @@ class RemoteModules:
 
 
 def _end(process: "subprocess.Popen[bytes]", socket: Connection, descriptor: int) -> None:
-    """Let the process close its device, and end it."""
+    """Let the process close its device, then end it."""
     socket.close()
     try:
         process.wait(GOODBYE_S)

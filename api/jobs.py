@@ -59,7 +59,7 @@ class CallerWait:
 
     @contextmanager
     def listening(self, event: asyncio.Event, seconds: float) -> Iterator[None]:
-        """Set an event after these seconds; in waits longer than most, also if the caller disconnects."""
+        """Set the event after ``seconds``. Also set it if the caller disconnects during a long wait."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]

@@ -1,6 +1,6 @@
 """``python -m compile``: another name for ``corelane compile``.
 
-The process replaces itself with that command. It cannot import the command line, which lies a floor above.
+The process replaces itself with that command, because this package may not import the command line.
 """
 
 import os

@@ -68,7 +68,7 @@ class DeliveryInfo(BaseModel):
 
 
 class DeliveryList(BaseModel):
-    """Deliveries in the order of their events, or of being given up."""
+    """Deliveries, in the order in which their events happened or they were given up."""
 
     object: Literal["list"] = "list"
     data: list[DeliveryInfo]

@@ -96,9 +96,9 @@ def weigh(
 
 
 def excess(module: Any, query: Tensor, key: Tensor) -> int:
-    """Return how far a layer's largest score is above the middle of the range, for the text that it read first.
+    """Return how far a layer's largest score is above ``MIDDLE``. It is measured once, on the layer's first text.
 
-    The traced network and the eager network that it is compared with then compute the same at every length.
+    So the traced network and the eager one, with which it is compared, subtract the same at every length.
     """
     if module not in EXCESSES:
         largest = float(torch.matmul(query.float(), key.float().transpose(2, 3)).max())
@@ -119,7 +119,7 @@ def hides_keys_alone(mask: Tensor) -> bool:
 
 
 def narrow_mask(**arguments: Any) -> Tensor | None:
-    """Return transformers' mask for the first query alone if it is the same for every query; else the whole mask. //
+    """Return transformers' mask for the first query alone if it is the same for every query; else the whole mask.
 
     While tracing, the whole mask is made too, to find that out; the trace keeps only what is used. Outside a trace a
     batch without padding has no mask.

@@ -70,8 +70,8 @@ def rank_of(kind: str) -> int:
 def choose_folder(kinds: Mapping[str, str], default: str, here: str) -> str:
     """Return the folder of the artifact that a CPU should use; ``kinds`` are the artifacts' kinds by folder.
 
-    First comes the one for its own kind, then the latest of earlier kinds, whose instruction sets it all has. Then
-    comes the ``default`` folder, then the earliest of later kinds.
+    In order of preference: the CPU's own kind, the latest of earlier kinds (the CPU has all of their instruction
+    sets), the ``default`` folder, the earliest of later kinds.
     """
 
     def preference(folder: str) -> tuple[int, int, bool]:

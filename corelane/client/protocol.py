@@ -173,7 +173,7 @@ class ServiceProtocol:
         return found[0]
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Exchange[Job]:
-        """Return a job once it is final, or in its state after ``timeout_s``: check its status."""
+        """Return a job once it is final, or as it is after ``timeout_s``; its status tells which."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = LONGEST_POLL_S if deadline is None else max(0.0, deadline - time.monotonic())

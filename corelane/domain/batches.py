@@ -70,7 +70,7 @@ class LineBody(Wire):
 
 
 class AnswerRequest(LineBody):
-    """The body of ``POST /v1/answers``: the same, with a priority."""
+    """The body of ``POST /v1/answers``: that of a batch's line, with ``priority`` and ``reuse``."""
 
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
     reuse: bool = Field(

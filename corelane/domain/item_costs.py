@@ -47,7 +47,7 @@ class CostSums:
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """Core seconds of a row of this length: of a lone question, and of a row in a full batch."""
+    """Core seconds of a row of this length: for a lone question, and within a full batch."""
 
     length: int
     alone_s: float

@@ -186,7 +186,7 @@ def pin(slot: CoreSlot) -> None:
 
 
 def keep_memory() -> None:
-    """Set this process' allocator like a worker's at its start; without glibc do nothing."""
+    """Make this process keep freed memory, as workers do from their start. Does nothing without glibc."""
     with suppress(AttributeError):
         LIBC.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
         LIBC.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)

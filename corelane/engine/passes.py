@@ -233,7 +233,7 @@ class PassTimes:
         return self._table
 
     def _of_flexible_rows(self, beside_s: float) -> PassTable:
-        """Return the table from costs that fit all passes; until one is measured, every window counts the same."""
+        """Return the table, from costs fitted to all passes. Before the first pass, all windows cost the same."""
         if not self._measured:
             return PassTable({each: [MOMENT_S * (rows + 1) for rows in range(each.rows)] for each in self._ladder})
         costs = fit([_median(line) for line in self._measured.values()])

@@ -330,6 +330,6 @@ def fails_again(code: str) -> bool:
 
 
 def error_class(code: str) -> type[CorelaneError]:
-    """Return the error class for a code; CorelaneError if no class with this code takes just a sentence."""
+    """Return the error class for a code; CorelaneError if there is none, or if it needs more than a sentence."""
     found = next((each for each in _all_classes() if each.code == code), CorelaneError)
     return CorelaneError if found.__init__ is not CorelaneError.__init__ else found

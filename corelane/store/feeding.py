@@ -90,7 +90,7 @@ class Feeder:
         self._not_before: dict[str, float] = {}
 
     def has_work(self, name: str = "") -> bool:
-        """Return whether there is a job to feed and no other feeder has the lease. Also note a round of this loop."""
+        """Return whether there is a job to feed and no other feeder has the lease. Also note that the loop is alive."""
         *jobs, feeder, _ = self._link.many(
             [
                 ("ZCARD", keys.FEEDS),

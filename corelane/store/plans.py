@@ -53,8 +53,8 @@ class Plans:
     def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
         """Read the plan, and the state of the versions that are placed or ``held``.
 
-        Some versions that ``failed`` here are wanted on a number of cores. Tell the other cores of these, for one
-        lease.
+        If a version that ``failed`` here is wanted on a certain number of cores, also tell the other cores of the
+        failure, for one lease.
         """
         now = self._link.now_ms()
         kept_since = now - PLACE_KEPT_S * 1000

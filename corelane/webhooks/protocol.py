@@ -84,7 +84,7 @@ def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: in
 def signing_secrets(settings: Settings, own: Sequence[OwnedSecret]) -> list[str]:
     """Return the secrets that sign an owner's events, newest first; raise SetupError if there is none.
 
-    The service's secrets sign if the owner has none of its own, and for a while beside the owner's first one.
+    The service's secrets sign if the owner has none. Once the owner has one, both sign for a while.
     """
     found = [each.value for each in own if each.id != SERVICE]
     if not own or len(found) < len(own):

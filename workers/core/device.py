@@ -79,8 +79,8 @@ class CpuDevice(CoreDevice):
     def read(self) -> Mapping[str, Any]:
         """Return shares of CPU time since the last call.
 
-        They are: of its own CPUs, used by the process; of all CPUs of the host, in use at all; and of these, used by
-        the process.
+        ``utilization`` is what this process used of its own CPUs. ``host_vcpu`` is what all processes used of all
+        CPUs of the host, and ``runtime_vcpu`` what this process used of them.
         """
         before, self._before = self._before, (time.monotonic(), cpu_seconds(), host_seconds())
         passed, used = self._before[0] - before[0], max(0.0, self._before[1] - before[1])

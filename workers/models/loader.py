@@ -93,7 +93,7 @@ class ModelLoader:
         self._thread.start()
 
     def add(self, desired: DesiredModel, *, at_once: bool = False) -> None:
-        """Load a version in its turn; ``at_once`` means without a turn."""
+        """Load a version in its turn, or ``at_once``, without waiting for a turn."""
         if at_once:
             self._at_once.add(desired)
         self._queue.append(desired)

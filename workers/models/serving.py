@@ -78,7 +78,7 @@ class CoreModels:
     def follow(self, revision: str, *, at_once: bool = False) -> None:
         """Read the plan if it has changed or depends on other cores, and take the next steps; raises Unavailable.
 
-        With ``at_once`` models are loaded without a turn.
+        With ``at_once`` models are loaded without waiting for their turn.
         """
         self.loads.renew_turn(self._plans)
         if revision == self._revision and self._is_settled:

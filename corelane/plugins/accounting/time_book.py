@@ -96,7 +96,7 @@ class TimeBook(CoreObserver):
         self._share(tokenized.tokens, tokenized.core_s)
 
     def batch_started(self, batch: CoreBatch) -> None:
-        """While this batch runs, count other work only for other jobs."""
+        """Note that a batch runs. Meanwhile, its jobs are not charged for other work."""
         self._batch = batch
 
     def batch_finished(self, batch: CoreBatch) -> None:

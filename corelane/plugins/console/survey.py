@@ -51,8 +51,8 @@ class Survey:
 
     @property
     def lanes(self) -> Mapping[tuple[str, str], int]:
-        """Return the waiting tokens by version and priority. A version's tokens are divided like those
-        that were seen.
+        """Return the waiting tokens by version and priority. The shares of a version's priorities are those
+        of its ``seen`` tokens.
         """
         found = {}
         for version, tokens in self.work.outstanding.items():

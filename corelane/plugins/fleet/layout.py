@@ -1,6 +1,6 @@
 """Choose which cores of a host get a worker, and the device of each. Pure.
 
-Cores are numbered like those of workers: over all devices of the host, with consecutive numbers on one device.
+Cores are numbered as workers number them: across all devices of the host, consecutively within a device.
 """
 
 from dataclasses import dataclass

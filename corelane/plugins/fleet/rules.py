@@ -1,6 +1,6 @@
 """Compute how many cores the open work needs, and which host runs them. Pure.
 
-Work in files, in the lanes and on the cores counts the same, in core seconds: a version's tokens divided by the speed
+All work, in files, in lanes and on cores, is measured in core seconds: a version's tokens divided by the speed
 of a core that holds it, or by the last known speed if there is none. Cores are added only for that backlog. A steady
 load leaves no backlog: it keeps busy cores, but adds none.
 

@@ -42,7 +42,7 @@ class BatchWork(Protocol):
     wrong: int
 
     def submit(self) -> None:
-        """Submit it."""
+        """Submit the work."""
 
     def poll(self) -> Standing:
         """Return its progress."""

@@ -36,7 +36,7 @@ class ModelWeight:
 
     @classmethod
     def of(cls, model_bytes: int, worker_bytes: int | None = None) -> "ModelWeight":
-        """Return the memory of a model. If the worker was not measured, it is the process and one copy of the model."""
+        """Return a model's memory. Without ``worker_bytes``, a worker takes a bare process and one model copy."""
         return cls(worker_bytes or WORKER_BYTES + model_bytes, model_bytes)
 
 

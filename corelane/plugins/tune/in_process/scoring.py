@@ -92,7 +92,7 @@ def merge_windows(
 
 
 def word_places(words: Iterable[int | None], places: Places) -> Places:
-    """Return for each token the characters of its word, or its own if it has no word."""
+    """Return for each token the place of its whole word; a token without a word keeps its own place."""
     spans: dict[int, tuple[int, int]] = {}
     listed = list(words)
     for word, (start, end) in zip(listed, places.tolist(), strict=True):

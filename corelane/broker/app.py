@@ -27,8 +27,8 @@ from corelane.settings import Settings
 #: lease, so that a half-open connection is left within 6 s.
 BROKER_TIMEOUT_S = 2
 
-#: Pauses between attempts to reach Redis, in seconds. Celery's own grow to 30 s, and a core would sleep as long after
-#: Redis is back.
+#: Pauses between attempts to reach Redis, in seconds. Celery's own pauses grow to 30 s, and a core would sleep as
+#: long after Redis is back.
 FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 
 #: Longer than any model takes to load. Celery kills a child that takes longer to start, again and again
@@ -68,7 +68,7 @@ class SteadyConnection(Connection):
 
 
 def make_amqp(redis_url: str) -> type[AMQP]:
-    """Return the class through which Celery uses such connections to one Redis."""
+    """Return the class through which Celery uses a ``SteadyConnection`` to one Redis."""
 
     class OwnConnection(SteadyConnection):
         pass

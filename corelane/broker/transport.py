@@ -84,7 +84,7 @@ class GuardedChannel(redis.Channel):
 
 
 class GuardedTransport(redis.Transport):
-    """kombu's Redis transport with such channels. While it waits for a message, it checks often enough to stop soon."""
+    """kombu's Redis transport with guarded channels. While waiting for a message, it checks often for a stop."""
 
     Channel = GuardedChannel
 

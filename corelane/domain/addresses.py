@@ -8,5 +8,5 @@ def local_url(host: str, port: int) -> str:
 
 
 def reachable(host: str) -> str:
-    """Return an address of a server that listens on ``host``: all addresses include loopback."""
+    """Return an address of a server that listens on ``host``: loopback, if that stands for all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared only

@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the owner of its jobs, shares and bounds, and its scopes."""
+    """Who sent a request: the owner of its jobs, to whom shares and limits apply; and its scopes."""
 
     owner: str
     scopes: frozenset[Scope]

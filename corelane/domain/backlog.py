@@ -13,7 +13,7 @@ def backlog_seconds(
     speeds: Mapping[str, float],
     holders: Mapping[str, Collection[str]],
 ) -> dict[str, float]:
-    """Return the seconds by version: infinite if no core holds it, left out if unknown.
+    """Return the backlog in seconds, by version: infinite if no core holds the version, left out if unknown.
 
     ``waiting`` and ``holders`` are by version, ``claimed`` tokens and ``speeds`` in tokens a second by core. The time
     of a version is unknown if no core that holds it has measured its speed.

@@ -136,13 +136,13 @@ class Ref:
 #: English text has about four characters to a WordPiece token (measured on SQuAD: 4.3).
 CHARS_PER_TOKEN = 4
 
-#: The same for text without punctuation, which has one token for each character.
+#: Characters to a token in the text between punctuation marks. Each mark is a token.
 WORD_CHARS_PER_TOKEN = 5
 
 #: The length of the shortest bucket of the default ladder.
 LEAST_TOKENS = 64
 
-#: The length of its longest bucket. The estimate does not depend on a model.
+#: The length of the longest bucket of the default ladder. The estimate does not depend on a model.
 WINDOW_TOKENS = 384
 
 #: The special tokens in ``[CLS] question [SEP] context [SEP]``.
@@ -174,7 +174,7 @@ def estimate_short(text: str) -> int:
 
 
 def count_windows(context_tokens: float, room: float, doc_stride: int) -> int:
-    """Count the windows that cover a context, if each has ``room`` for it and neighbours overlap."""
+    """Count the windows that cover a context, if each window has ``room`` for context and neighbours overlap."""
     if context_tokens <= room:
         return 1
     return 1 + math.ceil((context_tokens - room) / (room - overlap(room, doc_stride)))
@@ -327,7 +327,7 @@ Row = tuple[str | None, str, str | int | Stored]
 
 
 def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """Return an item as a row; ``numbers`` are those of the job's own contexts, by id, others are stored."""
+    """Return an item as a row; ``numbers`` are the numbers of the job's own contexts, by id; others are stored."""
     if item.context_id is None:
         return item.id, item.question, item.context or ""
     number = numbers.get(item.context_id)

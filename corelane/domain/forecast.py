@@ -25,10 +25,10 @@ from corelane.domain.dispatch import SMALL_TOKENS
 #: The shortest forecast time, in seconds: times are shown in milliseconds.
 LEAST_S = 0.001
 
-#: The cores are busy in a second if they answer this part of what they can.
+#: The cores are busy in a second if they answer at least this part of what they can.
 BUSY = 0.5
 
-#: The cores' own speeds weigh as much as this many seconds of busy cores.
+#: In a drain rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
 SPEEDS_WEIGH_S = 3.0
 
 #: Residuals kept of a kind. With this many, and with 19, the ends of the interval need no interpolation.
@@ -108,7 +108,7 @@ class Residuals:
         own = sorted(self._kept.get(kind, ()))
         if len(own) >= ENOUGH:
             return _spread(statistics.median(own), _place(own, TAIL), _place(own, 1 - TAIL))
-        # As if one more job had taken exactly the forecast time.
+        # As if there had been one more job, which took exactly the forecast time.
         mean = sum(own) / (len(own) + 1)
         return _spread(mean, mean - WIDE, mean + WIDE)
 
@@ -197,7 +197,7 @@ def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
 
 
 def tokens_until(owed: Mapping[tuple[str, int], int], owner: str, tokens: int) -> int:
-    """Estimate how many tokens of all owners are answered before this many of one owner are.
+    """Estimate how many tokens of all owners are answered before ``tokens`` of ``owner`` are answered.
 
     The owner's work is answered priority by priority. At each priority, other owners get as much as this one.
     """

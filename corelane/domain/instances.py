@@ -1,8 +1,8 @@
 """Instance types with Neuron chips: their hardware and hourly prices, as of ``PRICES_OF``. Pure.
 
-Chips, cores, vCPU and memory are from the hardware pages of the AWS Neuron documents, prices on demand from AWS' price
-list (us-east-1, Linux, version 20260924211011), and those of reservations from the Neuron benchmarks. If a type is not
-sold on demand, its price is None and must be set.
+Chips, cores, vCPU and memory are from the hardware pages of the AWS Neuron documents. On-demand prices are from AWS'
+price list (us-east-1, Linux, version 20260924211011), prices of reservations from the Neuron benchmarks. If a type is
+not sold on demand, its price is None and must be set.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One type of host. ``cores`` are those of its accelerators; 0 if the service counts the cores it finds.
+    """One type of host. ``cores`` counts the cores of its accelerators; 0 if the service counts the cores it finds.
 
-    Memory is in GiB; ``device_gib`` is that of all accelerators together.
+    Memory is in GiB; ``device_gib`` is the memory of all accelerators together.
     """
 
     name: str

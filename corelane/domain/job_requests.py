@@ -72,7 +72,7 @@ class JobRequest(JobHead):
 
 
 def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """Yield an error for each item whose context is neither among the job's nor has the form of a stored one's id."""
+    """Yield an error for each item whose ``context_id`` is not in ``contexts`` and no id of a stored context."""
     for index, item in enumerate(items):
         if item.context_id is not None and item.context_id not in contexts and not is_context_id(item.context_id):
             yield f"item {index}: {no_context(item.context_id)}"

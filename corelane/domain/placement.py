@@ -147,7 +147,7 @@ UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
 
 @dataclass(frozen=True, slots=True)
 class CoreSight:
-    """The known state of a core: its own state and its versions' while it lives, and why versions failed."""
+    """The known state of a core: while it lives, its state and the states of its versions; and why versions failed."""
 
     name: str
     silent_s: float

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The currency of the table.
 USD = "USD"
 
-#: Seconds in an hour, items in the unit that costs are compared by.
+#: Seconds in an hour; the number of items whose costs are compared.
 HOUR_S, MILLION = 3600.0, 1_000_000
 
 #: Stands in a stored price for an unknown part, and for a core without a price.
@@ -95,7 +95,7 @@ class HostPrice:
     as_of: str | None
 
     def price(self, cores: int) -> Price | None:
-        """Return the price of one core if ``cores`` share that of the host; None without a price."""
+        """Return the price of one core if ``cores`` share the host's price; None without a price."""
         if self.per_hour is None:
             return None
         return Price(self.per_hour / max(1, cores), self.currency, self.instance.name, self.as_of)
@@ -163,7 +163,7 @@ def core_price(settings: "PriceFields", found_cores: int) -> Price | None:
 
 
 def all_instances(own: OwnPrices | None = None) -> dict[str, Instance]:
-    """Return all types by name: those of the table, replaced or extended by those of a file of prices.
+    """Return all types by name: the types of the table, replaced or extended by the types in a file of prices.
 
     A price in the file is taken as it is, whatever its currency.
     """

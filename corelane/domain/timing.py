@@ -61,7 +61,7 @@ class JobTimes:
     def shown(self) -> dict[str, Any]:
         """Return the parts of the wall time, as the fields of a ``JobTiming``.
 
-        If cores worked side by side, their sums exceed the time that passed: then all parts are scaled down to it. Time
+        If cores worked side by side, their times add up to more than passed: then all parts are scaled down. Time
         after the first claim in which no core held the job counts as waiting.
         """
         spent, claimed_s = self.spent, self.ended_s if self.claimed_s is None else self.claimed_s

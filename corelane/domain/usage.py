@@ -115,7 +115,7 @@ class UsageReport(BaseModel):
 
 @dataclass(slots=True)
 class Used:
-    """The usage of some work, with core microseconds by price; the price None is that of cores without one."""
+    """The usage of some work, with core microseconds by price; price None stands for cores without a price."""
 
     items: int = 0
     windows: int = 0

@@ -54,7 +54,7 @@ def with_few_unknown(model: type[BaseModel], value: Any) -> Any:
 
 
 def at_most(entries: int) -> BeforeValidator:
-    """Return a validator that refuses a list or an object that is too long before its entries are checked."""
+    """Return a validator that refuses a list or object with more than ``entries``, before any entry is checked."""
 
     def count(value: Any) -> Any:
         if isinstance(value, list | tuple | dict) and len(value) > entries:

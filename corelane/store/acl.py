@@ -1,8 +1,8 @@
 """Rules of the access control list (ACL) of Redis: what each part of the service may do. Pure.
 
-A rule lists commands, keys and channels; all others are refused. What Python code and the libraries below it send is
-listed here, and a test compares the list with the code. Redis checks each call of a Lua function by the rights of the
-user who called it.
+A rule lists commands, keys and channels; all others are refused. The commands that Python code and its libraries send
+are listed here, and a test compares the list with the code. Redis checks each command of a Lua function by the rights
+of the user who called the function.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, QUEUE_PREFIX
 from corelane.store import keys
 from corelane.store.link.library import read_code
 
-#: Commands that the store's Python code sends. The library's functions send more, and Redis checks each of those too.
+#: Commands that the store's Python code sends. The library's functions send more, and Redis checks those as well.
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
     *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
@@ -24,8 +24,8 @@ SENT = (
     *("xrevrange", "zrevrangebylex", "zscore"),
 )
 
-#: Loads this release's functions, and removes those of earlier ones. A function may do what its caller may do, so a
-#: user who can replace functions can borrow the rights of every user who calls them.
+#: Commands that load this release's functions, and remove those of earlier releases. A function may do what
+#: its caller may do, so a user who can replace functions can borrow the rights of every user who calls them.
 LOADING = ("function|load", "function|list", "function|delete")
 
 #: Commands that every client sends as it connects. The category grows with each release of Redis (7.0 does not know
@@ -79,9 +79,9 @@ class Rights:
     commands: tuple[str, ...]
     keys: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
-    #: Further rights that hold for their own keys only, in brackets as Redis writes them.
+    #: Further rights, each with its own commands and keys, in brackets as Redis writes them.
     apart: tuple[str, ...] = ()
-    #: Whether this user connects as clients of redis-py do.
+    #: Whether this user connects as redis-py's clients do: it then needs the commands of ``CONNECTING``.
     is_client: bool = True
 
     def rules(self) -> str:

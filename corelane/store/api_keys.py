@@ -109,7 +109,7 @@ async def read_keys(link: CommonLink) -> list[Key]:
 
 
 def parse(raw: dict[bytes, bytes]) -> Key | None:
-    """Read a key's hash; return None if there is none, or only its mark of use."""
+    """Read a key's hash; return None if the hash is missing, or says only when the key was used."""
     if b"id" not in raw:
         return None
     values = {name.decode(): value.decode() for name, value in raw.items()}

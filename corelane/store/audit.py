@@ -1,4 +1,4 @@
-"""The audit log: one line for each action of an admin, or on what other owners have. The last 10,000 are kept.
+"""The audit log: one line for each action of an admin, or on data of another owner. The last 10,000 are kept.
 
 A line is written after its action. If Redis cannot take the line, the action stands, and the line is only in the log.
 """

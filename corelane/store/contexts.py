@@ -1,4 +1,4 @@
-"""Stored contexts, read: what callers see of them, what submissions need to know, and their texts.
+"""Reads stored contexts: what callers see of them, what submissions need to know, and their texts.
 
 A job can name only contexts that its own owner stored. Redis holds each text once, even if many jobs name it, and
 deletes it with the last job that needs it. See ``contexts.lua`` of the plugin that keeps them.

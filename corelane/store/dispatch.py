@@ -82,7 +82,7 @@ class LeasedPreview:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a core may claim: ``tokens``, and up to ``spare`` more from lanes and lines that are not in ``met``."""
+    """How much a core may claim: ``tokens``; or up to ``spare``, the excess from lanes and lines not in ``met``."""
 
     tokens: int
     spare: int = 0
@@ -192,7 +192,7 @@ class Dispatch:
         if request.versions:
             yield Step(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:
-            # This follows the claim, which clears the bell: a core that answers a part after it rings again.
+            # The claim, which clears the bell, comes first: so a core that answers a part after this step rings again.
             yield Step(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
     def _claim(self, request: ExchangeRequest) -> Command:
@@ -243,7 +243,7 @@ class Dispatch:
         }
 
     def wait(self) -> bool:
-        """Sleep until this core is rung, at most POP_S; return whether it was."""
+        """Sleep until this core is rung, at most POP_S; return whether it was rung."""
         return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:

@@ -86,7 +86,7 @@ class Feeder:
         self._bell = bell
         self._link = Link(settings.redis_url)
         self._files = ItemFiles(settings)
-        #: When to try a job again whose items could not be read.
+        #: When to try a job again, for jobs whose items could not be read.
         self._not_before: dict[str, float] = {}
 
     def has_work(self, name: str = "") -> bool:

@@ -112,7 +112,7 @@ class Storage:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate the exceptions of storages; each kind of storage has its own."""
+        """Translate the exceptions of any kind of storage into StorageFailed; leave FileNotFoundError as it is."""
         try:
             yield
         except (StorageFailed, SetupError, FileNotFoundError):
@@ -183,7 +183,7 @@ class SyncedFile(FileIO):
 
 
 class DiskFiles:
-    """A folder on a disk. Raises its own errors, and FileNotFoundError for a missing file like ``RemoteFiles``."""
+    """A folder on a disk. Raises OSError if the disk fails, FileNotFoundError for a missing file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -294,8 +294,8 @@ def options_for(url: str) -> dict[str, Any]:
 def reach(url: str, _process: int) -> tuple[Any, str]:
     """Return the file system of a URL and the path in it; raise ImportError or ValueError.
 
-    All threads of a process share one, as an S3 client takes half a second of CPU time to make. fsspec's own cache has
-    one for each thread.
+    All threads of a process share one file system, as an S3 client takes half a second of CPU time to make. fsspec's
+    own cache has a file system for each thread.
     """
     from fsspec.core import url_to_fs
 

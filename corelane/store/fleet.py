@@ -107,7 +107,7 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core with its heartbeat; of a core lost some time ago only the name and the last time.
+        """Return every core with its last heartbeat; of a core lost some time ago, only its name and the time.
 
         A paused core has a field `paused`, which describes the pause.
         """
@@ -157,7 +157,7 @@ class Fleet:
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def highest_precision(self, version: str) -> float | None:
-        """Return the highest precision that can be asked of a version; None if its scores are no probabilities."""
+        """Return the highest precision that callers may ask of a version; None if its scores are no probabilities."""
         summary = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
         # Workers of releases before this field do not send it.
         return summary.get("highest_precision", 1.0) if summary.get("calibrated") else None

@@ -42,10 +42,10 @@ LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
 class Work:
     """The work that is not done.
 
-    By version: ``waiting`` tokens are in the lanes, ``unfed`` ones in files, and ``held_up`` are those of both that a
-    pause of the version or of owners holds up. All cores that hold a ``stopped`` version are paused. By core:
-    ``claimed`` tokens, and ``speeds`` in tokens a second. By version and priority: how long the oldest work has waited,
-    ``waited_s`` for all work and ``oldest_s`` without paused work.
+    By version: ``waiting`` tokens in lanes, ``unfed`` tokens in files, and ``held_up`` tokens of either kind, which a
+    pause of the version or of owners holds up. A version is ``stopped`` if all cores that hold it are paused. By core:
+    ``claimed`` tokens, and ``speeds`` in tokens a second. By version and priority: the time that the oldest work has
+    waited, with paused work (``waited_s``) and without paused work (``oldest_s``).
     """
 
     waiting: Mapping[str, int]
@@ -79,7 +79,7 @@ class Work:
 
     @property
     def backlog_s(self) -> dict[str, float]:
-        """Return how long the work takes that is not paused, by version (see ``corelane.domain.backlog``)."""
+        """Return how long work that is not paused will take, by version (see ``corelane.domain.backlog``)."""
         return backlog_seconds(self.movable, self.claimed, self.speeds, self.holders)
 
 

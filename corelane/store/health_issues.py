@@ -65,7 +65,7 @@ async def read_part_issues(link: CommonLink) -> list[HealthIssue]:
 
 
 async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
-    """Return the heartbeats of all cores, lost ones too, without those that left as asked.
+    """Return the heartbeats of all cores, lost ones too, except cores that left on request.
 
     A lost core is recognised because it is still listed among those that ask for work.
     """
@@ -76,9 +76,9 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
 
 async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[HealthIssue]:
-    """Return all issues, except versions that are on no core; ``cores`` are those of ``read_cores``.
+    """Return all issues, except versions that are on no core; ``cores`` come from ``read_cores``.
 
-    Where Redis takes no writes, heartbeats and rounds stop as well. Then that issue alone is returned.
+    If Redis takes no writes, heartbeats and the rounds of loops stop as well. So only that issue is returned.
     """
     state = await read_redis(link)
     of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)

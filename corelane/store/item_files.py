@@ -2,7 +2,7 @@
 
 A job's ``file`` says where: ``JOB.jsonl`` is in the folder that API and keeper share, ``items/JOB.jsonl`` in the
 storage of files. The latter may consist of several files, its parts: ``items/JOB.jsonl.0`` and so on. A line is an
-item. In an input read by URL it may be the error of an invalid line.
+item; in the file of an input that was read from a URL, it may be the error of an invalid line instead.
 """
 
 import errno
@@ -85,7 +85,7 @@ class ItemFiles:
         return self._far if is_elsewhere(file) else self.near
 
     def read(self, file: str, parts: Sequence[int], start: int, most: int) -> bytes:
-        """Read up to ``most`` bytes from an offset; empty at the end. ``parts`` are the sizes of its parts, if any."""
+        """Read up to ``most`` bytes from an offset; empty at the end. ``parts`` are the file's part sizes, if any."""
         if not parts:
             return self.place(file).read_at(file, start, most)
         for part, size in enumerate(parts):

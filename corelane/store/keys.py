@@ -4,7 +4,7 @@
 priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
 A key that ``stays`` exists even when there is no work. Others expire as their comments say, or are deleted with the
-last work, core, delivery or owner they belong to; the keeper removes all others (``prune``). "As the job" means
+last work, core, delivery or owner they belong to; the keeper removes the rest (``prune``). "As the job" means
 results_ttl_s after it is final.
 """
 
@@ -31,7 +31,7 @@ class RedisKey(str):
 PREFIX = "cl:"
 
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
-CELL = RedisKey("cl:cell", "string", stays=True)  # the service whose Redis this is, which its ids name
+CELL = RedisKey("cl:cell", "string", stays=True)  # the service that owns this Redis, as named in its ids
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and up
 # to which item the job was fed, dropped and reported.
@@ -44,33 +44,33 @@ dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that 
 job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and end, the last 1,000 or so; as the job
 owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
 terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
-job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms but `s:open`, to be forgotten with it
+job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms, except `s:open`; forgotten with the job
 INDEXED = RedisKey("cl:indexed", "hash")  # owner → how many of its jobs are in the index
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
-once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → what it made; idempotency_ttl_s
+once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → job or batch it made; idempotency_ttl_s
 name = RedisKey("cl:name:%s:%s", "string")  # owner, name → the job of that name, and its fingerprint; as the job
-retry = RedisKey("cl:retry:{%s}", "string")  # the job that retries it; as that job
+retry = RedisKey("cl:retry:{%s}", "string")  # id of the job's retry; as the retry
 open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
-STORED_FEEDS = RedisKey("cl:feeds:stored", "zset")  # the same of jobs whose items are in the storage of files
+STORED_FEEDS = RedisKey("cl:feeds:stored", "zset")  # as FEEDS, for jobs whose items are in the storage of files
 READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
-LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
-DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
+LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS that was logged
+DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; for some jobs, also the result
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
 # Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
 # `removed` once no new job may name it; see contexts.lua in the plugin `files`.
-context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → it; until its time is over and no job needs it
+context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → context; until its time is over and no job needs it
 context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
-owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of those new jobs may name; score 0
-CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper looks whether it is over
+owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of contexts for new jobs; score 0
+CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper checks the context
 CONTEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its contexts' texts
-READERS = RedisKey("cl:readers", "zset")  # core that reads them → time of its last heartbeat; 15 min after a loss
+READERS = RedisKey("cl:readers", "zset")  # core that reads contexts → time of its last beat; 15 min after a loss
 
 # Waiting work. A ref is the text that names a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
@@ -81,13 +81,13 @@ owner_lanes = RedisKey("cl:lanes:%s:%s", "set")  # P, owner → versions of the 
 shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by tokens served
 WAITING = RedisKey("cl:waiting", "hash")  # version → tokens in its lanes
 OWED = RedisKey("cl:owed", "hash")  # OWNER:P → tokens not yet answered
-UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in files
+UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that are still in files
 
 # Claims.
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
 LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
 FENCE = RedisKey("cl:fence", "string", stays=True)  # the last fence, see next_fence in lua/basics.lua
-FENCED_LIFE = RedisKey("cl:fence:life", "string", stays=True)  # replication id of the primary that it was made on
+FENCED_LIFE = RedisKey("cl:fence:life", "string", stays=True)  # replication id of the primary that made the fence
 BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s
 wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 s
@@ -100,13 +100,13 @@ HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
 # Reuse. A digest identifies an item with its owner, version and options, see corelane.domain.reuse.
-COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of what is claimed; ` +`: others follow
+COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of the claimed item; ` +`: others follow
 followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its answer
 FOLLOWED = RedisKey("cl:followed", "zset")  # digest with followers → time its claim was looked at
 cache = RedisKey("cl:cache:%s", "hash")  # owner → digest → its result without index and id; 5 s, or cache_ttl_s
-CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each → time it was kept
-CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that they count as
-CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # time before which none counts: a calibration changed
+CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each cached result → time it was kept
+CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that the cached results count as
+CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # a time: older results are not used
 
 # Usage. Each text has items, windows, tokens and core microseconds, the last by price: see the plugin accounting.
 usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
@@ -117,9 +117,9 @@ WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
 CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
 SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
-ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for recently; scale_in_s
-SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after it told them last
-SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
+ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: the cores that work asked for recently; scale_in_s
+SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after its last report
+SCALER = RedisKey("cl:scaler", "string")  # the process that computes SCALING; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
@@ -144,12 +144,12 @@ failed = RedisKey("cl:failed:%s", "zset")  # version wanted on a number of cores
 # results_ttl_s after it is done, dead_ttl_s after it was given up.
 delivery = RedisKey("cl:delivery:%s", "hash")
 attempts = RedisKey("cl:tries:%s", "list")  # delivery → its last fifty attempts, JSON; as the delivery
-deliveries = RedisKey("cl:deliveries:%s", "zset")  # job or batch → deliveries by time of the event; as the first
+deliveries = RedisKey("cl:deliveries:%s", "zset")  # job or batch → deliveries by time of event; as the first delivery
 due = RedisKey("cl:due:%s", "zset")  # host → deliveries by time of the next attempt
-flight = RedisKey("cl:flight:%s", "zset")  # host → deliveries under way by the time they are due again
+flight = RedisKey("cl:flight:%s", "zset")  # host → deliveries in progress, by the time they are due again
 DUE_HOSTS = RedisKey("cl:due", "zset")  # host → time at which one of its deliveries may be sent
 FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while anything waits for it
-CIRCUITS = RedisKey("cl:circuits", "zset")  # host that is left alone → until when
+CIRCUITS = RedisKey("cl:circuits", "zset")  # host that rests → until when
 WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
 DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
 SECRETS = RedisKey("cl:secrets", "hash", stays=True)  # owner → what signs its webhooks, JSON: see lua/secrets.lua
@@ -166,9 +166,9 @@ RETIRING = RedisKey("cl:retiring", "zset")  # file, or final batch → time it i
 TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look for stray files; a day
 
 # Loops.
-FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
-BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
-CARRIER = RedisKey("cl:carrier", "string")  # who reads inputs and writes outputs by URL; 10 s
+FEEDER = RedisKey("cl:feeder", "string")  # the process that feeds; 5 s
+BATCHER = RedisKey("cl:batcher", "string")  # the process that carries batches on; 10 s
+CARRIER = RedisKey("cl:carrier", "string")  # the process that reads inputs and writes outputs by URL; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → its last holder's fence
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
@@ -180,14 +180,14 @@ PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time o
 process = RedisKey("cl:process:%s", "hash")  # its role, host, pid and gauges, and the number of its last flush; an hour
 RELEASE = RedisKey("cl:release", "string", stays=True)  # the release of the process that was started last
 history = RedisKey("cl:history:%s", "stream", stays=True)  # fine, coarse → points; the last six hours, or the last week
-SAMPLED = RedisKey("cl:sampled", "string")  # the sums as they stood at the last point; a day
-SAMPLER = RedisKey("cl:sampler", "string")  # who takes the points; 25 s
+SAMPLED = RedisKey("cl:sampled", "string")  # the sums of METRICS at the last point; a day
+SAMPLER = RedisKey("cl:sampler", "string")  # the process that takes the points; 25 s
 MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the service: kind, text; the last 1,000
 
 # Callers.
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
 API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
-AUDIT = RedisKey("cl:audit", "stream", stays=True)  # a line for each action that steered the service; the last 10,000
+AUDIT = RedisKey("cl:audit", "stream", stays=True)  # a line for each audited action; the last 10,000
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
 sessions = RedisKey(
     "cl:sessions:%s", "zset"

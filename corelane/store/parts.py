@@ -12,8 +12,8 @@ from corelane.store.link.link import call
 class Offer:
     """The parts of an item, offered by the core that claimed it.
 
-    ``out`` are those offered before, by the start of their first window; ``fresh`` are new ones with their bytes;
-    ``back`` is how many untaken ones it wants back.
+    ``out`` are the parts offered before, by the start of their first window; ``fresh`` are new parts with their bytes;
+    ``back`` is how many parts that no core has taken should come back.
     """
 
     lease: str
@@ -58,7 +58,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class TakenPart:
-    """A part that this core reads for another: its lease, its offer and place there, and the item's ref."""
+    """A part that this core reads for another core: its lease, its offer, its ``start`` there, and the item's ref."""
 
     lease: str
     offer: str

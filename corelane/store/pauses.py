@@ -1,4 +1,4 @@
-"""Pauses in Redis. Every claim looks there, so they outlive restarts of everything else."""
+"""Pauses in Redis. Every claim reads them there, so they outlive restarts of everything else."""
 
 from corelane.domain.pauses import Pause, PauseKind, Pauses, decode_pause
 from corelane.errors import NotFound

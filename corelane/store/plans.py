@@ -27,8 +27,8 @@ RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 class Plan:
     """The placements of all versions, and the cores in service.
 
-    For each version that was asked about: the cores that hold it, its waiting tokens and its open jobs. For a version
-    that is wanted on a number of cores: where it did not load.
+    ``holders``, ``waiting`` tokens and ``open_jobs`` are by version, for versions that are placed or were asked about.
+    ``failed`` has, for each version that is wanted on a number of cores, the cores where it did not load.
     """
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
@@ -53,8 +53,8 @@ class Plans:
     def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
         """Read the plan, and the state of the versions that are placed or ``held``.
 
-        If a version that ``failed`` here is wanted on a certain number of cores, also tell the other cores of the
-        failure, for one lease.
+        If a version that ``failed`` here is wanted on a number of cores, also note the failure for the other cores. The
+        note lasts as long as a lease.
         """
         now = self._link.now_ms()
         kept_since = now - PLACE_KEPT_S * 1000
@@ -124,7 +124,7 @@ class Plans:
     def take_load_turn(self, places: int) -> bool:
         """Take one of the host's ``places`` for loading while serving; return whether this core has one.
 
-        It is held for one lease; another call extends it.
+        The place is held for the length of a lease; another call extends it.
         """
         turn = {"core": self._core, "host": self._host, "places": places, "lease_ms": self._lease_ms}
         return bool(self._link.run("take_load_turn", **turn))

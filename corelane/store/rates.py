@@ -28,7 +28,7 @@ LASTING_RECENT_S = 1.0
 class VersionCosts:
     """The costs of a version's items, the prices of its cores, its longest window, and the time of Redis."""
 
-    #: Sums over items that were read, by class. The second ones are of the last moments: items, tokens and core
+    #: Sums over items that were read, by class. ``recent`` has those of the last moments: items, tokens and core
     #: seconds.
     sums: Mapping[CostClass, CostSums]
     recent: Mapping[CostClass, CostSums]

@@ -24,7 +24,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; healthy if that is hidden."""
+    """The memory that Redis uses, its limit, and whether it takes writes; the default is a healthy Redis."""
 
     used_bytes: int = 0
     limit_bytes: int = 0
@@ -38,7 +38,7 @@ class RedisState:
 
 
 async def read_redis(link: CommonLink) -> RedisState:
-    """Read the state of Redis; it is the default if an access list forbids INFO."""
+    """Read the state of Redis; return the default state if an access list forbids INFO."""
     return RedisState.parse(await read_info(link, "memory", "persistence"))
 
 
@@ -56,7 +56,7 @@ class Replication:
 
     @classmethod
     def parse(cls, info: Mapping[str, str]) -> "Replication":
-        """Parse the section `replication`. An empty one is that of a primary without replicas."""
+        """Parse the section `replication`. An empty section counts as a primary without replicas."""
         found = [text for name, text in info.items() if name.startswith("slave") and name[5:].isdigit()]
         slaves = [dict(part.split("=", 1) for part in text.split(",")) for text in found]
         offsets = [int(slave["offset"]) for slave in slaves if slave.get("state") == "online"]

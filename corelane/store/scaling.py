@@ -12,7 +12,7 @@ from corelane.domain.scaling import HostRange, ScalingInfo
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs, to_ms
 
-#: The number is valid for this time, in milliseconds.
+#: The computed number of cores is valid for this time, in milliseconds.
 BELIEVED_MS = 15_000
 
 #: A host that reports nothing for this time runs no autoscaler any more, in milliseconds; after the second time it is

@@ -4,7 +4,7 @@
 no number: they are of format 1. Old and new processes run side by side during an upgrade, so a change of the format
 takes two releases. The first reads both formats and still writes the old one (``NEWEST`` goes up). The second writes
 the new one, and its number (``WRITTEN`` goes up, and ``cl:schema`` with it). Releases before the first refuse to start
-on it.
+on data of the new format.
 """
 
 from collections.abc import Callable

@@ -62,7 +62,7 @@ class Route:
 
 
 def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check a URL; raise WebhookRefused, which names a helpful setting, or OSError if unknown.
+    """Resolve and check a URL; raise WebhookRefused, which names a helpful setting, or OSError for an unknown name.
 
     ``resolver`` replaces ``socket.getaddrinfo``; its answers are checked too.
     """

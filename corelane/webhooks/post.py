@@ -51,7 +51,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         self._opened: list[httpcore2.AsyncNetworkStream] = []
 
     async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:  # noqa: ARG002
-        """Connect to the first address that accepts, whatever the host; they share the time left."""
+        """Connect to the first checked address that accepts, whatever ``host`` is. Addresses share the time left."""
         failures = []
         for place, address in enumerate(self._addresses):
             share_s = max(0.0, self._until - time.monotonic()) / (len(self._addresses) - place)
@@ -111,7 +111,7 @@ async def post_event(
         error = f"the proxy refused: {refused}"
     except FAILURES as failure:
         error = text_of(failure)
-    if status:  # it stands, whatever became of the body
+    if status:  # the status counts, whatever became of the body
         error = "redirects are not followed" if 300 <= status < 400 else None
     return WebhookReply(
         status,

@@ -69,7 +69,7 @@ def event_payload(event: str, at_ms: int, data: bytes) -> bytes:
 def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: int, public_url: str | None) -> bytes:
     """Return an event's data: a job, with its results if they take at most ``inline_bytes``.
 
-    What the job took is left out, as it may still grow after the end: a core learns of a cancellation up to a batch
+    The job's usage is left out, as it may still grow after the end: a core learns of a cancellation up to a batch
     later.
     """
     if public_url is not None:
@@ -84,7 +84,7 @@ def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: in
 def signing_secrets(settings: Settings, own: Sequence[OwnedSecret]) -> list[str]:
     """Return the secrets that sign an owner's events, newest first; raise SetupError if there is none.
 
-    The service's secrets sign if the owner has none. Once the owner has one, both sign for a while.
+    The service's secrets sign if the owner has none. After the owner makes its first secret, both sign for a while.
     """
     found = [each.value for each in own if each.id != SERVICE]
     if not own or len(found) < len(own):

@@ -1,4 +1,4 @@
-"""Deliveries as the API shows them: of a job or batch, by id, or dead letters. One can also be sent again."""
+"""Reads deliveries for the API: by id, by job or batch, or only dead letters. Also sends a delivery again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ class DeliveryLog:
         return await self._read([each.decode() for each in ids])
 
     async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Read dead letters, oldest first: those given up after ``after_ms``, or then with a higher id than ``after``.
+        """Read dead letters, oldest first: given up after ``after_ms``, or at ``after_ms`` with an id above ``after``.
 
-        With an owner, only the owner's are read.
+        With ``owner``, read only dead letters of this owner.
         """
         found: list[LoggedDelivery] = []
         while len(found) < limit:
@@ -60,9 +60,9 @@ class DeliveryLog:
         return found[:limit]
 
     async def waiting(self, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Read deliveries that wait for their next attempt, the first due first; with an owner, only the owner's.
+        """Read deliveries that wait for their next attempt, the first due first; with ``owner``, only its own.
 
-        Only hosts that are due first are looked at, and only the first deliveries of each.
+        Only the ``LISTED_HOSTS`` hosts that are due first are looked at, and the first ``limit`` deliveries of each.
         """
         hosts = await self._link("ZRANGE", keys.DUE_HOSTS, 0, LISTED_HOSTS - 1)
         lines = await self._link.many(
@@ -92,7 +92,7 @@ class DeliveryLog:
         return outcomes, sum(lines), dead, circuits
 
     async def resting(self, limit: int) -> list[tuple[str, int]]:
-        """Return the hosts that rest because their webhooks fail, and the earliest time of each one's next attempt."""
+        """Return the hosts that rest because their webhooks fail, each with the earliest time of its next attempt."""
         hosts = await self._link("ZRANGE", keys.CIRCUITS, 0, limit - 1)
         times = await self._link.many([("ZSCORE", keys.DUE_HOSTS, host) for host in hosts])
         return [(host.decode(), int(float(at))) for host, at in zip(hosts, times, strict=True) if at is not None]

@@ -21,7 +21,7 @@ LEASE_S = 3.0
 #: A sender extends its leases this often, in seconds.
 HOLD_S = 0.75
 
-#: Longest and shortest time that an idle sender waits before it asks again, in seconds; a change wakes it before.
+#: Longest and shortest time that an idle sender waits before it asks again, in seconds; a change wakes it sooner.
 POLL_S, LEAST_POLL_S = 1.0, 0.01
 
 State = Literal["pending", "delivered", "gone", "dead"]

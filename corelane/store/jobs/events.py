@@ -1,4 +1,4 @@
-"""A job's events, kept beside it, so that any process can read those after a given one.
+"""A job's events, stored with the job: any process can read the events after a given one.
 
 Scripts write an event in the step that makes it true. The list is bounded. A short job has no list: its first and last
 events are made from the job itself. If a list is begun later, they keep their ids.
@@ -52,7 +52,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """The next events, and whether these are the last because the job is final or forgotten."""
+    """The next events; ``is_over`` if no more will follow, because the job is final or forgotten."""
 
     events: list[StoredEvent]
     is_over: bool

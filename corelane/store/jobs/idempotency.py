@@ -28,8 +28,8 @@ class Digest(Protocol):
 class Once:
     """A key that one subject may hold, and the fingerprint of the request that wants it.
 
-    It is held for ``ttl_s``, even if its subject is deleted earlier. If that is 0, it is held while its subject is
-    kept.
+    The key is held for ``ttl_s``, even if its subject is deleted earlier. If ``ttl_s`` is 0, it is held while its
+    subject is kept.
     """
 
     key: str

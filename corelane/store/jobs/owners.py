@@ -1,6 +1,6 @@
 """Owners where keys are not checked. Any text sent as a key makes an owner, so their number is bounded.
 
-An owner has a place from its first request that may store something until nothing of it is stored.
+An owner takes a place with its first request that may store data, and keeps the place while data of it is stored.
 """
 
 import time

@@ -17,7 +17,7 @@ from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
 
-#: Fields of a job's hash that may be missing and are plain text, or plain numbers.
+#: Fields of a job's hash that may be missing: those that are plain text, and those that are plain numbers.
 TEXTS = (
     *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored"),
     "invalid_items",
@@ -164,8 +164,8 @@ class JobRecord:
     output: dict[str, Any] | None = None
     #: Where its time went; None before its end, and for jobs of releases that did not record it.
     times: JobTimes | None = None
-    #: What it took so far, in stored form. None before its first results, and for jobs of releases that did not record
-    #: it. Most reads of a job leave it out.
+    #: The job's usage so far, in stored form. None before its first results, and for jobs of releases that did not
+    #: record usage. Most reads of a job leave it out.
     stored_usage: str | None = None
     #: The stored results of the first items, read together with the job; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
@@ -215,11 +215,11 @@ class JobRecord:
 
     @property
     def used(self) -> Used | None:
-        """Return what it took so far."""
+        """Return the job's usage so far."""
         return None if self.stored_usage is None else Used.decode(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:
-        """Return the job as callers see it, without results. ``usage`` adds what it took."""
+        """Return the job as callers see it, without results. ``usage`` adds its usage."""
         return Job.model_validate(self.shown(usage=usage))
 
     def shown(self, *, usage: bool = True) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class JobRecord:
         }
 
     def _usage(self) -> dict[str, Any] | None:
-        """Return what it took; for a job that older workers answered, only the time."""
+        """Return the job's usage; for a job that older workers answered, only items and core time."""
         if (used := self.used) is not None or self.reused:
             return (used or Used()).shown() | ({"reused": self.reused} if self.reused else {})
         if self.times is None or not self.times.spent.core_s:

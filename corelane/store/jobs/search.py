@@ -49,7 +49,7 @@ STATUS_TERMS = {
 #: The term of jobs with failed items.
 FAILED_TERM = "f"
 
-#: What is counted among an owner's jobs, and the term of each.
+#: What ``count_jobs`` counts among an owner's jobs, each with its term.
 COUNTED = {
     "open": STATUS_TERMS[JobStatus.QUEUED],
     "failed": STATUS_TERMS[JobStatus.FAILED],
@@ -81,7 +81,7 @@ class _Source:
         return ("ZLEXCOUNT", self.key, f"[{self.prefix}{low}", f"({self.prefix}{high}")
 
     def read(self, low: str, high: str, most: int) -> Command:
-        """Return the command that reads the last of these ids."""
+        """Return the command that reads the highest ``most`` ids of those that ``count`` counts."""
         return ("ZRANGE", self.key, f"({self.prefix}{high}", f"[{self.prefix}{low}", "BYLEX", "REV", "LIMIT", 0, most)
 
 
@@ -125,7 +125,7 @@ async def _next_ids(
         [entry.decode().removeprefix(source.prefix) for entry in entries]
         for source, entries in zip(sources, found, strict=True)
     ]
-    # Ids below the last one read of a source may be missing.
+    # A source that was not read to its end may have unread ids, all below the last one that was read of it.
     floor = max((ids[-1] for ids in read if len(ids) == share), default="")
     merged = sorted({job for ids in (*read, named) for job in ids if job >= floor}, reverse=True)
     return merged[:most], bool(floor) or len(merged) > most

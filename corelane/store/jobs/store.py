@@ -39,7 +39,7 @@ class JobStore:
     def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``).
 
-        With a gate, a job is accepted or reported as ended only once replicas hold that.
+        With ``gate``, a job is reported as accepted or ended only once replicas hold what was written.
         """
         self._gate = gate
         self._link = link
@@ -97,7 +97,7 @@ class JobStore:
         try:
             fields, out = orjson.loads(told)
             raw = {name.encode(): value.encode() for name, value in pairs(fields)}
-        except ValueError:  # A text that is not UTF-8 stands in it.
+        except ValueError:  # It holds a text that is not UTF-8.
             return None
         if self._gate is not None:
             await self._gate.confirm(keys.job(job), "finished_ms")

@@ -58,8 +58,8 @@ class Submission:
 class Admission:
     """The state of the fleet when a job arrives.
 
-    It has outstanding tokens and those still in files, by owner and priority; speeds; open jobs by priority; and what
-    waits of the job's owner, by priority.
+    ``owed`` are outstanding tokens, ``unfed`` the tokens still in files, by owner and priority. ``open_jobs``
+    are by priority; so is ``own``, the waiting work of the job's owner.
     """
 
     version: str | None

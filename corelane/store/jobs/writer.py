@@ -113,7 +113,7 @@ class JobWriter:
         return item_digests(submission.owner, version, head.options, items, head.contexts or {})
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
-        """Submit, together with the payload if it is small and the only one.
+        """Submit the job. If it has one payload, which is small, and no shared contexts, one call has all of it.
 
         Otherwise payloads and shared contexts are written first, in the same trip.
         """

@@ -125,7 +125,7 @@ class PrimarySocketConnection(_ToPrimary, redis.UnixDomainSocketConnection):
 
 
 class _AsyncToPrimary:
-    """The asyncio counterpart; Sentinels are asked in a thread, as connections are rare."""
+    """Makes an asyncio connection go to the primary. Sentinels are asked in a thread, as connecting is rare."""
 
     def __init__(self, *args: Any, sentinels: Sentinels | None = None, **kwargs: Any) -> None:
         self._sentinels = sentinels

@@ -60,7 +60,7 @@ class Library:
 
     @property
     def load(self) -> Command:
-        """The command that loads it; harmless if it is loaded already."""
+        """The command that loads the library; harmless if it is loaded already."""
         return ("FUNCTION", "LOAD", "REPLACE", self.text)
 
 

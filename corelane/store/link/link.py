@@ -176,7 +176,7 @@ class _Wire(asyncio.Protocol):
     """One connection, and the calls on it in the order in which they were sent."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        #: Both are kept for the life of the connection: a StreamWriter that is garbage collected closes it.
+        #: Both streams are kept for the life of the connection: a StreamWriter that is garbage collected closes it.
         self._streams = streams
         self.transport = streams[1].transport
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -293,9 +293,9 @@ def _error_of(text: str) -> Exception:
 
 
 def call(function: str, *payloads: Any, **named: Any) -> Command:
-    """Return the command that calls a function with named arguments, without those that are None, and payloads.
+    """Return the command that calls a function of the library with payloads and named arguments.
 
-    Named bytes must be UTF-8; they arrive as text.
+    Named arguments that are None are left out. Those that are bytes must be UTF-8; they arrive as text.
     """
     given = {name: value for name, value in named.items() if value is not None}
     return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given, default=bytes.decode), *payloads)
@@ -365,7 +365,7 @@ def checked(replies: list[Any]) -> list[Any]:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Translate the errors of redis-py and of sockets into Corelane's."""
+    """Translate the errors of redis-py and of sockets into errors of Corelane."""
     try:
         yield
     except (redis.exceptions.RedisError, OSError) as error:
@@ -375,7 +375,7 @@ def store_errors() -> Iterator[None]:
 
 
 def translated(error: Exception) -> CorelaneError | None:
-    """Return Corelane's error for one of redis-py or of a socket; None if there is none."""
+    """Return Corelane's error for an error of redis-py or of a socket; None if Corelane has none for it."""
     text = str(error)
     match error:
         case redis.exceptions.OutOfMemoryError():

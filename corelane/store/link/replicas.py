@@ -66,8 +66,8 @@ class ReplicaGate:
 
     async def _confirm(self, group: list[Field]) -> list[Exception | None]:
         # WAIT covers only what its own connection wrote, and everything written before that. So a message without
-        # receivers is published first, which works even if Redis is full. It is no function of the library: a missing
-        # one would be called again after the wait.
+        # receivers is published first, which works even if Redis is full. A function of the library would not do: if it
+        # was missing, it would be called again after the wait.
         looks: list[Command] = [("HEXISTS", *field) for field in group]
         wait: list[Command] = [("PUBLISH", keys.CONFIRMED, ""), ("WAIT", self._replicas, self._wait_ms)]
         *found, _, count = await self._link.many([*looks, *wait])

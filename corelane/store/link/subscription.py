@@ -1,6 +1,6 @@
 """Subscriptions: the messages that Redis publishes on a channel, on a connection of its own.
 
-Each message is passed on as it comes, without a task in between: most waits for a job wait for one of these.
+Each message is passed on as it comes, without a task in between: most waits for a job wait for such a message.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ CHECK_S = 2
 
 
 async def subscribe(url: str, channel: str, hear: Callable[[str], None]) -> NoReturn:
-    """Call ``hear`` with an empty text once subscribed, then with each message; raise StoreUnavailable at the end."""
+    """Call ``hear`` with an empty text once subscribed, then with each message; raise StoreUnavailable if it ends."""
     with store_errors():
         streams = await open_streams(url)
         subscription = _Subscription(hear)
@@ -61,7 +61,7 @@ class _Subscription(asyncio.Protocol):
                 if isinstance(message, NoPrimary):
                     self._close()
                 elif isinstance(message, redis.exceptions.ResponseError):
-                    continue  # A Redis whose disk is full answers PING so: it lives.
+                    continue  # A Redis whose disk is full answers PING with an error: it lives.
                 elif message[0] == b"subscribe":
                     self._hear("")
                 elif message[0] == b"message":

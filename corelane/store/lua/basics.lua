@@ -101,7 +101,7 @@ local function is_paused(kind, name) return call('HEXISTS', keys.PAUSED, kind ..
 -- Cores that hold a version now and claim for it; a paused core is not among them.
 local function holders_of(version) return call('ZRANGEBYSCORE', keys.holders(version), now_ms(), '+inf') end
 
--- Those of the cores that have no claimed work in progress.
+-- The ones among `cores` that have no claimed work in progress.
 local function without_work(cores)
   local idle = {}
   if #cores == 0 then return idle end

@@ -205,11 +205,11 @@ end
 -- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache} → {Redis'
 -- time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
 -- `parts.take` returns}
--- Takes up to `room` tokens, at least one; and up to `spare` from owners and priorities of which this core holds
--- nothing. `met` lists the others, as `owner:priority`, and as `owner:priority:small` those of which it holds a batch's
--- worth of small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a
--- document (more than `document` tokens) is laden: it takes no second one. A core that `helps` takes a part of another
--- core's item if it would claim nothing, and nothing is held up. Paused cores, versions and owners are skipped.
+-- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
+-- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of
+-- small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a document (more
+-- than `document` tokens) is laden: it takes no second one. A core that `helps` takes a part of another core's item if
+-- it would claim nothing, and nothing is held up. Paused cores, versions and owners are skipped.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 define('claim', function(ask)
   local core, versions, paused = ask.core, ask.versions, read_paused()

@@ -74,8 +74,8 @@ end
 
 -- flush_metrics{process, number, facts, ttl_s, release, leaves, amounts: [field, amount…]}
 -- Adds what a process measured since its last flush. A flush that is repeated because its reply was lost has the same
--- number and counts once. `facts` are fields that describe the process and its present state. When a process of another
--- release comes than the one before, that is a deployment.
+-- number and counts once. `facts` are fields that describe the process and its present state. A new process of
+-- another release than the process before marks a deployment in the history.
 define('flush_metrics', function(ask)
   local key, amounts = keys.process(ask.process), ask.amounts
   local number = tonumber(call('HGET', key, 'number') or 0)

@@ -167,10 +167,10 @@ end)
 
 -- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its
 -- state
--- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`. It is dead if that
--- is negative or its `window_ms` is over. `well` says that the host answered properly. After `failures` bad answers in
--- a row the host rests for `circuit_ms`, and is then tried with one delivery; if that fails too, it rests as long
--- again. A delivered delivery stays delivered: a late report is only logged.
+-- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`. It is dead if
+-- `pause_ms` is negative or its `window_ms` is over. `well` says that the host answered properly. After `failures` bad
+-- answers in a row the host rests for `circuit_ms`, and is then tried with one delivery; if that fails too, the host
+-- rests as long again. A delivered delivery stays delivered: a late report is only logged.
 local LOG_ENTRIES, REAP_AT_ONCE = 50, 200
 define('report', function(ask, args)
   local id, now = ask.id, now_ms()
@@ -224,7 +224,7 @@ define('report', function(ask, args)
 end, 'allow-oom')
 
 -- redeliver{id} → 1 if it is due now, 0 if there is no such delivery
--- It becomes as new, but keeps its id, its bytes and its log. Its host is tried again at once.
+-- The delivery starts anew, but keeps its id, its bytes and its log. Its host is tried again at once.
 define('redeliver', function(ask)
   local id, now = ask.id, now_ms()
   local key = keys.delivery(id)

@@ -46,7 +46,7 @@ define('beat', function(ask)
   return reply
 end, 'allow-oom')
 
--- ring{core, envelope}: there is work for this core. If it is working, it finds that between two batches.
+-- ring{core, envelope}: there is work for this core. If the core is working, it finds the work between two batches.
 define('ring', function(ask) ring(ask.core, ask.envelope) end)
 
 -- wake{core, envelope}: a starting process rings its own core, even if its predecessor left a bell set.
@@ -133,7 +133,7 @@ end, 'allow-oom')
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else
 -- 0
--- At most `places` cores of a host may at the same time. The turn of a core that died ends with its lease.
+-- At most `places` cores of a host may do so at the same time. The turn of a core that died ends with its lease.
 define('take_load_turn', function(ask)
   local key, now = keys.loads(ask.host), now_ms()
   call('ZREMRANGEBYSCORE', key, '-inf', now)

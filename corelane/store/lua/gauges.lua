@@ -41,7 +41,7 @@ local function held_by_paused(paused)
 end
 
 -- outstanding{fed, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it,
--- tokens of all these that a pause of the version or of owners holds up, 1 if all cores with it are paused}, tokens
+-- tokens of both that a pause of the version or of owners holds up, 1 if all cores that hold it are paused}, tokens
 -- claimed by core, speeds by core, {version, priority, age in ms of the oldest waiting job, 1 if a pause holds it up}…,
 -- open jobs by priority}
 -- The oldest jobs are searched among `owners` owners of a priority and `larger` larger jobs of each. Tokens in files

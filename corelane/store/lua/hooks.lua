@@ -9,12 +9,12 @@
 --   finish(job, changes)        it ends; `job.commit` is the call of the core that ended it, if one did
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds
 --   forget(job)                 it is deleted
---   spend(ask, answered, late)  a core told what work cost (`ask.spent`, `ask.lost`): of jobs that go on, and that were over
---   give_back(lease, ref)       a claim holds a stretch no more, and has not answered it
+--   spend(ask, answered, late)  a core reports costs (`ask.spent`, `ask.lost`); `late` jobs were over before
+--   give_back(lease, ref)       a stretch leaves a claim without an answer
 --   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
 --   beat(ask, price)            a core lives
 --   prune(now, ask)             upkeep, once in a while
---   overdue(add, since)         work may wait: `add(name, ms)`, for how long though it could go on, see upkeep.lua
+--   overdue(add, since)         work may wait though it could go on: `add(name, ms)` says how long; see upkeep.lua
 --
 -- `job` has its id, the key of its hash (`key`), and the fields of the hash that a function said it reads, as texts or nil.
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
@@ -62,8 +62,8 @@ local function read_job(step, id)
   return job
 end
 
--- Write fields of a hash: first names and values in turn, then those of a table. The first ones are found fastest, as a
--- small hash is read from its beginning.
+-- Write fields of a hash: first the names and values in `...`, then the table `fields`. The first are found fastest, as
+-- a small hash is read from its beginning.
 local function write_fields(key, fields, ...)
   local flat = { ... }
   local n = #flat

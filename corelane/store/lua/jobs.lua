@@ -232,8 +232,8 @@ end
 -- digests of missing stored contexts…}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
 -- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
--- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are those of
--- its hash. With `input` its items are at a URL, and are read from there first. `digests` are those of its items. If
+-- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are written
+-- to the job's hash. With `input` its items are at a URL, and are read from there first. `digests` name its items. If
 -- some are answered or being computed already (-2), nothing is written: the caller submits again with a separate ref
 -- for each of these items, and `is_cut`. `stored` are the digests of its owner's stored contexts that its items name.
 define('submit', function(ask, args)
@@ -299,7 +299,7 @@ define('cancel', function(ask)
 end, 'allow-oom')
 
 -- delete{job, ttl} → 1 if deleted, 0 if there is no such job
--- Cancels it first if it is open, so that all who wait are told; then deletes everything of it. Its waiting refs are
+-- Cancels an open job first, so that all who wait for it are told; then deletes all its data. Its waiting refs are
 -- skipped like those of any final job. The feeder removes its file, if it has one.
 reads('forget', { 'status', 'owner', 'once', 'file' })
 define('delete', function(ask)

@@ -116,7 +116,7 @@ local function prune_cores(before, most)
   end
 end
 
--- A delivery may expire while no sender runs, and with it the last one to its host.
+-- A host may lose its last delivery while no sender runs, as deliveries expire.
 local function prune_hosts(before, most)
   call('ZREMRANGEBYSCORE', keys.DEAD, '-inf', before)
   local hosts = call('ZRANGE', keys.DUE_HOSTS, 0, most - 1)

@@ -56,7 +56,7 @@ CORS_READ = (
 )
 
 
-#: The counters of these begin at 0 with the process, so that the first errors are seen as an increase.
+#: Statuses that are counted from 0 when the process starts, so that the first errors are seen as an increase.
 BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
@@ -64,7 +64,7 @@ ROUTES = (*(jobs, results, events, deliveries, webhook_secrets, fleet_routes, ca
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
-    """Make the ASGI app. Without settings, as when a server calls it, it reads them itself."""
+    """Make the ASGI app. Without ``settings``, as when a server calls this, read them from the environment."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
@@ -132,7 +132,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
 
 
 async def _check_storage(settings: Settings) -> None:
-    """Log if files cannot be stored at their URL. Requests that need that are refused until they can."""
+    """Log if the storage of files at ``files_url`` fails. Requests that need the storage are refused meanwhile."""
     if settings.files_url is not None:
         try:
             await asyncio.to_thread(open_storage(settings.files_url, settings.files_root).check)

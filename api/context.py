@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 from corelane.domain.request_context import NO_CONTEXT, RequestContext
 
-#: The context of the request that is being served; each request is a task of its own.
+#: The context of the request that an asyncio task serves; each request has its own task.
 REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("request_context", default=NO_CONTEXT)
 
 REQUEST_ID = "X-Request-ID"
@@ -16,11 +16,11 @@ CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 #: Probes use any address of a machine. They are so frequent that "not ready" is logged by their callers, not here.
 PROBES = ("/livez", "/readyz")
 
-#: One JSON value a line.
+#: The content type of bodies with one JSON value a line.
 NDJSON = "application/x-ndjson"
 
-#: Headers for all responses except the page at /docs: browsers neither load content for them, frame nor sniff them.
-#: HSTS is left to the TLS proxy.
+#: Headers for all responses except the page at /docs. They forbid browsers to load content for a response, to frame it
+#: and to guess its type. HSTS is left to the TLS proxy.
 STRICT: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -28,8 +28,8 @@ STRICT: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
-#: Headers for the page at /docs: only its own files and this service. Swagger UI sets style attributes, and its style
-#: sheet contains its icons.
+#: Headers for the page at /docs: it may load only files of this service, and call only this service. Swagger UI sets
+#: style attributes, and its style sheet contains its icons.
 PAGE: Mapping[str, str] = {
     **STRICT,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "

@@ -66,7 +66,7 @@ async def get_job_id(
     state: Annotated[AppState, Depends(get_state)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
-    """Return the id of a path's job, given as id or as the caller's name; raise NotFound if it is neither."""
+    """Return the id of the job in a path, given by id or by the caller's name; raise NotFound for an unknown name."""
     if is_job_id(job_id):
         return job_id
     named = await state.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
@@ -121,7 +121,7 @@ def _walk(dependant: Dependant) -> list[str]:
 
 
 def _names_of(field: Any) -> list[str]:
-    """Return the parameters that a field stands for: one, or all of a model."""
+    """Return the names of the parameters in a field: one, or several if the field is a model."""
     model = field.field_info.annotation
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [each.alias or name for name, each in model.model_fields.items()]

@@ -63,7 +63,7 @@ HTTP_DETAILS = {
 #: A retryable problem asks the caller to come back after this many seconds.
 RETRY_AFTER_S = 1
 
-#: Most validation errors listed in one problem; of 10,000 bad items the first few.
+#: Most validation errors listed in one problem. A request may have 10,000 bad items.
 MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"

@@ -38,10 +38,10 @@ RESUBSCRIBE_S = 0.5
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
 
-#: The fields of every result. A stored result that has them all is sent as it is, as in the stream of results.
+#: The fields of every result. A stored result that has all of them is sent unchanged.
 RESULT_FIELDS = {name for name, field in Result.model_fields.items() if field.exclude_if is None}
 
-#: A task that listens for the caller is only started after this time, in seconds: a lone question takes milliseconds.
+#: A wait starts a task that notices a disconnect only after this time, in seconds: lone questions take milliseconds.
 LISTEN_AFTER_S = 0.05
 
 
@@ -90,7 +90,7 @@ class Completions:
         self._redis_url = settings.redis_url
         self._ahead = settings.inline_results
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        #: The messages at the end of jobs that requests wait for.
+        #: What the message at the end of a job said, by job, for jobs that requests wait for.
         self._told: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
@@ -126,7 +126,7 @@ class Completions:
                 self._told.pop(job, None)
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
-        """Wait for a job; return it once final, after the time, or if the caller disconnects; None if it was deleted.
+        """Wait until a job is final, time is over or the caller disconnects; return the job, or None if it was deleted.
 
         ``event`` comes from a ``watch`` that began before the record was read.
         """
@@ -251,8 +251,7 @@ class Jobs:
     async def describe(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> Job:
         """Return the job as callers see it. With ``results``, a final job includes them if they are few.
 
-        It says what the job waits for. ``is_held`` means that a core is known that will take it, so this is not looked
-        up.
+        What the job waits for is looked up, unless ``is_held`` says that a core is known to take it.
         """
         return Job.model_validate(await self.shown(record, is_held=is_held, results=results))
 
@@ -291,7 +290,7 @@ def no_such_job(job_id: str) -> NotFound:
 
 
 def may_reuse(headers: Mapping[str, str]) -> bool:
-    """Return whether a request allows that answers are taken from equal questions, or given to them."""
+    """Return whether a request lets its answers be taken from equal questions, and be kept for them."""
     return not refuses_reuse(headers.get("cache-control"))
 
 

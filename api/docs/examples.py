@@ -4,7 +4,7 @@ from fastapi.openapi.models import Example
 
 from corelane.domain.contexts import context_id
 
-#: The other form of the body, which OpenAPI cannot describe in detail: one JSON value a line.
+#: A job's body as NDJSON, one JSON value a line. OpenAPI cannot describe the lines in detail.
 LINES_SCHEMA = {
     "type": "string",
     "description": "One item a line, as many as the disk takes. The first line may be the job's head instead: all of "

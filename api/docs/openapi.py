@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from api.errors import PROBLEM_TYPE
 
-#: A request needs only one of these.
+#: The ways to send a key. A request needs only one.
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, `clk_…`."},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same, without `Bearer`."},

@@ -60,7 +60,7 @@ LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
 
-#: The scope's key for a request's headers as ``read_headers`` read them, with the list that was read.
+#: The scope's key for a pair: the list of headers as sent, and the headers that ``read_headers`` made of it.
 HEADERS = "corelane.headers"
 
 #: The name of the request id's header, as it is sent.
@@ -87,7 +87,7 @@ class OuterLayer:
         self._recorder = recorder
         self._hops = settings.trusted_hops
         self._hosts = tuple(host.lower() for host in settings.allowed_hosts)
-        #: Nothing else prevents a web page of another site from reading this API's answers.
+        #: Whether only private host names are served: nothing else keeps web pages of other sites from the answers.
         self._only_private = not (settings.requires_keys or self._hosts or self._hops)
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -221,7 +221,7 @@ class InnerLayer:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
     async def _identify(self, secret: str, *, creates: bool) -> Caller:
-        """Return the caller, or raise the error that refuses it; ``creates`` says that it may store something."""
+        """Return the caller; raise the error that refuses it. ``creates`` says that the request may store something."""
         if self._settings.requires_keys:
             if not secret:
                 raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
@@ -242,7 +242,7 @@ class InnerLayer:
 def with_edge(
     headers: Iterable[tuple[bytes, bytes]], request_id: str, policy: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """Add the request's id to a response's headers, and those headers of a policy that it does not set itself."""
+    """Add the request's id to a response's headers, and the headers of ``policy`` that the response does not set."""
     sent = [pair for pair in headers if pair[0] != ID_SENT]
     names = {name for name, _ in sent}
     return [*sent, (ID_SENT, request_id.encode()), *(pair for pair in policy if pair[0] not in names)]

@@ -1,8 +1,8 @@
 """The fast path: requests of the usual form go straight to their endpoints, past FastAPI.
 
 FastAPI spends 0.4 ms of CPU on choosing a route, resolving its dependencies and checking its answer; the fast path
-takes a tenth of that. It leaves every unusual or wrong request to FastAPI, which reports what is wrong. Both call the
-same functions.
+takes a tenth of that. It leaves every unusual or wrong request to FastAPI, which reports what is wrong. Both ways
+call the same functions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,7 +34,7 @@ class FastRequest:
         self.query: bytes = scope["query_string"]
         self.caller: Any = scope.get(CALLER)
         self.state: Any = scope["app"].state.app_state
-        #: Its body, if it has one and it was read.
+        #: The body; empty until ``read_body`` has read it.
         self.body = b""
         #: Returns what follows the body: the disconnect of the caller.
         self.receive = receive
@@ -42,7 +42,7 @@ class FastRequest:
 
     @property
     def is_json(self) -> bool:
-        """Return whether it sends a small body of JSON. Its size is declared; bodies of lines may be endless."""
+        """Return whether the request declares a small JSON body. A body without a declared size may be endless."""
         declared = self.headers.get("content-length", "")
         is_small = declared.isdecimal() and len(declared) <= MOST_DIGITS
         return is_small and self.headers.get("content-type") == "application/json"
@@ -79,7 +79,7 @@ class FastRoute:
 
 
 class FastPath:
-    """The layer in front of FastAPI's own."""
+    """The layer in front of FastAPI's layers."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[tuple[str, str], FastRoute]) -> None:
         """``routes`` are by method and path; the last part of a path may be a parameter."""

@@ -36,7 +36,7 @@ class JsonRequest(Request):
         return await bodies_of(self).read(owner_of(self), sent, lambda sent: read_json(settings, sent, model))
 
     def let_go(self) -> None:
-        """Drop the body: what was made of it is stored elsewhere."""
+        """Drop the body. Called once its content is stored elsewhere."""
         self._body = b""
         if self.room is not None:
             self.room.leave()

@@ -15,7 +15,7 @@ log = get_logger(__name__)
 #: The counter of changes is read this often, in seconds: the longest time that a revoked key still works.
 POLL_S = 2.0
 
-#: Most keys in the cache, and as many unknown ones. So attempts to guess keys do not evict real keys.
+#: Most keys in the cache. Unknown keys are cached apart, as many at most, so that guesses do not evict real keys.
 MOST_KEYS = 10_000
 
 DAY_S = 24 * 3600

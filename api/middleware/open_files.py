@@ -8,12 +8,12 @@ from corelane.store.metrics import ProcessMetrics
 
 log = get_logger(__name__)
 
-#: The log warns from the first share of the limit on; it warns again after the share was below the second one.
+#: Warn once the used share of the limit reaches ``NEAR``; warn again only after it was below ``FAR``.
 NEAR, FAR = 0.8, 0.6
 
 OWN = Path("/proc/self/fd")
 
-#: More open files than a process needs. Hosts without a bound say a thousand million.
+#: More open files than a process needs. Hosts without a real limit name one of a thousand million.
 MOST = 65_536
 
 

@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateStanding:
-    """A caller's limit after a request: ``left`` of ``most`` in ``window_s``, more after ``reset_s``."""
+    """A caller's limit after a request: ``left`` of ``most`` requests in ``window_s``, and more after ``reset_s``."""
 
     kind: Kind
     is_within: bool

@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 from corelane.domain.api_keys import Caller
 from corelane.errors import CorelaneError
 
-#: At most MOST_COOKIES characters of a header with cookies are read. Corelane's own begin with OWN, and none is longer
-#: than MOST_CHARS.
+#: At most MOST_COOKIES characters of a header with cookies are read. Names of Corelane's cookies begin with OWN. None
+#: of its cookies is longer than MOST_CHARS.
 MOST_COOKIES, OWN, MOST_CHARS = 8 * 1024, "corelane_", 100
 
 

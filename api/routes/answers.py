@@ -61,7 +61,7 @@ async def answer_fast(asked: FastRequest) -> Response | None:
 async def answer_one(
     state: AppState, request: AnswerRequest, caller: Caller, wait: CallerWait, *, reuse: bool
 ) -> Response:
-    """Ask one question; return its result, or 202 with its job. Without ``reuse`` no other answer is reused."""
+    """Ask one question; return its result, or 202 with its job. Without ``reuse`` no other job's answer is used."""
     head = JobHead(
         model=request.model, options=request.options, priority=request.priority, reuse=request.reuse and reuse
     )

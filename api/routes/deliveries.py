@@ -25,7 +25,7 @@ posted = APIRouter(tags=["webhooks"])
 #: The form of a delivery's id, evt_SUBJECT_EVENT.
 DELIVERY_ID = re.compile(r"evt_[0-9a-z]{1,64}_[a-z_]{1,32}")
 
-#: The form of the cursor of dead letters: when the last one was given up, and its id.
+#: The form of the cursor of dead letters: when the page's last one was given up, and its id.
 CURSOR = re.compile(r"(\d{1,15})\.([0-9a-z_]{1,120})")
 
 

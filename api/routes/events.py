@@ -33,8 +33,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 #: A stream that has sent all events polls for more this often, in seconds; the job's end wakes it at once.
 POLL_S = 0.25
 
-#: Up to this many streams of one process poll that often. If there are more, each polls less often, so that the load on
-#: Redis stays the same.
+#: Up to this many streams of one process poll every ``POLL_S``. If there are more, each polls less often, so that the
+#: load on Redis stays the same.
 OFTEN = 100
 
 #: A silent stream sends a comment this often, so that no proxy closes it, in seconds.

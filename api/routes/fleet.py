@@ -126,7 +126,7 @@ def read_model(raw: dict[str, Any]) -> CoreModel:
 
 
 def read_core(raw: dict[str, Any]) -> CoreInfo:
-    """Return a core's heartbeat as callers see it. A core without one is lost."""
+    """Return a core's heartbeat as callers see it. A core without a current heartbeat is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
     if "state" not in raw:
         return CoreInfo(core=raw["core"], state="lost", paused=raw.get("paused"), last_beat_at=last_beat_at)

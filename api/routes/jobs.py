@@ -63,7 +63,7 @@ RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
 
-#: A query with only a wait, shorter than the longest wait that may be asked for.
+#: A query that has only ``wait``, of at most four digits before the point: less than the longest wait allowed.
 WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 
 #: The form of an ``Idempotency-Key``.
@@ -147,7 +147,7 @@ async def take_job(
 ) -> Response:
     """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
 
-    ``sent`` is the body as received. Without ``reuse`` no other answer is reused, whatever the body says. The
+    ``sent`` is the body as received. Without ``reuse`` no other job's answer is used, whatever the body says. The
     ``request`` drops its body, so that no large body stays in memory while a caller waits.
     """
     settings = state.settings

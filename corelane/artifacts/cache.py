@@ -1,7 +1,7 @@
 """Compiled artifacts cached for a user of this machine, so that a new data folder need not compile again.
 
 An entry is a folder named by everything that an artifact depends on (``key_of``), with the artifact's files. It is
-written aside and renamed, so it is either complete or absent. What is read of it is compared with its manifest, so a
+written aside and renamed, so it is either complete or absent. Files read from it are compared with its manifest, so a
 damaged entry counts as absent and is removed. A file of TorchScript is code: entries count only in a folder that this
 user owns and other users cannot write. If all entries take more than ``MOST_BYTES``, those unused for longest are
 removed. A cache that cannot be read or written is no error: the artifact is compiled.

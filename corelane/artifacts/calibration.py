@@ -1,6 +1,6 @@
 """Calibration turns a model's margins and shares into probabilities. Its file is beside the artifact's files.
 
-It has two logistic curves in a row. The first gives the chance that the context answers the question at all, from the
+The file has two logistic curves. The first gives the chance that the context answers the question at all, from the
 best margin. The second gives the chance that a span is then the right one, from its share among the spans of its own
 window. Neither looks beyond a span's window, so scores are comparable between windows, items and documents. Both grow
 with the margin, so within a window the better span has the higher score. The file also has the threshold at which null

@@ -1,4 +1,4 @@
-"""The instruction sets that decide which number format is fast on a CPU, and the kinds of CPU by them.
+"""The instruction sets that decide which number format is fast on a CPU, and the kinds of CPU named after them.
 
 An artifact's dtype was chosen on the machine that compiled it, and may be slow on another. So one version may have an
 artifact for each kind of CPU. A kind is named after the latest instruction set that matters. A CPU of a later kind also
@@ -20,12 +20,12 @@ FAST_BY = {
     "int8": ("avx512_vnni", "amx_int8"),
 }
 
-#: Mean the kind of this CPU: in the settings, and when an artifact is compiled for it.
+#: Both mean the kind of this CPU: AUTO_KIND in the settings, THIS_CPU when an artifact is compiled.
 AUTO_KIND, THIS_CPU = "auto", "this"
 
 
 def instruction_sets(cpuinfo: str | None = None) -> tuple[str, ...]:
-    """Return the instruction sets that matter of this CPU, or of one in the kernel's format; empty if unknown."""
+    """Return the instruction sets that matter, of this CPU or in ``cpuinfo`` (the kernel's text); empty if unknown."""
     if cpuinfo is None:
         try:
             cpuinfo = CPUINFO.read_text()
@@ -39,8 +39,8 @@ def instruction_sets(cpuinfo: str | None = None) -> tuple[str, ...]:
 def lacking(chosen_on: str, dtype: str, present: Iterable[str]) -> list[str]:
     """Return the instruction sets that make a dtype fast where an artifact was compiled, and are missing here.
 
-    ``chosen_on`` is ``tools["cpu"]`` of the manifest. Older manifests only have the width of a vector there, which says
-    nothing about this.
+    ``chosen_on`` is ``tools["cpu"]`` of the manifest. Older manifests have only the width of a vector there: then
+    nothing is returned.
     """
     here, there = set(present), set(chosen_on.split())
     return [name for name in FAST_BY.get(dtype, ()) if name in there and name not in here]
@@ -53,7 +53,7 @@ def kind_of(sets: Iterable[str]) -> str:
 
 
 def host_kind(setting: str = AUTO_KIND) -> str:
-    """Return the kind of this CPU, or the one in the settings."""
+    """Return the kind in the settings, or the kind of this CPU if ``setting`` is AUTO_KIND."""
     return kind_of(instruction_sets()) if setting == AUTO_KIND else setting
 
 

@@ -157,7 +157,7 @@ class Manifest(FrozenRecord):
 
     @property
     def cpu_kind(self) -> str:
-        """Return the CPU kind that it was chosen for; empty if that is unknown, or the target is not cpu."""
+        """Return the CPU kind that the artifact is for; empty if that is unknown, or the target is not cpu."""
         return kind_of(self.tools.get("cpu", "").split()) if self.target == "cpu" else ""
 
     @property
@@ -174,9 +174,9 @@ class Manifest(FrozenRecord):
 
     @property
     def row_us(self) -> list[tuple[int, int, int]]:
-        """Return the measured times of rows by bucket: length, microseconds of a lone row, and in a full batch.
+        """Return the measured times of a row by bucket: length, microseconds if it runs alone, and in a full batch.
 
-        If rows are flexible, both are assumed to be equal: the warm-up passes measure them better.
+        If rows are flexible, both times are assumed to be equal: the warm-up passes measure them better.
         """
         found = []
         for each in sorted(self.buckets, key=lambda bucket: bucket.length):
@@ -243,7 +243,7 @@ def outgrown(manifest: Manifest, kind: str) -> bool:
 
 
 def artifact_path(root: Path, name: str, version: str, target: str, kind: str = "") -> Path:
-    """Return the folder of an artifact below the root; ``kind`` is its CPU kind if it is beside the default one."""
+    """Return the folder of an artifact below the root; ``kind`` is the CPU kind of one beside the default."""
     return root / name / version / (f"{target}-{kind}" if kind else target)
 
 

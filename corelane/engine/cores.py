@@ -33,9 +33,9 @@ ALLOCATOR = {
 }
 
 #: Number of kernels that oneDNN keeps: two for each shape of a batch, and six for each number of tokens, as a linear
-#: layer counts twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. Lone questions need no more
-#: than these. If jobs and questions mix, a pass makes one or two new kernels. That is no more than with 512 when rows
-#: had twice as many lengths. oneDNN's default is 1,024.
+#: layer counts twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. Lone questions need at
+#: most this many. If jobs and questions mix, a pass makes one or two new kernels. With 512 kernels, and twice as many
+#: lengths of rows, a pass made no fewer. oneDNN's default is 1,024.
 KERNELS = 192
 
 #: Torch keeps another copy of each kernel's description. Only the next layer needs it, not the next pass: 512 copies
@@ -84,7 +84,7 @@ def neuron_slots(
     environment: Mapping[str, str],
     allowed: frozenset[int],
 ) -> list[CoreSlot]:
-    """Return one slot per group of ``size`` neighbouring cores. Its number is its first core's, divided by ``size``.
+    """Return one slot per group of ``size`` neighbouring cores, numbered by its first core divided by ``size``.
 
     Cores that ``environment`` (the NEURON_* variables) hides are not used. A worker is pinned to all CPUs near its
     device, because the runtime's own threads poll.
@@ -198,7 +198,7 @@ def die_with_parent() -> None:
 
 
 def sharing_cores(settings: Settings) -> int:
-    """Return how many workers share the price of this host; on accelerators, how many its cores can serve.
+    """Return how many workers share the price of this host; on accelerators, how many workers its cores allow.
 
     Raise SettingsError for wrong prices.
     """

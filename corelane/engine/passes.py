@@ -1,13 +1,13 @@
 """Measured times of passes on this machine. They decide which waiting windows share a pass, and its number of rows.
 
 A pass takes a fixed time, some time for each token, and in its attentions some for each pair of places in a row. The
-proportions depend on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
-passes that warm a model up are measured, and later all passes, by CPU time: neighbours on the machine disturb that
-least. What a core computes between passes is added to the fixed time. A shape that takes much longer than expected from
-others is slow by itself, as 3 × 384 is on one CPU with AMX. Then other numbers of rows are run.
+proportions depend on the machine: the fixed time equals 75 tokens on a CPU with AMX, 20 on one without. So the passes
+that warm a model up are measured, and later all passes, by CPU time: neighbours on the machine disturb that least. What
+a core computes between passes is added to the fixed time. If a shape takes much longer than other shapes predict, as
+3 × 384 does on one CPU with AMX, it is slow by itself. Then other numbers of rows are run.
 
-Windows of several buckets share a pass if the pass that this saves would take longer than the padding does. If linear
-layers leave padding out (``Manifest.ragged_rows``), only attentions have any.
+Windows of several buckets share a pass if the added padding takes less time than the saved pass. If linear layers leave
+out padding (``Manifest.ragged_rows``), only attentions spend time on it.
 
 If rows are fixed, a pass takes the time of its shape, even if few of its rows are used. If a length has several shapes,
 each is measured by the clock, as a device computes by itself. Windows run in the fastest shape that holds them.
@@ -65,8 +65,8 @@ class ForwardPass:
 class PassTable:
     """Seconds of a full pass, by bucket and number of rows (from 1).
 
-    ``token_s`` is saved for each token that is padding. If rows are fixed, ``shapes`` are the shapes that each number
-    of rows runs in.
+    ``token_s`` is the time that a token saves if it is padding. If rows are fixed, ``shapes`` has the shape in which
+    each number of rows runs.
     """
 
     seconds: Mapping[Bucket, Sequence[float]]
@@ -111,7 +111,7 @@ class PassTable:
         seconds = self.seconds[bucket][:most]
         quickest = min(range(1, len(seconds) + 1), key=lambda rows: (seconds[rows - 1] / rows, -rows))
         passes = max(0, -(-(count - len(seconds)) // quickest))
-        #: The same for fewer windows, beginning with none.
+        #: For 0, 1, 2, … windows: their least seconds, and the rows of their first pass.
         least = [(0.0, 0)]
         for left in range(1, count - passes * quickest + 1):
             took = [(seconds[rows - 1] + least[left - rows][0], rows) for rows in range(min(left, len(seconds)), 0, -1)]
@@ -139,13 +139,13 @@ def choose(
 ) -> tuple[Sequence[Bucket], int]:
     """Return the buckets and the rows of the next pass, which has a window of ``first``.
 
-    ``waiting`` is by bucket how many windows may be in it. They are divided by length into the passes that take the
-    least time together. A pass of several buckets has all their windows.
+    ``waiting`` is the number of windows by bucket that may join. They are divided by length into the passes that take
+    the least time together. A pass of several buckets has all their windows.
     """
     if len(waiting) == 1 or waiting[first] >= most_rows(first):
         return (first,), table.apart(first, waiting[first], most_rows(first))[1]
     line = sorted(waiting.items())
-    #: The least time of the shortest windows, up to each bucket; where their last pass begins, and its rows.
+    #: For the first 0, 1, 2, … buckets: the least seconds of their windows; where the last pass begins, and its rows.
     least_s, begins = [0.0], [(0, 0)]
     for end, (bucket, rows) in enumerate(line, 1):
         most = most_rows(bucket)
@@ -169,7 +169,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One pass: its number, its time, and the work of its fixed part, tokens, and places of attention."""
+    """One pass: its number, its time, and its work: 1 for its fixed part, its tokens, and its pairs of places."""
 
     number: int
     seconds: float
@@ -180,7 +180,7 @@ class PassTimes:
     """The times of passes, and the table computed from them.
 
     If rows are flexible, the times are CPU times. If shapes are fixed, they are times by the clock, as a device
-    computes by itself. Work between passes is always CPU time; it is that of one thread if other threads poll a device.
+    computes by itself. Work between passes always counts by CPU time, that of one thread if others poll a device.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class PassTimes:
 
 
 def fit(passes: Sequence[Measured]) -> tuple[float, ...]:
-    """Return the seconds of a pass itself, of a token, and of a place. Passes that took much longer are ignored."""
+    """Return the seconds of a pass itself, of a token, and of a pair of places. Ignore passes that took much longer."""
     costs = _least_squares(passes)
     return _least_squares([each for each in passes if each.seconds <= SLOW * _seconds(costs, each.work)])
 
@@ -285,7 +285,7 @@ def _median(passes: Sequence[Measured]) -> Measured:
 
 
 def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
-    """Return by which factor even the fastest of these passes was slower than expected; 1 if it is not much."""
+    """Return by which factor even the fastest of these passes was slower than expected; 1 if by at most ``SLOW``."""
     if len(passes) < SLOW_PASSES:
         return 1.0
     slowness = min(each.seconds / _seconds(costs, each.work) for each in passes)
@@ -295,8 +295,8 @@ def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
 class Pace:
     """How long a batch may take, and so its number of rows, depending on recent items.
 
-    A job that is alone gets batches half as long again. This excludes rows that take long by themselves: these gain
-    nothing from more rows, and are mostly a document's. While questions come too, its batches are not longer, as a
+    A job that is alone gets batches half as long again, unless even two of its rows exceed the target: such rows gain
+    nothing from longer batches, and are mostly a document's. While questions come too, batches are not longer, as a
     question waits for the running batch. If there are only questions, batches are long. Batches of 40 ms run at 96 % of
     the speed of full ones, of 60 ms at full speed.
     """

@@ -23,7 +23,7 @@ from corelane.errors import RunFailed
 #: A job with at most this many waiting tokens (three questions) gets a batch of its own, if few rows take less time.
 LITTLE_TOKENS = 512
 
-#: A job of which at most this many items come at a time, all short, is a question that someone waits for.
+#: A job counts as a question that someone waits for if at most this many of its items come at a time, all short.
 LITTLE_ITEMS = 3
 
 #: A fragment has windows for at most this many batches, so that its core soon checks for other work.
@@ -35,7 +35,7 @@ FRAGMENTS_EACH = 2
 #: The key of a tokenized query, the tokens that it is charged, and the tokens of its windows.
 Charge = tuple[Any, int, int]
 
-#: The key of what was found, in the result of a fragment.
+#: The field of a fragment's result that has what was found.
 FOUND = "found"
 
 
@@ -52,7 +52,7 @@ def fragment_size(left: int, helpers: int, batch: int) -> int:
 
 @dataclass(slots=True)
 class ItemInProgress:
-    """One query in progress: its waiting windows, the evidence of the others, and the error of a row that failed.
+    """One query in progress: its waiting windows, the evidence of windows that ran, and the error of a failed row.
 
     ``is_fragment`` says that it is a fragment of another core's item.
     """
@@ -69,7 +69,7 @@ class ItemInProgress:
 
     @property
     def is_over(self) -> bool:
-        """Return whether it can be answered, if no batch runs."""
+        """Return whether the query needs no more windows, except those in a running batch."""
         return self.error is not None or not (self.waiting.left or self.away or self.grows)
 
 

@@ -130,7 +130,7 @@ class Task(Protocol[Item]):
         raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: this task has none")
 
     def pack_found(self, decoded: Sequence[Any]) -> bytes:  # noqa: ARG002
-        """Encode the evidence in such an item's windows, in their order."""
+        """Encode the evidence in windows of another core, in their order."""
         return b""
 
     def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:  # noqa: ARG002

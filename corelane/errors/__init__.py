@@ -8,24 +8,24 @@
     │   ├── UnknownContext      no stored context of this id, or no longer
     │   ├── WebhookRefused      the webhook address is not allowed
     │   ├── UrlRefused          the URL of a job's input or output is not allowed
-    │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
+    │   ├── VersionInUse        an alias or waiting work needs the version; move that first
     │   ├── VersionNotReady     no living core holds the version yet
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
-    │   ├── IdempotencyKeyReused  the key came with another body before
-    │   ├── NameTaken           a job has this name, and came of another body
-    │   ├── SecretInUse         what signs webhooks speaks against it: one that others depend on, or too many
+    │   ├── IdempotencyKeyReused  an earlier request with this key had another body
+    │   ├── NameTaken           a job with this name was made from another body
+    │   ├── SecretInUse         webhook secrets do not allow this: older ones would be left, or there would be too many
     │   ├── NotFinal            this can be done only once the job is final
     │   ├── NothingToRetry      every item of the job was answered
-    │   ├── HostRefused         the service is not to be reached by that host name
+    │   ├── HostRefused         the service may not be reached by that host name
     │   ├── BodyTooSlow         the body stopped coming before its end
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
     │   ├── QuestionTooLong     the question leaves no room for context in the model's window
     │   └── TooManyWindows      the passage takes more windows of the model than one item may
     ├── Unauthorized            an API key is needed, or this one is not good (any more)
-    ├── Forbidden               the API key has not the scope for this
+    ├── Forbidden               the API key lacks the scope for this
     ├── NotFound                no such job
-    ├── JobExpired              the job was there, and its time to be kept is over
+    ├── JobExpired              the job was kept, and that time is over
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
@@ -33,7 +33,7 @@
     │   │   └── ContextsFull    the owner has as many stored contexts as are allowed
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
-    │   │   └── NotReplicated   it was written, and too few replicas hold it: it may be lost yet
+    │   │   └── NotReplicated   it was written, but too few replicas hold it: it may still be lost
     │   ├── StoreFull           Redis refuses to write
     │   ├── StorageFailed       the disk or bucket that keeps files does not do its work
     │   └── ServiceUnreachable  no service answers at the client's address

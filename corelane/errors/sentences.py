@@ -1,4 +1,4 @@
-"""Says what is wrong with a value, in sentences of Corelane's own: pydantic's name Python's types. Pure."""
+"""Says what is wrong with a value in Corelane's own sentences, as those of pydantic name Python's types. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ SENTENCES = {
 #: A time may be text or a number, and can be wrong in many ways.
 A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970"
 
-#: Errors of one possible form of a value which only say that the value does not have this form.
+#: Kinds of errors which only say that a value does not have one of its possible forms.
 OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
 
 
@@ -78,7 +78,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def relevant(found: Sequence[Found]) -> list[Found]:
-    """Leave out errors which only say that a value has another of its forms, if that form has errors of its own."""
+    """Leave out errors that only deny a form of a value, if another form has errors of its own; else keep the first."""
     forms = {form for each in found if (form := _form_of(each)) is not None}
     other = [each for each in found if each["type"] in OTHER_FORM and _is_form(each["loc"][-1])]
     useless = other if len(forms) > len(other) else other[1:]

@@ -23,9 +23,9 @@ class MetricSample:
 
 
 def render(series: Series | None, samples: Iterable[MetricSample]) -> bytes:
-    """Return every metric in Prometheus' text format: the sums, and the values that were read with them.
+    """Return every metric in Prometheus' text format: the sums in ``series``, and ``samples``.
 
-    Without sums only those values are shown.
+    Without ``series`` only metrics with samples are shown.
     """
     registry = CollectorRegistry()
     registry.register(_Shown(series, samples))

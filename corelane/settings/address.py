@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 #: The port of a Sentinel if the URL has none.
 SENTINEL_PORT = 26379
 
-#: What the query may say of TLS, and of every connection.
+#: Names that a URL's query may have: options of TLS, then options of every connection.
 TLS_NAMES = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"),
     *("ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
@@ -41,7 +41,7 @@ class AddressRefused(ValueError):
 class RedisAddress:
     """Where Redis listens.
 
-    ``url`` is one that redis-py reads. With Sentinels its host is the primary's name, to be replaced by the address
+    ``url`` is a URL that redis-py reads. With Sentinels its host is the primary's name, to be replaced by the address
     that they give.
     """
 

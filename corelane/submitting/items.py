@@ -43,7 +43,7 @@ class ItemChecker:
         *,
         refuses: bool,
     ) -> None:
-        """``find`` finds a stored context by its id. With ``refuses``, bad items raise."""
+        """``find`` finds a stored context by its id. With ``refuses``, bad items raise InvalidInput."""
         self._settings = settings
         self._find = find
         self._doc_stride = doc_stride

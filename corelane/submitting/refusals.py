@@ -1,6 +1,6 @@
-"""Refusals: measures how accurate the times were after which refused callers were told to come back.
+"""Refusals: measures how accurate the times are that refused callers are told to wait.
 
-The time is right if the job would fit exactly then. So a few refusals are remembered, at most one for each caller and
+A time is right if the job would fit exactly then. So a few refusals are remembered, at most one for each caller and
 one for the whole service at a time, and compared with outstanding work once a second.
 """
 

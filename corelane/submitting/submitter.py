@@ -1,7 +1,7 @@
 """The submitter: the only way to make a job, for the API's routes and for file batches. It knows nothing of HTTP.
 
-A submission is checked, admitted and handed to the store. If its ``Once`` is held already, the job of the first request
-is returned. If its version closes meanwhile, as when an alias moves, it is admitted again.
+A submission is checked, admitted and handed to the store. If its key or name (``Once``) is taken, the job of the first
+request is returned. If its version closes meanwhile, as when an alias moves, it is admitted again.
 """
 
 import math
@@ -45,13 +45,13 @@ from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 
-#: Times that one request tries to make its job, if its version closes or others make the job and delete it meanwhile.
+#: Most attempts of one request to make its job: its version may close, or others make and delete the job meanwhile.
 ATTEMPTS = 3
 
 #: The longest time after which a caller is asked to come back, in seconds.
 MAX_RETRY_AFTER_S = 3600
 
-#: The same if no speed of the cores is known, in seconds: they measure it within the first second of work.
+#: A caller comes back after this time if no speed is known, in seconds. Cores measure it in a second of work.
 UNKNOWN_RETRY_AFTER_S = 5
 
 
@@ -80,8 +80,8 @@ class Submitter:
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, or return the one that the same request made before. Admit it first if ``admission`` is None.
 
-        Raise the errors of ``admit``, UnknownContext, TooLarge, Overloaded, DeadlineInfeasible, the error of its
-        ``Once`` if another request made the holder, JobExpired, or StoreUnavailable. Nothing is written then.
+        Raise the errors of ``admit``, UnknownContext, TooLarge, Overloaded, DeadlineInfeasible, the error of
+        its ``Once`` if another request holds the key, JobExpired, or StoreUnavailable. Nothing is written then.
         """
         if self._tracer is None:
             return await self._submit_once(submission, admission)
@@ -151,7 +151,7 @@ class Submitter:
         return None if holder is None else await self._replay(once, holder)
 
     async def is_made(self, once: Once) -> bool:
-        """Return whether an earlier request made a job under this key, and still holds it."""
+        """Return whether an earlier request made a job under this key, and the key is still held."""
         holder = await self._store.holder(once.key)
         return holder is not None and (once.ttl_s > 0 or await self._store.get(holder.subject) is not None)
 

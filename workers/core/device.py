@@ -70,7 +70,7 @@ def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | N
 
 
 class CpuDevice(CoreDevice):
-    """The CPUs that this process and its children use: ``cpus`` of those allowed, or all."""
+    """The CPUs that this process and its children use: ``cpus`` is their number, by default all that are allowed."""
 
     def __init__(self, cpus: int | None = None) -> None:
         self._cpus = cpus
@@ -100,7 +100,7 @@ class AddedDevice(CoreDevice):
         self._held_bytes = held_bytes
 
     def read(self) -> Mapping[str, Any]:
-        """Return the memory that this process holds there."""
+        """Return the memory that this process holds on the device."""
         held = self._held_bytes()
         return {} if held is None else {"memory_bytes": held}
 

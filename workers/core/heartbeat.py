@@ -41,7 +41,7 @@ class Vitals(CoreObserver):
     """The vital figures of a core: its batches and their time, its speed, and the work of all its runners.
 
     A core that gets less work than it asks for runs small batches, and on a device these take as long as full ones. So
-    speed samples taken with enough work are kept apart. The others count only while there are none of these.
+    speed samples taken with enough work are kept apart. Other samples count only while none of these exist.
     """
 
     def __init__(self, core: Core) -> None:
@@ -57,7 +57,7 @@ class Vitals(CoreObserver):
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
         #: When the round began. A round is a trip to Redis and the batch that follows; None after a batch.
         self._round_since: float | None = None
-        #: Whether the last claim filled the room, and whether it had when the batch in progress began.
+        #: Whether the last claim filled the room: now, and when the batch in progress began.
         self._is_full = self._was_full = False
         #: The work of all runners, including those that were unloaded, as a core's counters only grow.
         self._work: dict[int, RunnerWork] = {}

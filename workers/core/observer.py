@@ -79,13 +79,13 @@ class CoreBatch:
     #: The number of windows of each job in it, and their tokens. For a job that needed no row, the estimated tokens.
     windows: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    #: The jobs for which a context was read further before it, each with 1.
+    #: The jobs for which a context was read further before the batch; each has the value 1.
     readers: dict[str, int] = field(default_factory=dict)
-    #: Items that it answered, their estimated tokens, and the slices that are now answered completely.
+    #: Items that the batch answered, their estimated tokens, and the slices that are now answered completely.
     answered: int = 0
     answered_tokens: int = 0
     slices: list[tuple[PendingSlice, SliceResults]] = field(default_factory=list)
-    #: Seconds in all, of which those of its passes and of merging; and the seconds that the core is charged with.
+    #: Seconds of the whole batch, of its passes, and of merging; and the seconds that the core is charged with.
     seconds: float = 0.0
     compute_s: float = 0.0
     merge_s: float = 0.0

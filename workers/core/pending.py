@@ -90,9 +90,9 @@ class PendingSlices(dict[Key, PendingSlice]):
 
     @property
     def met(self) -> list[str]:
-        """Return the lanes and lines of the slices. A lane counts only if this core has a batch's worth of it.
+        """Return the lines of larger slices, and the lanes of which this core has a batch's worth of small slices.
 
-        Beside larger work a batch's worth is less.
+        Beside larger slices, less of a lane counts as a batch's worth.
         """
         small: Counter[str] = Counter()
         met: dict[str, None] = {}

@@ -5,9 +5,9 @@ models are wanted; then, for each model, load, health check, warm up, announce, 
 batch, leave the fleet (another core is rung for waiting work), close. If a model does not load, the process stays, with
 the reason in its heartbeat: other models are still served.
 
-An accelerator error that this process cannot survive, in a batch or while a model loads, ends it, with a note for the
-next process, which Celery starts. That one continues, waits and tries again, or stays without using the core and
-reports it out of service.
+An accelerator error that this process cannot survive, in a batch or while a model loads, ends the process with a note
+for the next one, which Celery starts. The next process continues, or waits and tries again, or leaves the core alone
+and reports it out of service.
 """
 
 import os

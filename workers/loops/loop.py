@@ -54,7 +54,7 @@ class Loop:
     """One piece of work, round after round, in a thread of its own.
 
     ``begin`` returns the round, made in that thread; it is called again after an unforeseen error. ``end`` is called
-    once after the last round. If the loop ``must_move``, a round takes at most seconds. ``outage`` logs that Redis
+    once after the last round. If the loop ``must_move``, a round takes seconds at most. ``outage`` logs that Redis
     cannot be reached; the loops of a process share it.
     """
 

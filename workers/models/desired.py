@@ -10,10 +10,9 @@ from workers.models.life import UNSETTLED, ModelEvent, ModelState
 
 @dataclass(frozen=True, slots=True)
 class DesiredModel:
-    """A version wanted on this core.
+    """A version wanted on this core since ``since_ms``. If ``lazy``, it is loaded on first use.
 
-    It has since when it is wanted, whether only on first use, the manifest it must have, and when it was last asked to
-    be loaded again.
+    ``manifest`` is the digest it must have, empty for any. ``reload_ms`` is when a reload was last asked for.
     """
 
     version: str
@@ -25,10 +24,9 @@ class DesiredModel:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The state of a version on a core.
+    """The state of a version on a core, where it is wanted since ``since_ms``.
 
-    It has its model state, since when it is wanted, when it was last asked to be loaded again, and the manifest of what
-    is loaded.
+    ``reload_ms`` is when its last reload was asked for, ``manifest`` the digest of the manifest that is loaded.
     """
 
     state: ModelState
@@ -94,7 +92,7 @@ def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEv
 
 
 def is_outdated(status: VersionStatus, desired: DesiredModel) -> bool:
-    """Return whether a loaded version must be loaded again: a reload or another manifest was asked for since."""
+    """Return whether a loaded version must be loaded again: a later reload or another manifest was asked for."""
     other = bool(desired.manifest) and desired.manifest != status.manifest
     return desired.reload_ms > status.reload_ms or (other and desired.since_ms > status.since_ms)
 
@@ -137,6 +135,6 @@ def may_leave(plan: Plan, core: str, version: str) -> bool:
 
 
 def is_settled(plan: Plan, held: Mapping[str, VersionStatus]) -> bool:
-    """Return whether nothing changes until a placement does. If not, every heartbeat reads the plan."""
+    """Return whether only a new placement can change what is held. If not, every heartbeat reads the plan."""
     depends_on_others = any(placement.count for placement in plan.placements.values())
     return not depends_on_others and not any(status.state in UNSETTLED for status in held.values())

@@ -100,7 +100,7 @@ class ModelLoader:
         self._work.set()
 
     def unload(self, retired: Iterable[Retired]) -> None:
-        """Unload these before anything is loaded."""
+        """Unload the ``retired`` models before anything is loaded."""
         self._retired.extend(retired)
         if self._retired:
             self._work.set()

@@ -37,11 +37,11 @@ from corelane.settings import NEURON_PYTHON
 log = get_logger(__name__)
 
 #: Kernels come and go between the blocks of batches and cached tokens, and leave gaps which the allocator keeps: up to
-#: 180 MB. This memory is returned once the process has grown by this much, when idle by half of it: a lone question
-#: then takes some 12 MB again.
+#: 180 MB. Gaps are returned to the system once the process has grown by this much, or by half as much when it is idle.
+#: A lone question then takes some 12 MB again.
 LOOSE_BYTES = 32 << 20
 
-#: Returning it takes 10 to 30 ms, and batches take as long again to get some of it back. So it is done at most this
+#: Returning memory takes 10 to 30 ms, and batches take as long to get some of it back. So it is done at most this
 #: often, in seconds.
 TRIM_EVERY_S = 5.0
 

@@ -146,8 +146,8 @@ def find_spans(
 def _best(values: Floats, keep: int) -> Ints:
     """Return the places of the ``keep`` greatest values of each row, the greatest first; among equals the first place.
 
-    This is a stable argsort that numpy can vectorise. It sorts integers: a value's bits, in the value's order, above
-    its place.
+    This is a stable argsort that numpy can vectorise. It sorts integers. Their upper bits are
+    in the order of the values, their lower bits are the places.
     """
     bits = (values + np.float32(0)).view(np.int32)
     ordered = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
@@ -187,7 +187,7 @@ def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
 
 
 def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[float], float]:
-    """Return the score of each margin and of the null; ``masses`` are those of all windows of the item."""
+    """Return the score of each margin and of the null; ``masses`` has the mass of each window of the item."""
     peak = max(0.0, *masses)
     total = peak + math.log(math.exp(-peak) + math.fsum(math.exp(mass - peak) for mass in masses))
     return [min(1.0, math.exp(margin - total)) for margin in margins], math.exp(-total)

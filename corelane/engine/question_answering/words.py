@@ -11,7 +11,7 @@ MOST_CHARS = 256
 
 
 def in_whole_words(tokenizer: Tokenizer, text: str, best: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates as whole words, in their order. One that then overlaps a better one is left out."""
+    """Return candidates as whole words, in their order. A candidate that then overlaps a better one is left out."""
     found: list[Candidate] = []
     for each in best:
         start, end = whole_words(tokenizer, text, each.start, each.end)

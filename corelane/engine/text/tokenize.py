@@ -29,7 +29,7 @@ LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
 #: The owner of a text, and the text.
 Passage = tuple[str, str]
 
-#: What a caller can do about too many windows, other than a shorter passage or question, by what limits them.
+#: Remedies for too many windows, by what limits them. A shorter passage or question helps in all cases.
 REMEDIES = {
     "setting": "give a smaller `doc_stride`, or have the operator raise CORELANE_MAX_WINDOWS",
     "max_windows": "or raise `max_windows`",
@@ -46,7 +46,7 @@ class Context:
 
     @classmethod
     def of(cls, encoding: Encoding) -> Self:
-        """Make a context of an encoding's ids and places, in a quarter of its memory."""
+        """Make a context of an encoding's ids and places, in a quarter of the encoding's memory."""
         count = len(encoding)
         places = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.int32, count=2 * count)
         return cls(np.array(encoding.ids, dtype=np.int32), places.reshape(count, 2))

@@ -10,7 +10,7 @@ LENGTHS = (200, 1500, 4000)
 #: Strings that the texts repeat.
 REPEATED = ("a", "A", "0", " ", "\n", ".", "-", "é", "中", "\u0301", "👍", "ab", "a ", "1,", "a.", "\r\n", "://")
 
-#: Texts that take patterns with several ways to match the longest: long runs, and an end that does not match.
+#: Texts on which patterns with several ways to match take longest: long runs, and an end that does not match.
 AWKWARD = tuple(part * (length // len(part)) + "\x00" for part in REPEATED for length in LENGTHS)
 
 

@@ -62,7 +62,7 @@ LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
 
 @dataclass(slots=True)
 class NeuronModel:
-    """TorchScript modules by bucket, and the device memory they take by the sizes of their files."""
+    """TorchScript modules by bucket, and the device memory that they take, estimated from the sizes of their files."""
 
     artifact: Artifact
     bytes: int
@@ -186,7 +186,7 @@ class NeuronBackend:
                 raise RuntimeLost(f"{cores}: {what}: {reason}", diagnosis.environment) from cause
 
     def _who_holds_it(self, reason: str) -> str:
-        """Add the processes that use the device, by ``neuron-ls``, to the reason; CoreLost if there is no such core."""
+        """Return ``reason`` with the processes using the device, by ``neuron-ls``; raise CoreLost without a device."""
         try:
             devices = find_devices(self._target, neuron_environment())
         except NoDevice as error:

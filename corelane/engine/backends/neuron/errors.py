@@ -47,7 +47,7 @@ class Status:
 REPLACE_IF_REPEATED = "if it comes back, replace the instance"
 REPLACE = "terminate the instance, or stop and start it"
 
-#: Every NRT_STATUS that is an error. Those of collectives do not occur on a single core; they are treated like others.
+#: Every NRT_STATUS that is an error. Statuses of collectives are treated like others: a single core has none.
 STATUSES: dict[int, Status] = {
     1: Status("FAILURE", Remedy.RESTART, Remedy.RESTART),
     2: Status(

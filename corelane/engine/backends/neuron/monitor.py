@@ -2,7 +2,7 @@
 
 A report is one JSON object for a period. Only documented keys are read. Each may be missing, null or of another type:
 that figure is then left out. Every runtime lists all cores, with 0 for cores of others, so a core's utilisation is the
-highest that any runtime reports. Errors are those of the period, so they are added up.
+highest that any runtime reports. Errors are counted per period, so they are added up.
 """
 
 from collections import Counter
@@ -106,8 +106,8 @@ def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[
     """Return a worker's figures from a text that ``encode`` made.
 
     These are ``utilization``, ``memory_bytes`` and ``errors`` of its cores, and the shares of the host's vCPUs in use,
-    ``host_vcpu`` and ``runtime_vcpu``. ``runtimes`` are the names of its own runtime. Figures that the tool did not
-    report are left out.
+    ``host_vcpu`` and ``runtime_vcpu``. ``runtimes`` are the names of the worker's runtime. Figures that the tool did
+    not report are left out.
     """
     try:
         told = _object(orjson.loads(text))

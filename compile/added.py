@@ -47,7 +47,7 @@ class FormatGraph:
 class FormatCompiler(Protocol):
     """Compiles for the CPU to a format that a plugin adds."""
 
-    #: The way, whose last word is the dtype; and how much faster than the best way before it ``auto`` wants it to be.
+    #: ``way`` ends with its dtype. ``auto`` takes it only if it is ``least_gain`` times as fast as the best one before.
     way: "Way"
     least_gain: float
 
@@ -56,5 +56,5 @@ class FormatCompiler(Protocol):
         ...
 
     def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
-        """Convert the network by the questions of an eval set, or else by the samples; raises CompileFailed."""
+        """Convert the network, calibrated on an eval set's questions or else on the samples; raises CompileFailed."""
         ...

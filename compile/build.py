@@ -127,7 +127,7 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
 def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
     """Return the CPU kind to compile for, or an empty string if none was given.
 
-    Raises CompileFailed if this CPU cannot run as that kind, or if the dtype must be measured on another one.
+    Raises CompileFailed if this CPU cannot run as that kind, or if it would have to measure dtypes for another kind.
     """
     if cpu_kind is None:
         return ""

@@ -119,7 +119,7 @@ def _make_buckets(
 def _write_file(
     method: Method, bucket: Bucket, probe: Probe, aside: Path, known: tuple[Any, float] | None
 ) -> tuple[BucketFile, Any]:
-    """Compile for a bucket and write the file; return both. Skips compiling if the ``known`` result works for it."""
+    """Compile for a bucket and write the file; return its record and the result: ``known``, if that works for it."""
     started = time.monotonic()
     if known is not None and method.holds(probe, known[0]):
         compiled, started = known[0], time.monotonic() - known[1]

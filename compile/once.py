@@ -26,7 +26,7 @@ from corelane.settings.artifacts import kernel_environment
 #: The code on which a compiled artifact depends, relative to the folder of all packages.
 MAKERS = ("compile", "corelane/engine", "corelane/artifacts")
 
-#: The libraries on which it depends, besides those of formats that plugins add.
+#: The libraries on which a compiled artifact depends, besides those of formats that plugins add.
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
 #: The defaults of `corelane compile`, which ``serve`` uses.

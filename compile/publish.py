@@ -48,8 +48,8 @@ def publish_artifact(aside: Path, destination: Path, manifest: Manifest, model: 
     """Write the manifest, carry over the version's calibration, and publish the folder.
 
     The calibration belongs to the model's version. It is taken from the artifact that is replaced, or else from one for
-    another CPU kind. A version that is new here takes the one in the folder ``model``. A calibration that was removed
-    stays removed.
+    another CPU kind. A version that is new here gets the calibration in the folder ``model``. A calibration that was
+    removed stays removed.
     """
     (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     beside = artifact_folders(destination.parent, manifest.target)

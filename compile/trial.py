@@ -20,8 +20,8 @@ from corelane.errors import CompileFailed
 #: One of the choices of ``auto``: a dtype in TorchScript, or another format's name and a dtype.
 Way = str
 
-#: From the most exact way to the least, and how many times as fast as the best before it each must be. An int8 logit is
-#: some four times as far from fp32 as a bf16 one, which a few percent of speed are not worth.
+#: The most exact way first, and how many times as fast as the best way before it a way must be. A few percent of speed
+#: are not worth int8: its logits are some four times as far from those in fp32 as bf16's are.
 LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
 
 

@@ -22,7 +22,7 @@ from corelane.errors import CompileFailed, RunFailed
 
 
 class Disagreement(CompileFailed):
-    """The compiled model is not the eager network."""
+    """The compiled model does not agree with the eager network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
 #: machine ran only once.
 REPEATS = 3
 
-#: |Δlogit| between a trace and its own network at another length than the one it was made at. If the trace works there,
-#: it is 0 (BERT, RoBERTa and DistilBERT, every dtype); if a length was recorded as a constant it is far larger.
+#: A trace works at another length if its |Δlogit| to the network is at most this there. It is then 0 (BERT, RoBERTa and
+#: DistilBERT, every dtype); if a length was recorded as a constant it is far larger.
 SAME_LOGIT = 1e-4
 
 Candidate = TypeVar("Candidate")

@@ -48,7 +48,7 @@ class Blank:
 class GlobalQuestion:
     """Make Longformer attend to the whole question: all tokens before the first separator. A hook before the network.
 
-    The network does this itself, but only for batches of questions without a row of padding.
+    The network does this itself, but only if every row of the batch holds a question.
     """
 
     def __init__(self, sep_id: int) -> None:
@@ -103,7 +103,7 @@ class WindowedAttention(nn.Module):
 
 
 def _blank(network: Any, places: Mapping[str, tuple[int, bool]]) -> None:
-    """Blank padding at the named modules. Each name has an axis, and whether the output is blanked."""
+    """Blank padding at the modules in ``places``. For each it has the axis of tokens, and True to blank the output."""
     padding = Padding()
     network.register_forward_pre_hook(padding, with_kwargs=True)
     for name, module in network.named_modules():
@@ -172,5 +172,5 @@ def adapt(network: Any) -> Any:
 
 
 def describe(network: Any) -> list[str]:
-    """Return what a manifest says of a change."""
+    """Return what a manifest says about the change of a network; empty if there is none."""
     return [f"network=adapted: {ADAPTED[network.config.model_type].why}"] if is_adapted(network) else []

@@ -87,7 +87,7 @@ def run_beside(calls: Sequence[Callable[[], Found]]) -> list[Found]:
 
 
 def _share(calls: Sequence[Callable[[], Found]]) -> Callable[[], list[Found | Exception]]:
-    """Return a call that makes all of these in order. At a failure it stops, and its result ends with the error."""
+    """Return a call that makes all of ``calls`` in order. At a failure it stops, and its result ends with the error."""
 
     def make() -> list[Found | Exception]:
         found: list[Found | Exception] = []

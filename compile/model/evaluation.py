@@ -43,7 +43,7 @@ class F1Loss(NamedTuple):
 def measure_loss(
     model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, run: Run, eval_set: EvalSet | None
 ) -> F1Loss:
-    """Have both models answer questions cut for a ladder, and compare; CompileFailed if no question fits."""
+    """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
     label = "the samples" if eval_set is None else eval_set.label
     task = QuestionAnsweringTask(model.tokenizer, model.spec, ladder[-1].length)
     by_bucket: dict[Bucket, list[Row]] = {}

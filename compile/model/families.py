@@ -48,9 +48,9 @@ def check_family(label: str, config: Any) -> None:
 
 
 def attend_in_full(config: Any) -> int | None:
-    """Replace sparse attention by full attention, which is the same for short rows; return how long such rows may be.
+    """Replace sparse attention by full attention; return the length of a row up to which the result is the same.
 
-    BigBird itself does so in rows of up to that many tokens. None if the architecture has no sparse attention.
+    BigBird itself attends in full to rows of up to that many tokens. None if the architecture has no sparse attention.
     """
     if config.model_type not in SPARSE or config.attention_type != "block_sparse":
         return None

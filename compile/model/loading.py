@@ -26,7 +26,7 @@ from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.errors.reasons import first_line
 
-#: One of the config's ``architectures`` must end with the first, or with both: XLNet also has a head with beam search.
+#: One of the config's ``architectures`` must end with HEAD. SIMPLE may follow: XLNet also has a head with beam search.
 HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.

@@ -17,7 +17,7 @@ PASS_TOKENS = 1024
 class LogitCache:
     """A network as a function that computes each row of tokens once, whatever batches it comes in.
 
-    Most rows of the samples are the same for the next length. Logits of hidden tokens are zeros.
+    From one length to the next, most rows of the samples stay the same. Logits of hidden tokens are zeros.
     """
 
     def __init__(self, run: Run, pad_id: int = 0) -> None:

@@ -41,8 +41,8 @@ def wrap(model: SourceModel) -> QuestionAnswering:
 def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
     """Return the run whose logits a compiled model must reproduce.
 
-    It is the reference's, or the official network's if a changed form is compiled. The official network then reads each
-    row alone and without padding.
+    It is the run of ``reference``. If a changed form of the network is compiled, it is the run of the official network,
+    which then reads each row alone and without padding.
     """
     if not is_adapted(model.network):
         return runner_of(reference)

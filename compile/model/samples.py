@@ -1,6 +1,6 @@
 """Sample questions, written for Corelane, on which a compiled model is compared with the eager one.
 
-Each has one answer. The passages differ in length. One joins all the others, so even the longest buckets get full rows.
+Each has one answer. Passages differ in length. One passage joins all others, so even the longest buckets get full rows.
 """
 
 from corelane.domain.options import Options

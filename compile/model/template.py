@@ -15,8 +15,8 @@ from corelane.errors import ModelRefused
 #: A pair of texts whose encoding shows the template. The words do not matter.
 PAIR = ("who", "someone")
 
-#: Tokenizers that gave token types under transformers 4, with which the models in use were trained, and give none under
-#: 5. The library's default for ``model_input_names`` changed, and these classes do not set it.
+#: Tokenizers that give token types under transformers 4 and none under 5, because the library's default for
+#: ``model_input_names`` changed and these classes do not set it. The models in use were trained with token types.
 LOST_TYPES = ("Albert", "RemBert", "XLNet", "Funnel", "Splinter")
 
 #: Tokens and types of one part of a row.
@@ -77,7 +77,7 @@ def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
 
 
 def _shorten(template: Template, pad_id: int, typed: bool) -> TokenizerSpec:
-    """Return the template as BERT's or RoBERTa's if it is one of those."""
+    """Return the spec of BERT or RoBERTa if it has this template, or else a spec that holds the template itself."""
     cls_id, sep_id = (template.before or (pad_id,))[0], (template.after or (pad_id,))[0]
     count = min(max(len(template.between), 1), 2)
     short = TokenizerSpec(cls_id=cls_id, sep_id=sep_id, pad_id=pad_id, sep_count=count, uses_token_types=typed)

@@ -148,7 +148,7 @@ def _compile_bucket(
 
 
 def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: SimpleQueue[int]) -> dict[str, Any]:
-    """Compile one bucket in its own process and return its record. If tracing takes a core, the process has its own."""
+    """Compile one bucket in its own process and return its record. If tracing takes a core, it gets its own core."""
     chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
     slot = slots.get()
     named = not job.takes_cores or "NEURON_RT_VISIBLE_CORES" in children.environment

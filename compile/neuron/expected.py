@@ -32,7 +32,7 @@ def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
 
 
 def read_expected(artifact: Artifact) -> list[Probe]:
-    """Return the probes of an artifact's buckets; raises CompileFailed if they differ from those at build time."""
+    """Return the probes of an artifact's buckets; raises CompileFailed if the samples have changed since the build."""
     path = artifact.file(EXPECTED_NAME)
     if EXPECTED_NAME not in artifact.manifest.files:
         raise CompileFailed(f"{artifact.path} holds no {EXPECTED_NAME}: compile it again, with --cpu-backend or here")

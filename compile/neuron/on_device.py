@@ -1,8 +1,8 @@
 """Verify compiled buckets, loaded from their files, on a core of this machine, by the same rules as on the CPU.
 
 A build does so at its end. ``corelane verify`` does so later, for an artifact compiled on a machine without a device.
-The files run in a device process, as inf1's do in service: a core is free again only when the process that took it
-ends.
+The files run in a device process, as files for inf1 do in service: a core is free again only when the process that
+took it ends.
 """
 
 import os

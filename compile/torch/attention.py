@@ -1,7 +1,7 @@
 """Attention as plain matrix products, for dtypes in which they are faster than torch's fused attention.
 
-The query is scaled, as it is smaller than the scores. A padding mask is the same for every query. So it becomes one
-more column of the keys, and every query gets a one for it, which costs almost nothing.
+The query is scaled and not the scores, because it is smaller. A padding mask is the same for every query. So the mask
+becomes one more column of the keys, and every query gets a 1 in that column, which costs almost nothing.
 
 In bf16 the weights of the values are plain powers of two, and the products are divided by their sums. A softmax would
 first look for the largest score, which takes two to three times as long, most where a length is no multiple of 32. The
@@ -29,17 +29,17 @@ PRODUCTS = "corelane_products"
 #: Turns a power of e into one of two.
 LOG2E = math.log2(math.e)
 
-#: Sums of powers of two within these bounds are neither rounded to zero nor too large for bf16, nor are the products of
-#: values.
+#: If the sums of the weights are within these bounds, neither they nor the products with values are rounded to zero or
+#: too large for bf16.
 LEAST_SUM, MOST_SUM = 2.0**-100, 2.0**120
 
-#: If the largest score of the traced text is above this, it is moved here. A power of two.
+#: The scores of a layer, which are exponents of 2, are lowered so that the largest of its first text is at most this.
 MIDDLE = 48
 
 #: The attribute of a module whose queries arrive already multiplied by its scale and ``LOG2E``.
 MULTIPLIED = "corelane_multiplied"
 
-#: How far the scores of each layer are moved.
+#: How far the scores of each layer are lowered.
 EXCESSES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 

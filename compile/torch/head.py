@@ -7,7 +7,7 @@ in SQuAD), and the first of them wins. Two outputs cost nothing in fp32.
 import torch
 from torch import Tensor, nn
 
-#: The names that the architectures of transformers give it.
+#: The names that the architectures of transformers give the head.
 HEADS = ("qa_outputs", "classifier")
 
 

@@ -25,7 +25,7 @@ SMALLEST = 1e-8
 
 
 class Int8Linear(nn.Module):
-    """A linear layer with int8 weights, a scale per output, and int8 activations, a scale per token."""
+    """A linear layer with int8 weights (one scale per output) and int8 activations (one scale per token)."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

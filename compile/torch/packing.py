@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-#: The two values in a manifest.
+#: What a manifest records: whether the weights of linear layers are packed.
 PACKED, PLAIN = "linear=packed", "linear=plain"
 
 #: CPUs with kernels for packed weights.

@@ -20,7 +20,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from compile.torch.attention import PRODUCTS, attend, narrow_mask
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 
-#: The attentions that can be ragged, and their names when they are.
+#: The names of the attentions that have a ragged form, and the names of those forms.
 RAGGED_ATTENTIONS = {PRODUCTS: "corelane_ragged_products", "sdpa": "corelane_ragged_sdpa"}
 
 #: The names that the architectures of transformers give the linear layers for queries, keys and values.
@@ -70,7 +70,7 @@ class Places:
 def find_places(
     mask: Tensor, heads: int, step: int = STEP, least_padding: int = LEAST_PADDING
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the place of each token of a batch, the token's number at each place, and the pieces for ``spread``.
+    """Return the place of each token of a batch, the number of the token at each place, and the pieces for ``spread``.
 
     A place of padding has the number of the token before it. The tokens are filled up to a multiple of ``step`` with
     the first place. All three are empty if padding is kept. The function is compiled and not traced: a trace would keep
@@ -101,7 +101,7 @@ def put_back(ragged: Tensor, numbers: Tensor, mask: Tensor) -> Tensor:
 
 
 def spread(ragged: Tensor, pieces: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Return rows × heads × length × size, made from one row of tokens that has one piece for each head."""
+    """Return rows × heads × length × size, made from one row of tokens. A token has a piece for each head."""
     rows, length, size = mask.size(0), mask.size(1), ragged.size(2) // heads
     if pieces.numel() == 0:
         return ragged.view(rows, length, heads, size).transpose(1, 2)
@@ -135,8 +135,7 @@ def offer_ragged() -> None:
 
 
 def leave_padding_out(network: Any, layers: list[Any], attentions: list[Any], heads: int) -> None:
-    """Change a network in place so that its layers skip padding. Each layer has one of the attentions, of a ragged
-    kind.
+    """Change a network in place so that its layers skip padding. Each layer has a ragged attention.
 
     Raises LookupError if an attention has other linear layers than expected.
     """

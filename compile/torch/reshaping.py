@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 from compile.torch.attention import LOG2E, MULTIPLIED, PRODUCTS
 from compile.torch.ragged import RAGGED_ATTENTIONS, find_parts, leave_padding_out
 
-#: The two values in a manifest.
+#: What a manifest records: whether the layers skip padding.
 RAGGED, PADDED = "rows=ragged", "rows=padded"
 
 #: The name of the attention that notes each call, as a network selects it.

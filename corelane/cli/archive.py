@@ -21,7 +21,7 @@ import orjson
 from corelane.cli.folders import create_private
 from corelane.errors import SetupError
 
-#: The format of new archives; a newer one is refused.
+#: The format of new archives. An archive in a newer format is refused.
 FORMAT = 1
 
 MANIFEST = "manifest.json"
@@ -95,7 +95,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[int, s
 def unpack(archive: Path, folder: Path) -> dict[str, Any]:
     """Write the files of an archive into a new folder, and return its manifest.
 
-    Raise SetupError, which may leave files in the folder, if the archive is incomplete or changed, or the disk is full.
+    Raise SetupError if the archive is incomplete or changed, or the disk is full. Files may then be left in the folder.
     """
     found: dict[str, tuple[int, str]] = {}
     try:

@@ -108,7 +108,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _place(settings: Settings, folder: Path, noted: Mapping[str, Any] | None, with_artifacts: bool) -> Place:
-    """Return where the data is: where the running service notes it to be, or else where the settings say."""
+    """Return the folders of the data: as the running service noted them, or else as the settings say."""
     if noted is not None and "redis" not in noted:
         raise SetupError(f"the service on {folder} is starting: try again once it is ready")
     from corelane.cli.redis_users import operator_url

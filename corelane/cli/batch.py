@@ -253,7 +253,7 @@ class BulkRun:
     def _write(
         self, raw_lines: Iterable[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
     ) -> None:
-        """Ask the lines from the run's beginning on, and write those that are not in the output yet."""
+        """Ask ``raw_lines``, which begin where the run does, and write the results that are not in the output yet."""
         # If results go to the terminal, a bar would stand between them.
         has_bar = self.report.console.is_terminal and not self.report.quiet
         has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
@@ -272,7 +272,7 @@ class BulkRun:
                         sink.flush()
 
     def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
-        """Return how many lines the output has: the last one counted may not have been written."""
+        """Return how many lines the output has. The last line is left out if not all of it was written."""
         if self.output is None:
             return kept.lines
         with suppress(OSError):

@@ -30,7 +30,7 @@ BAR_CHARS = 20
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the lines of one run. ``before`` were in the output when it began, ``at`` have been read by now.
+    """Counts the lines of one run. ``before`` lines were in the output when it began; ``at`` have been read by now.
 
     ``is_resumed`` says that an earlier run may have submitted some of the jobs in flight.
     """
@@ -70,7 +70,7 @@ class Meter:
 def following(
     meter: Meter, look: Callable[[], None], say: Callable[[str], None], console: Console, *, has_bar: bool
 ) -> Iterator[None]:
-    """Show a bar, or else report the progress each minute; either says so if nothing was done since the last time."""
+    """Show a bar, or else report the progress each minute. With a bar, report only minutes without a line done."""
     said = meter.done
     known = (BarColumn(BAR_CHARS), TaskProgressColumn()) if meter.total else ()
     columns = (TextColumn("{task.description}"), *known, TextColumn("{task.fields[pace]}"))

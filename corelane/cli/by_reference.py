@@ -31,7 +31,7 @@ def as_url(path: Path) -> str | None:
 
 
 def answer_by_reference(client: "Client", parts: "JobParts", output: Path, say: Callable[[str], None]) -> Job:
-    """Submit a job of questions at a URL and see to its results; return the job once all is done."""
+    """Submit a job of questions at a URL, and get its results to ``output``; return the job once all is done."""
     target = as_url(output)
     if target is None and output != STANDARD and output.exists():
         raise InvalidInput(f"{output} exists: results of questions at a URL go into a new file")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Small files of a data folder that a restored service needs: the users of Redis, and the secret that signs webhooks.
 KEPT = ("webhook-secret", "redis-password", "redis/users.acl", "redis/server.json")
 
-#: Redis' append-only file, the name of its base, which may be a snapshot, and the content of its list of files.
+#: Redis' append-only file; the name of its base file, which may be a snapshot; and the content of its list of files.
 AOF = "redis/appendonlydir/appendonly.aof"
 BASE, LISTED = "appendonly.aof.1.base.rdb", b"file appendonly.aof.1.base.rdb seq 1 type b\n"
 

@@ -223,7 +223,7 @@ def show_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> Artifact | None:
-    """Return the intact artifact of this name for this host, or exactly for a kind of CPU; None without one."""
+    """Return the intact artifact of ``name`` for this host, or, if given, just for ``cpu_kind``; None without one."""
     kind = host_kind(settings.cpu_kind) if cpu_kind in (None, THIS_CPU) else str(cpu_kind)
     try:
         artifact = find_artifact(settings.artifact_root, name, target, kind=kind)

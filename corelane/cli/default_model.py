@@ -52,8 +52,9 @@ async def with_default_model(settings: Settings, supervisor: Supervisor, start: 
 
 
 def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
-    """Return whether the model need not be compiled here: workers find it at the remote root, or can report that they
-    cannot reach it; or this user compiled it before, so that it is copied.
+    """Return whether the model need not be compiled here.
+
+    The remote root has it, or cannot be reached, which workers report; or the user's cache has it, and it was copied.
     """
     if (url := settings.artifacts_url) is not None:
         try:

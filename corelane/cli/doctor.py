@@ -233,7 +233,7 @@ def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
 
 
 def find_flower(url: str) -> tuple[str, str]:
-    """Return whether Flower listens at this address. The advice is empty."""
+    """Return a sentence if Flower listens at this address, or else an empty string. The advice is always empty."""
     import httpx2
 
     with suppress(httpx2.HTTPError):

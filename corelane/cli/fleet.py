@@ -239,7 +239,7 @@ def _states(cores: Iterable[Mapping[str, Any]], version: str) -> dict[str, Mappi
 def core_lines(models: Sequence[Mapping[str, Any]], cpu_kind: str | None = None) -> list[str]:
     """Return a line for each version on a core. Many healthy ready versions share one line with their count.
 
-    A line mentions it if the artifact is for another kind of CPU than the core's.
+    If an artifact is for another kind of CPU than the core's, its line says so.
     """
     healthy = [model for model in models if model["state"] == "ready" and not model["reason"]]
     if len(healthy) <= MOST_NAMED:

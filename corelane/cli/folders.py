@@ -59,7 +59,7 @@ def running_service(folder: Path) -> Mapping[str, Any] | None:
 
 
 def places(settings: Settings) -> dict[str, str | None]:
-    """Return where a service keeps its data outside Redis, in the form in which it notes that."""
+    """Return where a service keeps its data outside Redis, as it writes this into its notes."""
     return {
         "files_dir": str(settings.files_root),
         "artifacts_dir": str(settings.artifact_root),

@@ -1,7 +1,7 @@
 """``corelane keys``: make, list and revoke API keys, directly in Redis, which only the operator can do.
 
-It uses the Redis that is named, or that of the `corelane serve` on the data folder, or else the one at the default
-address. That last one may belong to something else. A running service notices changes within two seconds.
+The commands use the Redis that is named, or that of the `corelane serve` on the data folder, or else the Redis at the
+default address, which may belong to something else. A running service notices changes within two seconds.
 """
 
 import json

@@ -229,8 +229,8 @@ class OwnFleet:
     async def until_ready(self) -> None:
         """Wait until this host is ready, or the service ends. End the service if the host can never be ready.
 
-        With workers, every core of this host must be up or out of service; of the cores that are started by load, the
-        least number. An API beside them must be able to answer a question, or have a core started for it. An API
+        With workers, the cores of this host must be up or out of service: the least number if load starts cores, else
+        all of them. An API beside workers must be able to answer a question, or have a core started for it. An API
         without workers only has to respond, since its answers depend on other hosts. Other parts must run.
         """
         from corelane.store.link.link import AsyncLink

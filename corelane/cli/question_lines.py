@@ -127,7 +127,7 @@ def command_for(text: bytes) -> str:
 
 
 def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    """Yield the lines unchanged; raise InvalidInput if the first is one for `corelane batches`, or a table's header."""
+    """Yield the lines unchanged; raise InvalidInput if the first is for `corelane batches`, or is a table's header."""
     first = next(lines, None)
     if first is None:
         return iter(())
@@ -186,7 +186,7 @@ def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
 
 
 def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int | None = None) -> list[NumberedLine]:
-    """Skip the lines that are answered; return those from the ``first``-th on, which are asked again.
+    """Skip the lines that are answered. Return those after the first ``first`` lines: they are asked again.
 
     Raises InvalidInput if the last skipped line is not the one that the output ends with.
     """

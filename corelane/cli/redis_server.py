@@ -27,7 +27,7 @@ Kind = Literal["redis", "valkey"]
 #: The newest version of Redis whose files every Valkey reads; Redis changed its format afterwards.
 LAST_SHARED_REDIS = (7, 2)
 
-#: The first version of Valkey that writes its own format, and the Redis that reads the formats of earlier ones.
+#: The first Valkey that writes a format of its own, and the first Redis that reads the files of earlier Valkeys.
 FIRST_OWN_VALKEY, SHARED_REDIS = (9, 0), (7, 2)
 
 #: A tool that servers recommend if they cannot read a file, and that may destroy data.

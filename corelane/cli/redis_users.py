@@ -23,7 +23,7 @@ from corelane.store.acl import EVERYTHING, USER_NAME, Role, rights_of, user_line
 
 OPERATOR, SERVICE = "default", "corelane"
 
-#: In the data folder, and in Redis' folder below it.
+#: The file of the password, in the data folder; and the ACL file, in Redis' folder below the data folder.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
 
 #: The line for Redis' own user, used without a user name. If a file does not name that user, it may do everything.

@@ -18,7 +18,7 @@ import orjson
 from corelane.domain.usage import Cost, Usage
 from corelane.errors import InvalidInput
 
-#: Added to the name of an output.
+#: The name of a run file is the name of its output with this ending.
 SUFFIX = ".run"
 
 #: Job options whose command-line option has another name.
@@ -36,7 +36,7 @@ class RunFile:
     items: int = 0
     core_s: float = 0.0
     amount: float = 0.0
-    #: Whether an earlier command began it.
+    #: Whether an earlier command began the run.
     is_resumed: bool = False
     #: Currency of the amount. None if nothing was spent; empty if a part has no price or another currency.
     currency: str | None = None
@@ -69,7 +69,7 @@ class RunFile:
 def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, overwrite: bool = False) -> RunFile:
     """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
-    ``asks`` holds the options of all lines. Raises InvalidInput if the output was begun with others.
+    ``asks`` holds the options of all lines. Raises InvalidInput if the output was begun with other options.
     """
     asked = orjson.loads(orjson.dumps(dict(asks)))
     path = None if output is None else output.with_name(output.name + SUFFIX)

@@ -1,4 +1,4 @@
-"""The service that commands call: the one of ``--url``, of CORELANE_URL, or else where the settings would start one."""
+"""The service that commands call: at ``--url``, at CORELANE_URL, or else where the settings would start one."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated

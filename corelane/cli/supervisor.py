@@ -35,7 +35,7 @@ RELAUNCH_PAUSES_S = (0.2, 1, 2, 5, 10, 30)
 #: A part that lived this long was healthy, in seconds: a broken one dies sooner.
 STABLE_S = 15
 
-#: A part without a probe counts as up after this time, in seconds; time between two probes of one.
+#: A part without a probe counts as up after this time; and the time between two probes of a part. In seconds.
 PRESUMED_UP_S, PROBE_S = 5, 0.25
 
 #: A part that is killed before it is up is given up after this many kills in a row. The cause is outside, such as a
@@ -61,7 +61,7 @@ class PartHistory:
 
     launches: int = 0
     launched_at: datetime = datetime.min
-    #: Since when everything that it needs has been there.
+    #: Since when the part has had everything that it needs.
     began_at: datetime = datetime.min
     was_ever_up: bool = False
     is_up: bool = False
@@ -135,7 +135,7 @@ class FleetPart:
     fds: Sequence[int] = ()
     cpus: frozenset[int] = frozenset()
     shown: bool = True
-    #: Whether it is being stopped for good while others continue.
+    #: Whether the part is being stopped for good while others continue.
     is_leaving: bool = False
     process: asyncio.subprocess.Process | None = None
     history: PartHistory = field(default_factory=PartHistory)
@@ -257,7 +257,7 @@ class Supervisor:
     async def _launch(self, part: FleetPart) -> BinaryIO:
         """Start a part's process; return the end of a pipe from which its lines are read.
 
-        The pipe is made here: with one of asyncio's a process counts as running while a child holds the other end.
+        The pipe is not asyncio's: with such a pipe a part counts as running while a child of it holds the other end.
         """
         argv = part.argv() if callable(part.argv) else part.argv
         reading, writing = os.pipe()

@@ -91,7 +91,7 @@ def kept_secret(data_dir: Path) -> SecretStr | None:
 
 
 def make_secret(data_dir: Path) -> SecretStr:
-    """Store a new secret that only this user can read, and return it; or the secret of a process that was first."""
+    """Store a new secret that only this user can read. Return it, or the secret of a process that stored one first."""
     secret = new_secret()
     keep_private(data_dir / FILE, secret)
     return kept_secret(data_dir) or SecretStr(secret)

@@ -75,7 +75,7 @@ def secret(data: DataOption = None) -> None:
 
 
 def to_the_second(at: str | None) -> str:
-    """Return a time to the second. That is precise enough: a failing host is tried again after 30."""
+    """Return a time to the second. That is precise enough: a failing host is tried again after 30 s."""
     return "-" if at is None else at[:19].replace("T", " ")
 
 

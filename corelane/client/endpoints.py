@@ -212,7 +212,7 @@ def events(job_id: str, after: str | None) -> Call[None]:
 
 
 def drop_results(job_id: str, before: int) -> Call[Job]:
-    """Drop the stored results of items before this one. The job's ``results_from`` is the first that remains."""
+    """Drop the stored results of items below index ``before``. The job's ``results_from`` is the first that remains."""
     return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})
 
 

@@ -64,9 +64,9 @@ class Patience:
 
 
 def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
-    """Return seconds until the next try: doubling, at least what the service asked for; spread by ``chance`` in [0, 1).
+    """Return seconds until the next try: doubled each time, and at least what the service asked for, up to a limit.
 
-    The time that the service asked for may become longer, never shorter.
+    ``chance``, in [0, 1), spreads the pauses. It never shortens the time that the service asked for.
     """
     own = min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), LONGEST_OWN_PAUSE_S) * (1 + chance) / 2
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():

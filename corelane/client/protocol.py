@@ -52,7 +52,7 @@ OVERLOADED = frozenset({429, 503})
 #: Statuses by which a proxy reports that it cannot reach the service: worth another try if repeating is safe.
 AWAY = OVERLOADED | {502, 504}
 
-#: The refusal of a job that may fit if it is sent as lines; and codes that say that another body was sent earlier.
+#: The status of a job that may fit if it is sent as lines; and codes that say that another body was sent earlier.
 TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 
 #: The answer to a reader who has seen a job's last event: there is no more to read.
@@ -160,7 +160,7 @@ class ServiceProtocol:
     ) -> Exchange[Result]:
         """Ask one question about a passage or a stored context, and wait for its answer without limit.
 
-        ``options`` are those of a job.
+        ``options`` are the options of a job.
         """
         given = {"question": question, "context": context, "context_id": context_id}
         items = [{name: part for name, part in given.items() if part is not None}]
@@ -209,7 +209,7 @@ class ServiceProtocol:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
 
     def events(self, job_id: str, *, after: str | None = None) -> Iteration[JobEvent]:
-        """Iterate over a job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
+        """Iterate over a job's events, from the first, or from the one after the id ``after``, to `job.completed`.
 
         Each event comes once and in order: a stream that breaks is resumed after the last event that was read.
         """

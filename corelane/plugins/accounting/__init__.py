@@ -24,7 +24,7 @@ class AccountingPlugin(Plugin):
     name = "accounting"
 
     def settings(self) -> "type[BaseSettings]":
-        """Return how long usage is kept."""
+        """Return the fields of its settings."""
         from corelane.plugins.accounting.settings import AccountingFields
 
         return AccountingFields

@@ -1,14 +1,13 @@
--- Accounting: where a job's time went (`times` in its hash), and what work cost the cores, by job (`usage` in its hash) and by
--- day. A job of a version that kept no times has none, and gets none; one of a version that kept no usage has what was added
--- since.
+-- Accounting: where a job's time went (`times` in its hash); what work cost, by job (`usage` in its hash) and by day.
+-- A job of a release that kept no `times` gets none. A job of a release that kept no `usage` has what was added since.
 --
--- `times`, read by `store.jobs.records`: `SUBMIT CREATED CLAIMED ENDED LAST;SUMS;CORES`, in microseconds: the time before it
--- was created, when that was, its first claim and its end after that (`-`: never), and the last trip. SUMS are over all cores:
--- see `Spent` in `corelane.domain.timing`.
--- `usage`: `ITEMS WINDOWS TOKENS;CORE_US PRICE`, with one more `;CORE_US PRICE` for each other price. A PRICE is the text of
--- `corelane.domain.prices`, or `-`. A day's hash has `OWNER|VERSION|PRICE`, `ITEMS WINDOWS TOKENS CORE_US`; the same as
--- `#lost|PRICE` for work that was thrown away; `#up|PRICE`, ms in which cores lived; and `#busy|PRICE`, microseconds that cores
--- count themselves as at work. A job's and a day's grow in the step that keeps results, so that their sums are the same.
+-- `times`, read by `store.jobs.records`, is `SUBMIT CREATED CLAIMED ENDED LAST;SUMS;CORES`, in microseconds. SUBMIT is
+-- the time before the job was created, CREATED when that was. CLAIMED (`-`: never) and ENDED count from CREATED. LAST
+-- is the last trip. SUMS are over all cores: see `Spent` in `corelane.domain.timing`.
+-- `usage` is `ITEMS WINDOWS TOKENS;CORE_US PRICE`, with one more `;CORE_US PRICE` for each other price. PRICE is the
+-- text of `corelane.domain.prices`, or `-`. A day's hash has rows `OWNER|VERSION|PRICE` with `ITEMS WINDOWS TOKENS
+-- CORE_US`; such a row `#lost|PRICE` for discarded work; in `#up|PRICE` the ms that cores lived; and in `#busy|PRICE`
+-- the microseconds that they worked. The step that keeps results adds to job and day, so that both have equal sums.
 
 -- A job that thousands of cores worked on names the first of them.
 local MOST_CORES_BYTES = 4000
@@ -33,8 +32,8 @@ local function add_spent(times, spent, core)
     g + spent[7] .. ';' .. cores }, ' ')
 end
 
--- The times of a job that ends. If a core's commit ended it, add what that core spent; what is left of the time since the core
--- sent its results is the trip.
+-- Return the times of a job that ends. If a core's commit ended it, add what that core spent, and as the trip the time
+-- since the core sent its results.
 local function ended_times(job, commit)
   local times = job.times
   local spent, sent_us = commit and commit.spent[job.id], commit and commit.sent_us
@@ -58,7 +57,7 @@ end)
 local DAY_MS = 86400000
 local function this_day() return math.floor(now_ms() / DAY_MS) end
 
--- Add to a job's usage, which may be nil.
+-- Return a job's usage `text`, which may be nil, with these numbers added.
 local ONE_PRICE, SEVERAL = '^(%d+) (%d+) (%d+);(%d+) ([^; ]+)$', '^(%d+) (%d+) (%d+)(.*)$'
 local function add_used(text, items, windows, tokens, us, price)
   if not text then return string.format('%d %d %d;%d %s', items, windows, tokens, us, price) end
@@ -77,7 +76,7 @@ local function add_used(text, items, windows, tokens, us, price)
   return string.format('%d %d %d%s', a + items, b + windows, c + tokens, rest)
 end
 
--- Add to a row of today.
+-- Add `used` to the row `name` of today.
 local function add_row(name, used)
   local day = keys.usage(this_day())
   local text = call('HGET', day, name) or '0 0 0 0'
@@ -91,13 +90,13 @@ local function add_lost(lost, price)
   if lost[1] then add_row('#lost|' .. price, { 0, lost[1], lost[2], lost[3] }) end
 end
 
--- A core's call, with what it adds to jobs (`items`) and to the rows of the day.
+-- Return a core's call with places for what it adds to jobs (`items`) and to the rows of the day (`rows`).
 local function with_sums(commit)
   commit.price, commit.items, commit.rows = commit.price or '-', commit.items or {}, commit.rows or {}
   return commit
 end
 
--- The row that a commit adds to today's of an owner and version. Most commits have one.
+-- Return the row of what a commit adds for an owner and a version. Most commits have one row.
 local function row_of(commit, owner, version)
   local row = commit.row
   if row and row.owner == owner and row.version == version then return row end
@@ -111,8 +110,8 @@ local function row_of(commit, owner, version)
   return row
 end
 
--- What a commit adds to a job: the items of it that were answered here, and what the core spent. Both count once. → the
--- job's usage from now on, or nil if nothing is added
+-- Count for a job, once, the items that this commit answered, and what the core spent on it.
+-- → the job's usage from now on, or nil if nothing is added
 local function use(commit, job, owner, version, text)
   local spent, items = commit.spent[job], commit.items[job]
   if not spent and not items then return nil end
@@ -134,8 +133,8 @@ on('finish', function(job, changes)
   if job.commit then changes.usage = use(with_sums(job.commit), job.id, job.owner, job.version, job.usage) end
 end, { 'owner', 'version', 'usage', 'times' })
 
--- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
--- it; and work that is not charged. Then write the rows of the day.
+-- Keep what a commit's core spent on jobs that continue, and on jobs that had ended, whose owners (`late`) pay for it.
+-- The rest is work that is not charged. Then write the rows of the day.
 on('spend', function(commit, answered, late)
   with_sums(commit)
   for job, wanted in pairs(answered) do
@@ -165,8 +164,8 @@ on('spend', function(commit, answered, late)
   if commit.lost then add_lost(commit.lost, commit.price) end
 end)
 
--- Note with a heartbeat how long a core has lived and worked since the last one. `worked_us` grows while its process lives; of
--- a new process all of it is new, and the time before its first heartbeat is not counted.
+-- Note how long a core has lived and worked since its last heartbeat. `worked_us` counts from the start of its process.
+-- So all of it is new if the process is new. The life of a process before its first heartbeat is not counted.
 on('beat', function(ask)
   if not ask.worked then return end
   local core, now, day = ask.core, now_ms(), this_day()
@@ -180,7 +179,7 @@ on('beat', function(ask)
   if more > 0 then call('HINCRBY', keys.usage(day), '#busy|' .. price, string.format('%.0f', more)) end
 end)
 
--- Forget the days before the last ones.
+-- Forget the usage of the days before the last `usage_days`.
 on('prune', function(_, ask)
   local first_day = this_day() - ask.usage_days
   for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, ask.most)) do

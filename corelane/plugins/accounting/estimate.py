@@ -4,12 +4,12 @@ A core knows the items of a slice by their estimated tokens; so does the API. So
 same rule on both sides (``dispatch.cost_class``): how many items are read together, the script of the first one, the
 estimated tokens of an item. Cores add up the real size and time of items, by version and class (``CostSums``). From
 these sums ``CostRates`` estimates the tokens and the core seconds of other items. The estimate for a class with few
-items is drawn towards that of similar classes, and theirs towards the whole version. Before any item was read, the cost
-comes from passes: those that warmed the model up, or else those of its compile (``RowCost``). Their differences by
-length, and by the number of items read together, also serve for the classes without work.
+items is drawn towards similar classes, and their estimate towards the whole version. Before any item was read, the cost
+comes from passes: those that warmed the model up, or else those of its compile (``RowCost``). How passes differ by
+length, and by the number of items read together, also serves for the classes without work.
 
-More items, or longer ones, never cost less. The estimate for two lots of one class is the sum of theirs, if their items
-have the same mean length.
+More items, or longer ones, never cost less. The estimate for two lots of one class together is the sum of their
+estimates, if their items have the same mean length.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ ITEM_TOKENS = 32.0
 #: Similar classes count as much as this many windows of the class itself; and for tokens, as this many tokens.
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
 
-#: The same if passes show how similar classes differ: a process takes up to four times as long for its first item.
+#: PRIOR_WINDOWS if passes show how similar classes differ: a process takes up to four times as long for its first item.
 PRIOR_WINDOWS_BY_PASSES = 16.0
 
 #: Core seconds of recent work that count as much as all earlier work.
@@ -56,7 +56,7 @@ class Estimate:
 
     ``core_s`` is None while no item and no pass of its version was measured.
 
-    ``known`` is the share of its estimated tokens that are in classes which have seen enough.
+    ``known`` is the share of its estimated tokens in classes of which enough windows were read.
     """
 
     items: int
@@ -89,7 +89,7 @@ class CostRates:
 
     @cached_property
     def pace(self) -> float:
-        """The ratio of core seconds: recent work against the same work before; 1 if there was little.
+        """The core seconds of recent work, divided by what the same work took before; close to 1 after little work.
 
         Machines are shared, so all their work is slower at times. So work of all classes counts.
         """
@@ -104,7 +104,7 @@ class CostRates:
         return _ratio(self._over(script=script, length=length), of_script)
 
     def text_ratio(self, script: str) -> float:
-        """Return that ratio for texts alone, from items that are long enough."""
+        """Return the ratio of tokens to estimated tokens for texts of a script, from items that are long enough."""
         telling = [sums for each, sums in self._sums.items() if each.script == script and each.length >= TELLING]
         return _ratio(sum(telling, NOTHING), 1.0)
 

@@ -85,7 +85,7 @@ def day_text(number: int) -> str:
 
 
 def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
-    """Return the usage of the rows by group; ``whole`` if all owners are included, to add the cores' own time."""
+    """Return the usage of the rows by group; if ``whole``, of all owners, with lost work and the cores' own time."""
     groups: dict[tuple[str | None, ...], Used] = {}
     for row in ledger.rows:
         names = tuple(_name(row, group) for group in group_by)

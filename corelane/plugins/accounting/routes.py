@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 
 #: Most days in one report: three years.
 MOST_DAYS = 3 * 366
 
-#: The columns of a row as CSV, those of its cost after them.
+#: The columns of a row as CSV; the columns of its cost follow them.
 COLUMNS = ("day", "month", "key", "model", "items", "windows", "tokens", "core_s")
 COST_COLUMNS = ("amount", "currency", "instance", "per_core_hour", "as_of")
 

@@ -67,7 +67,7 @@ def figures(usage: Usage) -> list[str]:
 
 
 def closing_lines(found: UsageReport) -> list[str]:
-    """Return the lines below the table: the prices, the cores themselves, and the work that is not charged."""
+    """Return the lines below the table: the prices, the time of the cores, and the work that is not charged."""
     lines = list(dict.fromkeys(line for row in found.total if (line := price_line(row))))
     lines += [] if found.host is None else [host_line(found.host, found.total)]
     lost: list[UsageRow] = found.lost or []
@@ -77,7 +77,7 @@ def closing_lines(found: UsageReport) -> list[str]:
 
 
 def price_line(row: UsageRow) -> str:
-    """Return the calculation of a sum's price; empty without one."""
+    """Return the price of a core hour, its type of host and its date; empty without a cost."""
     if (cost := row.cost) is None:
         return ""
     where = "several types of host" if cost.instance is None else cost.instance

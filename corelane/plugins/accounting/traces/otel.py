@@ -66,7 +66,7 @@ class SampledByLinks(Sampler):
         return self._other.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
 
     def get_description(self) -> str:
-        """Name both rules."""
+        """Name this sampler, and the one that decides the rest."""
         return f"SampledByLinks({self._other.get_description()})"
 
 

@@ -94,7 +94,7 @@ class Sorter:
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
-        #: The number of lines read, the number that cannot be asked, and the first of these with their errors.
+        #: The number of lines read, the number of lines that cannot be asked, and the errors of the first of them.
         self.lines = self.bad = 0
         self.errors: list[BatchError] = []
         self._places: dict[tuple[str, str], int] = {}
@@ -103,9 +103,7 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield the lines of a file in blocks, up to the most of a batch; ``find`` returns stored contexts by their
-        ids.
-        """
+        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored contexts by their ids."""
         lines = cut_lines(content, self._settings.max_body_bytes)
         while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):
             named = {each for line in read for each in named_in(line.text or b"")}

@@ -76,7 +76,7 @@ async def conclude(
 
 
 async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
-    """Return whether a file may already be known; True if Redis is unreachable: the daily clean-up decides later."""
+    """Return whether a file may be registered. True if Redis is unreachable: the daily clean-up decides later."""
     ids = [file.writer.name for file in files if file.writer is not None]
     try:
         return any(await context.files.known(ids))

@@ -37,7 +37,7 @@ RUN_S = 60
 #: Pause while no batch can take a step, in seconds.
 IDLE_PAUSE_S = 0.2
 
-#: A batch that could not continue is tried again after this time, in seconds; after unforeseen errors, this many times.
+#: Seconds until a batch that could not continue is tried again; and the unforeseen errors after which it fails.
 RETRY_S, MAX_FAILURES = 5.0, 3
 
 #: Open batches extend the life of their final jobs' results this often, in seconds; each time for longer than that.

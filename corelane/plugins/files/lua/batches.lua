@@ -15,7 +15,7 @@ end
 define('keep_file', function(ask) return keep_file(ask.file, ask.owner, ask.ttl_ms, ask.fields) end)
 
 -- begin_batch{batch, owner, window_ms, once, fingerprint, once_ttl_s, fields} → nil, or the holder of `once`
--- A batch is taken in; one that is there already stays as it is. `once` is a key that one batch may hold, for `once_ttl_s`:
+-- Store a new batch; an existing one stays as it is. `once` is a key that one batch may hold, for `once_ttl_s`:
 -- see submit.
 define('begin_batch', function(ask)
   local batch, once, now = ask.batch, ask.once, now_ms()
@@ -32,7 +32,7 @@ define('begin_batch', function(ask)
 end)
 
 -- step_batch{batch, holder, fence, from, to, ttl_ms, fields, files: [{id, ttl_ms, fields}…]}
---   → 1 if the step was taken, 0 if its status differs or another has the lease
+--   → 1 if the step was taken, 0 if the status differs or another keeper has the lease
 -- The files are registered. With ttl_ms above 0 the batch is final and forgotten after that time.
 define('step_batch', function(ask)
   local key, now = keys.batch(ask.batch), now_ms()

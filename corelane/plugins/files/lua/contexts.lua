@@ -1,7 +1,7 @@
 -- Stored contexts: passages that an owner stores and jobs name. A context's hash stays until its time is over and no
 -- job needs it. Every use extends the time. `removed` is set when the context is deleted or its time is over: new jobs
--- cannot name it then, and it stays for the jobs that do. Those jobs are in cl:context_jobs: open ones, and final ones
--- of which a retry could ask items again. The keeper looks at a context when its time is over, and drops it if no job
+-- cannot name it then, and it stays for jobs that name it already. Those are in cl:context_jobs: open jobs, and final
+-- ones with items to retry. The keeper looks at a context when its time is over, and drops it if no job
 -- needs it.
 
 -- When a context that jobs still need is looked at again; how often a use is noted; jobs looked at in one call. Times
@@ -83,9 +83,9 @@ on('forget', function(job)
   if job.stored then leave(job.id, job.owner, job.stored) end
 end, { 'owner', 'stored' })
 
--- keep_context{owner, digest, ttl_ms, most, most_bytes, name, fields}, text → 1 if it is new, 0 if it was there already;
+-- keep_context{owner, digest, ttl_ms, most, most_bytes, name, fields}, text → 1 if it is new, 0 if it existed already;
 --   -1 if the owner has `most` already, -2 if it would have more than `most_bytes`
--- `fields`: names and values in turn. One that is there is kept for at least `ttl_ms` from now on.
+-- `fields` holds names, each followed by its value. An existing context is kept for at least `ttl_ms` from now on.
 define('keep_context', function(ask, args)
   local owner, digest, now, text = ask.owner, ask.digest, now_ms(), args[2]
   local key = keys.context(owner, digest)
@@ -110,7 +110,7 @@ define('keep_context', function(ask, args)
 end)
 
 -- remove_context{owner, digest} → 1 if it is removed now, 0 if there is none
--- It goes at once if no job needs it, else with the last one that does.
+-- The text is dropped at once if no job needs it, or else with the last job that does.
 define('remove_context', function(ask)
   local owner, digest, now = ask.owner, ask.digest, now_ms()
   local key = keys.context(owner, digest)
@@ -125,8 +125,8 @@ define('remove_context', function(ask)
   return tonumber(expires) > now and 1 or 0
 end, 'allow-oom')
 
--- pin_context{job, owner, digest} → 1 if the job keeps it from now on; 0 if it is not there, or the job is final
--- For a job whose input is read after it was submitted; a keeper that goes on with it finds what it keeps already.
+-- pin_context{job, owner, digest} → 1 if the job keeps the context from now on; 0 if there is none, or the job is final
+-- For a job whose input is read after its submission. Harmless if another keeper did this before.
 define('pin_context', function(ask)
   local key = keys.job(ask.job)
   local status, stored = unpack(call('HMGET', key, 'status', 'stored'))

@@ -16,7 +16,7 @@ local function is_at(key, before)
 end
 
 -- note_input{job, before, after, retry_ms} → 1 if noted, 0 if the job is final or another keeper has gone on
--- How far an input was read; with `retry_ms` it is tried again after that time.
+-- Note how far an input was read. With `retry_ms`, the input is tried again after that time.
 define('note_input', function(ask)
   local key = keys.job(ask.job)
   if not is_at(key, ask.before) then return 0 end
@@ -25,8 +25,8 @@ define('note_input', function(ask)
   return 1
 end)
 
--- begin_items{job, before, after, file, parts, items, tokens} → 1 if begun, 0 if the job is final or another has gone on
--- An input was read to its end: its items stand in files, and are fed from now on.
+-- begin_items{job, before, after, file, parts, items, tokens} → 1 if begun, 0 as for note_input
+-- Note that an input was read to its end: its items are in files, and are fed from now on.
 define('begin_items', function(ask)
   local key, now = keys.job(ask.job), now_ms()
   if not is_at(key, ask.before) then return 0 end
@@ -38,8 +38,8 @@ define('begin_items', function(ask)
 end)
 
 -- note_output{job, output, done, retry_ms, hold_s} → 1, or 0 if there is no such job any more
--- What became of a final job's output. If it is `done` it is not tried again, and its webhook hears of it; else it is tried
--- after `retry_ms`, and the job is held for `hold_s` at least.
+-- Note the outcome of a final job's output. If it is `done`, it is not tried again, and a webhook reports it. Else it
+-- is tried again after `retry_ms`, and the job is kept for `hold_s` at least.
 define('note_output', function(ask)
   local key, job = keys.job(ask.job), ask.job
   if call('EXISTS', key) == 0 then

@@ -1,6 +1,6 @@
 """The carrier: reads the inputs and writes the outputs of jobs by reference, several at a time, in the keeper.
 
-Slow servers delay only the owners that named them: one owner has at most two of the places.
+Slow servers delay only the owners that named them: at most two of the transfers at a time are for one owner.
 """
 
 import threading
@@ -18,7 +18,7 @@ from corelane.settings import Settings
 
 log = get_logger(__name__)
 
-#: Inputs and outputs in progress at a time; and of one owner.
+#: Most transfers (inputs and outputs) at a time: of all owners, and of one owner.
 PLACES, OWNER_PLACES = 8, 2
 
 #: Pause between two checks for due jobs, in seconds.

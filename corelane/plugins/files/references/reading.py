@@ -181,7 +181,7 @@ class _Parts:
         self._note(replace(self.done, etag=etag, state="reading", error=None))
 
     def keep(self, row: bytes, tokens: int, end: int, lines: int) -> None:
-        """Add a line; ``end`` and ``lines`` tell where the next one begins."""
+        """Add a line; ``end`` and ``lines`` tell where the next line begins."""
         most = self._settings.of(FilesFields).max_input_items
         if self.done.items >= most:
             raise InputFailed(f"the input has more than {most:,} items (CORELANE_MAX_INPUT_ITEMS)")

@@ -29,7 +29,7 @@ router = APIRouter(
 )
 
 
-#: Responses to a batch that is asked for.
+#: Responses to a request for a new batch.
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {"model": Batch | BatchForecast, "description": "The batch; or the forecast of a `dry_run`."},
     **documented(400, 413),
@@ -96,7 +96,7 @@ async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Respo
 async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
     """Return the batch that the same request made before.
 
-    Raise the error of the ``Once`` if a different request made it, NotFound if the batch no longer exists.
+    Raise the error of ``once`` if a different request used its key, NotFound if the batch no longer exists.
     """
     once.require_same(holder)
     record = await state.of(BatchStore).get(holder.subject)

@@ -164,5 +164,5 @@ async def delete_context(context_id: ContextId, state: StateDep, caller: SubmitC
 
 
 def no_such_context(given: str) -> NotFound:
-    """Return the error for an id that is not of the caller's contexts; the same for another owner's."""
+    """Return the error for a context that the caller does not have. It does not tell whether another owner has it."""
     return NotFound(f"there is no stored context {given[:80]!r}; it was never stored, was deleted, or its time is over")

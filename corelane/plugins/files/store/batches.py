@@ -196,13 +196,13 @@ class BatchStore:
             raise Held(Holder.decode(holder))
 
     async def holder(self, once: Once) -> Holder | None:
-        """Return the batch that was made by an equal request, if there is one."""
+        """Return which batch holds the key of ``once``, if there is one."""
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
         """Read a batch with its current counts; return None if it does not exist, or no longer.
 
-        With a gate, replicas have received its status by then.
+        With a replica gate, wait until replicas have received the batch's status.
         """
         found = await self.get_all([batch])
         if not found:
@@ -223,7 +223,7 @@ class BatchStore:
         return [_counted(record, by_job) for record in records]
 
     async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
-        """Read an owner's batches after one of them, newest first."""
+        """Read an owner's batches, newest first; with ``after``, those that follow this id."""
         return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:

@@ -45,7 +45,7 @@ class FileStore:
     async def page(
         self, owner: str, after: str | None, limit: int, order: Order, purpose: str | None
     ) -> list[FileObject]:
-        """Read an owner's files after one of them, ``limit`` at most."""
+        """Read an owner's files, ``limit`` at most; with ``after``, those that follow this id."""
         found: list[FileObject] = []
         while len(found) < limit:
             ids = await owned_ids(self._link, keys.files(owner), after, TRIP_FILES, order)

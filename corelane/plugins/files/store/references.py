@@ -18,7 +18,7 @@ from corelane.store.link.link import call, texts
 #: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
 CARRIER = Lease(keys.CARRIER, ttl_ms=10_000)
 
-#: Most jobs read in one round trip, of either kind.
+#: Most jobs with a due input, and most with a due output, that are read in one round trip.
 DUE_JOBS = 100
 
 
@@ -77,7 +77,7 @@ class ReferenceStore:
         self._link(*CARRIER.release(name))
 
     def due(self) -> list[tuple[str, bool]]:
-        """Return the jobs whose input or output must be tried now, and whether it is the output."""
+        """Return the jobs whose input or output must be tried now; True marks an output."""
         now = self._link.now_ms()
         both = [("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, DUE_JOBS) for key in (keys.WRITING, keys.READING)]
         writing, reading = self._link.many(both)

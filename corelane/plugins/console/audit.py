@@ -17,7 +17,7 @@ LINE_ID = re.compile(r"\d{1,15}-\d{1,10}")
 async def read_audit(
     link: CommonLink, after: str | None = None, limit: int = 50, owner: str | None = None
 ) -> AuditList:
-    """Read lines, newest first, older than the one whose id is the cursor; with an owner, only that owner's."""
+    """Read lines older than the line with the id ``after``, newest first; with an owner, only the owner's lines."""
     end, found = "+" if after is None else f"({after}", list[AuditEntry]()
     while True:
         count = TRIP_LINES if owner is not None else limit - len(found) + 1

@@ -26,8 +26,8 @@ STALL_S = 30.0
 #: A backlog that will be done within this time, in seconds, does not count, whatever arrives.
 KEEPS_UP_S = 5.0
 
-#: The part of the speed by which it must exceed the arrivals for a time to be given, or fall short of them for a
-#: growing backlog.
+#: A share of the speed. A time is given if the speed exceeds the arrivals by more than this; a growth is stated if the
+#: arrivals exceed the speed by more than this.
 MARGIN = 0.05
 
 #: A backlog that lasted longer than this, in seconds, shows the real speed of the cores.

@@ -26,7 +26,7 @@ from corelane.submitting.submitter import Submitter
 STEP_JOBS, STEP_S = 100, 5.0
 
 
-#: Why a job is not changed, in words; other codes are those of problems.
+#: Why a job is not changed, in words, by code. Any other code is the code of a problem.
 REASONS = {
     "already_final": "they are final already",
     "not_final": "they are not final yet: wait for them, or cancel them",
@@ -141,7 +141,7 @@ class Bulk:
 def reason_against_retry(
     status: JobStatus, counts: Counts, *, lasting: int, is_retried: bool, has_items: bool
 ) -> str | None:
-    """Return why a job cannot be retried, judged without reading its items; ``lasting`` of them would fail again."""
+    """Return why a job cannot be retried, judged without reading its items; ``lasting`` items would fail again."""
     if not status.is_final:
         return "not_final"
     if counts.succeeded == counts.total > 0:

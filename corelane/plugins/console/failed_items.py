@@ -25,7 +25,7 @@ from corelane.store.link.link import CommonLink, pairs
 #: Jobs read at a time, slices or results of a job read at a time, and most results read for one page.
 TRIP_JOBS, TRIP_SLICES, TRIP_RESULTS, MAX_RESULTS = 20, 50, 1_000, 20_000
 
-#: A job without any such result counts as this number of results.
+#: Each job counts as this many results besides those read, so that a page also ends among jobs without failed items.
 JOB_RESULTS = 50
 
 #: Most jobs whose failures are counted by code, and how many of them are read at a time.
@@ -60,7 +60,7 @@ async def find_failed_items(
     limit: int,
     cell: str = CELL,
 ) -> FailedPage:
-    """Read a page of failed items, after the cursor, of the jobs of a filter; with a code, only those of that error."""
+    """Read a page of failed items after the cursor, of the jobs of a filter; ``code`` selects items with that error."""
     wanted = wanted.model_copy(update={"has_failed_items": True})
     found: list[tuple[JobRecord, dict[str, Any]]] = []
     looked = 0

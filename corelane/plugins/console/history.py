@@ -62,7 +62,7 @@ class History:
         self._link = link
 
     async def points(self, since_ms: int, most: int = 400) -> list[Point]:
-        """Return points from a time on, oldest first. If there are more than ``most``, each stands for several."""
+        """Return points from a time on, oldest first. Of more than ``most``, each returned one stands for several."""
         now_ms = await self._link.now_ms()
         is_fine = since_ms >= now_ms - FINE * FINE_MS - SLACK_MS
         entries = await self._link("XRANGE", keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")

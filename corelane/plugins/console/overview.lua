@@ -1,8 +1,8 @@
 -- The overview: the waiting work, by lane and by owner.
 
 -- lane_tokens_by_priority{lists} → {version, priority, tokens}…, what waits in lanes and files
--- Tokens are told from the first refs of each list. Of each priority, and of files and returned work, at most `lists` lists
--- are looked at.
+-- A list's tokens are estimated from its first refs. At most `lists` lists are read for each priority, at most `lists`
+-- returned refs for each version, and at most `lists` files.
 define('lane_tokens_by_priority', function(ask)
   local lanes, found = {}, {}
   local function note(version, priority, tokens)

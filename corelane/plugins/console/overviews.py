@@ -193,7 +193,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
 
 
 def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None, done: DoneInfo) -> ForecastInfo:
-    """Return the forecast with the work done now; for an idle service, with the work it did."""
+    """Return the forecast and the current rates; its text says what an idle service answered in the last minute."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
         text = f"{text}; {answered:,} item{'s' * (answered != 1)} answered in the last minute"
@@ -213,7 +213,7 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None
 
 
 def failures_of(span: Growth) -> dict[str, tuple[int, int]]:
-    """Return for each version how many items failed, and how many were answered."""
+    """Return for each version how many items failed, and how many failed or succeeded."""
     failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
     return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
@@ -228,7 +228,7 @@ def latency_of(span: Growth | None) -> LatencyInfo:
 
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
-    """Return the waiting work, by version and priority. A lane is served after the lanes of its version before it."""
+    """Return the waiting work, by version and priority. A version's lanes are in the order in which they are served."""
     ranks, found, lanes = list(Priority), list[LaneInfo](), survey.lanes
     movable, outstanding = survey.work.movable, survey.work.outstanding
     for version in sorted({version for version, _ in lanes}):

@@ -13,7 +13,7 @@ class Point:
     """The service's figures for the time until ``at_ms``. Rates are per second; None where nothing was measured.
 
     ``jobs_s`` counts jobs that ended, ``failed_s`` items that failed. ``busy`` is the mean of all living cores.
-    ``backlog_s`` is the longest one among the versions that a core holds.
+    ``backlog_s`` is the longest backlog of the versions that a core holds.
     """
 
     at_ms: int
@@ -32,7 +32,7 @@ class Point:
 
     @classmethod
     def decode(cls, stored: Sequence[Any]) -> "Point":
-        """Read a stored point. One of another release may have more values, or fewer."""
+        """Read a stored point. A point of another release may have more values, or fewer."""
         return cls(*stored[: len(fields(cls))])
 
     def encode(self) -> list[Any]:

@@ -15,7 +15,7 @@ WINDOW_MS = 60_000
 #: The time that counts as now, in milliseconds.
 NOW_MS = 10_000
 
-#: Time between two readings that are kept, in milliseconds.
+#: Least time between two readings that are kept, in milliseconds.
 KEPT_APART_MS = 4_000
 
 #: The first point that is read stands for this time, in milliseconds: the time between two points.
@@ -38,7 +38,7 @@ class Recent:
         self._now = at_ms, series
 
     def span(self, window_ms: int = WINDOW_MS) -> Growth | None:
-        """Return the growth up to the last reading, over a time or since the first; None if there is only one."""
+        """Return the growth over ``window_ms``, or since the first reading; None without an earlier reading."""
         now_ms, now = self._now
         befores = [reading for reading in self._readings if reading[0] < now_ms]
         if not befores:

@@ -37,7 +37,7 @@ CURSOR = re.compile(r"([a-z0-9_]{1,40})\.(\d{1,12})")
 #: Points in one answer, and the longest time asked for, in minutes: a week is kept.
 MOST_POINTS, WEEK = 400, 7 * 24 * 60
 
-#: The oldest point may just be leaving its ring: it is not asked for, in milliseconds.
+#: This many milliseconds at the start of the time asked for are left out: their point may just be leaving its ring.
 EDGE_MS = 5_000
 
 

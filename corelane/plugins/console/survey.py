@@ -18,7 +18,7 @@ from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms
 #: Seconds for which answered tokens are read: all that are stored, see ``keys.rate``.
 ANSWERED_SECONDS = 59
 
-#: Most lists of a priority that are read to find how waiting tokens divide: two milliseconds of Redis at most.
+#: Most lists read for each priority to divide the waiting tokens by priority: at most two milliseconds of Redis.
 MOST_LISTS = 200
 
 #: Most owners that are listed, and most jobs of an owner whose items are counted.
@@ -51,8 +51,8 @@ class Survey:
 
     @property
     def lanes(self) -> Mapping[tuple[str, str], int]:
-        """Return the waiting tokens by version and priority. The shares of a version's priorities are those
-        of its ``seen`` tokens.
+        """Return the waiting tokens by version and priority. A version's tokens are divided among priorities
+        like its ``seen`` tokens.
         """
         found = {}
         for version, tokens in self.work.outstanding.items():

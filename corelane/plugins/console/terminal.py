@@ -1,6 +1,6 @@
 """A terminal that a command draws on: the alternate screen, single keys, and changes of size.
 
-When the block ends, also by Ctrl-C or SIGTERM, the terminal is restored.
+When the block of ``take_over`` ends, also by Ctrl-C or SIGTERM, the terminal is restored.
 """
 
 import os
@@ -34,7 +34,7 @@ class Screen:
         return self._console.size.height
 
     def show(self, found: RenderableType) -> None:
-        """Draw this in place of the previous content."""
+        """Draw ``found`` in place of the previous content."""
         self._live.update(found, refresh=True)
 
     def wake(self) -> None:

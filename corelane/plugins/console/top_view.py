@@ -52,8 +52,8 @@ GAP_CHARS, BAR_CHARS = 2, 10
 #: Most lines of health issues, lanes and models, if there are cores to show.
 MOST = {"issues": 6, "lanes": 8, "models": 6}
 
-#: Most lines outside the rows of the cores' table: those above, its head, an empty line, and two that count what was
-#: left out.
+#: Most lines besides the rows of the cores' table: the lines above it, its head, an empty line, and two lines that
+#: count what was left out.
 FRAME_LINES = 9
 
 #: Lines of any other table besides its rows: an empty line, its head, and one that counts what was left out.
@@ -268,7 +268,7 @@ def narrow(table: Table, width: int) -> Table:
     least = max(map(cell_len, names), default=0)
 
     def left() -> int:
-        """Return the width that remains for the models, or besides all columns."""
+        """Return the width that remains for the column of models; without one, the width besides all columns."""
         return width - needed_width(columns) if last is None else width - needed_width(columns[:-1]) - GAP_CHARS
 
     for name in SPARE:

@@ -29,7 +29,7 @@ GIVEN = frozenset(
 class Choices:
     """The choices for a file.
 
-    Each worker gets its own device; with ``share_devices`` it gets all. With ``workers_alone`` the file has only
+    Each worker gets one device, or with ``share_devices`` all devices. With ``workers_alone`` the file has only
     workers, for a host that uses the Redis and the API of another.
     """
 
@@ -48,7 +48,7 @@ class Choices:
 
 
 def compose_file(layout: Layout, settings: Iterable[str], choices: Choices | None = None) -> str:
-    """Return a whole file, which passes all these settings on."""
+    """Return a whole file, which passes ``settings`` on unless the file itself sets them."""
     given = GIVEN | ({"target"} if layout.on_devices else set()) | ({"instance"} if layout.instance else set())
     return _render(
         "compose.yml", layout, choices, [f"CORELANE_{name.upper()}" for name in settings if name not in given]

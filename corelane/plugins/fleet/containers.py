@@ -134,8 +134,8 @@ def read_containers(text: str) -> list[Container]:
 def find_project(containers: Iterable[Container], file: Path) -> list[Container]:
     """Return the containers of the project that was made from a file; an empty list if there is none.
 
-    Raise SetupError if there are several projects, or if the project also has containers of another file: they have the
-    same name, so Compose would treat them as its own.
+    Raise SetupError if there are several projects, or if the project also has containers of another file: both have the
+    same project name, so Compose would treat all of them as its own.
     """
     containers, path = list(containers), str(file)
     projects = sorted({each.project for each in containers if path in each.files})

@@ -24,7 +24,7 @@ def target_of(instance: Instance) -> str:
 #: The types of host that have Neuron chips, by their target.
 HOSTS = sorted((each for each in INSTANCES.values() if each.cores), key=target_of)
 
-#: The type of host with the most cores, for each of these targets.
+#: The type of host with the most cores, for each of the targets with Neuron chips.
 LARGEST = {target: max(hosts, key=lambda host: host.cores) for target, hosts in groupby(HOSTS, target_of)}
 
 TARGETS = (CPU, *LARGEST, CUDA)

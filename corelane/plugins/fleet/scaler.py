@@ -21,10 +21,10 @@ from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts, read_scalin
 if TYPE_CHECKING:
     from workers.loops.loop import Loop, LoopContext
 
-#: Time between two rounds, in seconds. It must be short: a question without a core waits for one.
+#: Time between two rounds, in seconds. It must be short: a question waits for a round if no core runs.
 SCALE_S = 2.0
 
-#: The right to compute the figure. Another keeper gets it when the holder misses a few rounds.
+#: The right to compute the desired cores. Another keeper gets it when the holder misses a few rounds.
 SCALER = Lease(keys.SCALER, ttl_ms=10_000)
 
 #: States in which a core knows which versions it holds.
@@ -32,7 +32,7 @@ SETTLED = frozenset({"idle", "busy"})
 
 
 class Scaler:
-    """Computes the figure, if no other keeper does."""
+    """Computes the desired cores, if no other keeper does."""
 
     def __init__(self, link: CommonLink, name: str, settings: Settings) -> None:
         """``name`` is unique to this scaler."""
@@ -42,7 +42,7 @@ class Scaler:
         self._window_ms = int(1000 * settings.scale_in_s)
 
     async def look(self) -> ScalingInfo | None:
-        """Compute and store the figure; return None if another keeper does. Raises Unavailable without Redis."""
+        """Compute and store the desired cores; return None if another keeper does. Raises Unavailable without Redis."""
         if not (await self._link.many([SCALER.take(self._name)]))[0]:
             return None
         work, all_cores = await read_work(self._link), await Fleet(self._link).cores()

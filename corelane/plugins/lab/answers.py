@@ -1,4 +1,4 @@
-"""Check answers: each question is answered once, as on the idle service, and as its references say. Pure."""
+"""Check that each question has one answer, like the idle service's, and score it against the references. Pure."""
 
 import statistics
 from collections import Counter

@@ -2,9 +2,9 @@
 
 The same seed gives the same arrivals.
 
-Arrivals of rate 1 are drawn first: exactly one a second (``burstiness`` 0), with exponential gaps (1: Poisson), or with
-gamma gaps of that coefficient of variation. Then time is stretched so that the rate follows the segments. So a ramp or
-stages can be exact or bursty, like a steady rate.
+``burstiness`` is the coefficient of variation of the gaps: 0 for even gaps, 1 for exponential gaps (Poisson), else for
+gamma gaps. Arrivals are drawn at one a second; then time is stretched so that the rate follows the segments. So a ramp
+or stages can be exact or bursty, like a steady rate.
 """
 
 import math

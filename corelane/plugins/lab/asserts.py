@@ -1,7 +1,7 @@
 """Requirements for a run: ``--assert "p95<200ms"``. Pure.
 
-Times and rates are means over the repeats, counts are sums. An assertion holds if it holds at every point. One about a
-figure that was not measured does not hold.
+Times and rates are means over the repeats, counts are sums. An assertion holds if it holds at every point. It fails
+if its figure was not measured.
 """
 
 import operator

@@ -33,25 +33,25 @@ class Standing:
 
 
 class BatchWork(Protocol):
-    """Work for a service, from its submission on."""
+    """Work for a service: to be submitted, watched, canceled and read."""
 
     items: int
-    #: The places of its items among the questions; none if it checks its answers itself.
+    #: The places of the work's items among the questions; none if the work checks its own answers.
     places: list[int]
-    #: Number of answers that it found to be wrong.
+    #: Number of wrong answers, if the work checks its own answers.
     wrong: int
 
     def submit(self) -> None:
         """Submit the work."""
 
     def poll(self) -> Standing:
-        """Return its progress."""
+        """Return the progress of the work."""
 
     def cancel(self) -> None:
         """Cancel the items that are not done."""
 
     def results(self) -> Iterator[Given]:
-        """Yield the answers with the numbers of their items, when the work is final; failed items have none."""
+        """Yield the answers of final work, each with the number of its item; failed items have no answer."""
 
 
 class SubmittedItems:

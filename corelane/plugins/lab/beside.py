@@ -25,7 +25,7 @@ Part = Literal["before", "during", "after"]
 #: Receives the progress: the part, the time since the questions began, and the number of items done.
 Tell = Callable[[Part, float, int], object]
 
-#: Time between two polls of a batch, in seconds: before it has answers, and after. Its times are off by as much.
+#: Time between two polls of a batch, in seconds: before its first answer, and after. Its times are late by up to this.
 FIRST_POLL_S, POLL_S = 0.05, 0.25
 
 #: Most points of a progress curve.
@@ -36,7 +36,7 @@ MOST_POINTS = 400
 class BesidePlan:
     """The experiment's plan: the rate of questions, the times around the batch in seconds, its kind and owner.
 
-    After ``cut_s`` a batch that serves only as load is canceled.
+    With ``cut_s`` the batch only serves as load: it is canceled after that time.
     """
 
     rate_per_s: float
@@ -52,7 +52,7 @@ class BesidePlan:
 
     @property
     def questions(self) -> RunPlan:
-        """The plan of the questions, or of small jobs of questions; ``rate_per_s`` counts these."""
+        """The plan of the questions, or of small jobs of questions; ``rate_per_s`` counts questions or jobs."""
         load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
         way: Way = "question" if self.items_per_job == 1 else "job"
         return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)

@@ -9,8 +9,8 @@ Times and rates are compared by their logarithms, as shares; accuracy and failur
   sessions, which neither report shows (``DRIFT``). A report with one run has no spread of repeats, so the estimated
   sampling error of its latencies is used.
 
-A difference is real if its whole interval lies beyond the smallest one that matters (``LEAST``). All intervals hold at
-once in 95 of 100 cases: each is that of 1 - 0.05/n, where n counts the figures compared (Bonferroni).
+A difference is real if its whole interval lies beyond the smallest difference that matters (``LEAST``). All intervals
+hold at once in 95 of 100 cases: each has the confidence 1 - 0.05/n for n compared figures (Bonferroni).
 """
 
 import math
@@ -57,7 +57,7 @@ POINTS = {"exact": True, "f1": True, "failed_percent": False}
 KNOWN = 1e6
 
 
-#: Most invalid runs of a report, as a share. They are left out.
+#: A report may have at most this share of invalid runs. They are left out.
 MOST_INVALID = 0.25
 
 #: What must be equal in both reports, by name and path.
@@ -161,7 +161,7 @@ def wrong_answers(a: Report, b: Report) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FigureChange:
-    """The change of one figure, of its logarithm or in points, with its standard error; ``a`` and ``b`` are means."""
+    """The change of one figure, in its logarithm or in points, and its standard error. ``a`` and ``b`` are means."""
 
     point: str
     figure: str
@@ -229,7 +229,7 @@ def _changes(left: LoadPoint, right: LoadPoint, *, paired: bool, drift: float) -
 def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], drift: float) -> tuple[float, float]:
     """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite.
 
-    A side with one value has the guess of its error.
+    A side with only one value takes its error from ``guesses``.
     """
     parts = [(2 * drift**2, KNOWN)]
     for values, guess in zip(sides, guesses, strict=True):
@@ -246,7 +246,7 @@ def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], 
 def block_differences(
     a: Sequence[Run], ours: Sequence[float], b: Sequence[Run], theirs: Sequence[float]
 ) -> list[float]:
-    """Return the mean of B minus that of A for each complete block, which has two runs of each side."""
+    """Return B's mean minus A's mean for each complete block, which has two runs of each side."""
     blocks: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for side, (runs, values) in enumerate(((a, ours), (b, theirs))):
         for run, value in zip(runs, values, strict=True):

@@ -32,7 +32,7 @@ MOST_LATENESS_S = 0.010
 #: If the generator achieved less than this share of the requested rate, it did not keep up.
 LEAST_ACHIEVED = 0.98
 
-#: In a closed loop no request is late. A process that worked for more than this share of the time measured itself.
+#: A process of a closed loop that used the CPU for more than this share of the time measured itself, not the service.
 MOST_CPU_SHARE = 0.90
 
 #: A time with a limit, such as `200ms`, `latency<0.2s`, `p95=50 ms`.
@@ -52,7 +52,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A time, and its upper limit."""
+    """An upper limit for the time that ``timed`` names."""
 
     timed: str
     limit_s: float
@@ -69,7 +69,7 @@ class Objective:
 
 
 def parse_objective(text: str, names: Sequence[str] = ("latency", "latency_sent", "first")) -> Objective:
-    """Return the objective that a text such as `200ms` or `first<50ms` gives; without a name it is of the first."""
+    """Return the objective of a text such as `first<50ms`; a text such as `200ms` limits the first of ``names``."""
     found = LIMIT.fullmatch(text.strip())
     name = (found[1] or names[0]).lower() if found is not None else ""
     if found is None or name not in names or not float(found[2]):
@@ -117,7 +117,7 @@ def summarise(measured: Measurement, objective: Objective | None = None, split: 
 
 
 def goodput(requests: Sequence[Request], objective: Objective, length_s: float) -> Goodput:
-    """Return which share of the measured requests met the objective, and their items by the second."""
+    """Return the share of measured requests that met the objective, and how many items a second these had."""
     good = [each for each in requests if objective.is_met(each)]
     share = len(good) / len(requests) if requests else 0.0
     return Goodput(objective=str(objective), share=share, items_per_s=sum(each.items for each in good) / length_s)
@@ -130,7 +130,7 @@ def errors(requests: Iterable[Request]) -> list[ErrorCount]:
 
 
 def point_errors(point: LoadPoint) -> list[ErrorCount]:
-    """Return the failures of all runs of a point by class, the most frequent first, then what had no answer in time."""
+    """Return a point's failures by class, the most frequent first, then the requests without an answer in time."""
     found = _counted((error.code, error.count, error.sample) for run in point.runs for error in run.errors)
     if unfinished := sum(run.unfinished for run in point.runs):
         sample = "no answer when time was up; latencies leave them out"

@@ -15,7 +15,7 @@ from corelane.plugins.lab.sweep import Measure, mean_of, poisson, why_over
 #: The figures that an objective may limit.
 BOUNDED = ("p95", "p50", "p99", "mean")
 
-#: Requests that failed or were refused, as a share of all, that still count as serving the rate.
+#: A rate fails if more than this share of its requests failed or were refused.
 FAILED_SHARE = 0.01
 
 #: Tries of the search at most, before its answer is confirmed, and tries to confirm one.
@@ -27,7 +27,7 @@ CONFIRM_TIMES = 3.0
 #: Requests that a try must have: a rate with fewer in its time is not tried.
 LEAST_REQUESTS = 10
 
-#: The next rate while none broke, or none held, and the gap at which a search ends.
+#: Factor between two rates while all rates passed, or all failed; the gap, as a share, at which a search ends.
 GROWTH, PRECISION = 2.0, 0.05
 
 
@@ -75,7 +75,7 @@ class FoundRate:
 
     @property
     def broke(self) -> Try | None:
-        """The lowest failed rate above the result. A rate that passed at another time counts only if
+        """The lowest failed rate above the result. A failed rate that passed in another try counts only if
         there is no other.
         """
         held = {each.rate_per_s for each in self.tries if each.holds}
@@ -84,9 +84,9 @@ class FoundRate:
 
     @property
     def invalid(self) -> list[str]:
-        """Why the search proves nothing: no rate was confirmed, and the generator was the limit of one.
+        """Why the search proves nothing: no rate was confirmed, and in some try the generator did not keep up.
 
-        Failed tries are part of every search, so they do not count.
+        Other failed tries do not count: they are part of every search.
         """
         limited = [each.reason for each in self.tries if each.is_generator]
         return limited[:1] if self.rate_per_s is None else []

@@ -36,7 +36,7 @@ BEGIN_S = 0.1
 #: Longest wait for a process to start, in seconds: on a busy machine it is slow.
 READY_S = 120.0
 
-#: A process that has not reported this long after its last request must have ended is given up, in seconds.
+#: A process is given up if it has not reported this long after the time limit of its last request, in seconds.
 GRACE_S = 60.0
 
 #: Longer than any background load lasts, in seconds.
@@ -65,7 +65,7 @@ def run_load(
 
 
 def phases_of(plan: RunPlan) -> Phases:
-    """Return when the parts of a run end; those of a closed loop bounded by requests end when these have ended."""
+    """Return the times of a run's parts; infinity if only a number of requests ends the measured part."""
     if not plan.is_closed:
         schedule = plan.schedule()
         if plan.way == "question" and schedule.most_items > 1:
@@ -92,7 +92,7 @@ def choose_processes(plan: RunPlan) -> int:
 
 
 class _Fleet:
-    """The processes of one run, and their links. They are ready when it is entered."""
+    """The processes of one run, and their links: a context manager that waits until all processes are ready."""
 
     def __init__(self, tasks: list[ProcessTask]) -> None:
         self._tasks = tasks
@@ -147,7 +147,7 @@ def _receive(link: Connection, seconds: float) -> Any:
 
 
 class _Run:
-    """One run, from the beginning that its processes share until the last has reported."""
+    """One run, from the common start of its processes until all have reported."""
 
     def __init__(self, plan: RunPlan, phases: Phases, fleet: _Fleet, on_phase: OnPhase, on_tick: OnTick) -> None:
         self._plan, self._phases, self._links = plan, phases, fleet.links

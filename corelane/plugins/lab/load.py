@@ -40,7 +40,7 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """When the parts of a run end, in seconds from its start. A closed loop bounded by requests has no end before."""
+    """When the measured part and the tail begin, and when the run ends, in seconds; infinity without a time limit."""
 
     measured_s: float
     tail_s: float

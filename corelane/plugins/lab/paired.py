@@ -34,16 +34,16 @@ SIDES: tuple[Side, ...] = ("A", "B")
 #: (`tests/bench/test_compare.py`).
 BLOCKS = 10
 
-#: Least number of requests in a slot; and for each caller of a closed loop, as some belong to the slot before.
+#: Least requests in a slot: in all, and for each caller of a closed loop, as some overlap the previous slot.
 SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER = 12, 6
 
-#: The sender that sends to both.
+#: The sender that sends to both sides.
 SENDER = "corelane.plugins.lab.paired:BothSides"
 
 #: The prefix that the sender puts before a job's id: the side and the number of the slot.
 MARK = re.compile(r"([AB])(\d+) (.*)", re.DOTALL)
 
-#: The target's options for this sender.
+#: The target's options for ``BothSides``.
 OTHER, SLOT, INNER = "ab_other", "ab_slot", "ab_sender"
 
 
@@ -62,7 +62,7 @@ class BothSides:
         }
 
     async def open(self, connections: int) -> None:
-        """Connect to both in advance."""
+        """Connect to both services in advance."""
         for sender in self._sides.values():
             await sender.open(connections)
 
@@ -90,7 +90,7 @@ def measure_pair(
     slot: int | None = None,
     on_tick: OnTick = lambda _tick: None,
 ) -> list[tuple[LoadPoint, Pairing]]:
-    """Offer one load to two services in turn; return the point of each, and what ties it to the other."""
+    """Offer one load to two services in turn; return each service's point, with its place in the pair."""
     slot = slot or max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
     # The first and the last block are cut off by the ends of the measured part.
     needed = (blocks + 2) * len(ORDER) * slot
@@ -108,14 +108,14 @@ def measure_pair(
 
 
 def both(first: Target, other: Target, slot: int) -> Target:
-    """Return the target of the sender that sends to both."""
+    """Return the target for ``BothSides``: the first service, with the other and the requests of a slot as options."""
     return replace(first, options=first.options | {OTHER: asdict(other), SLOT: slot, INNER: CORELANE_SENDER})
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
-    """Return the requests of each slot of the whole blocks, with the number of the block and the side.
+    """Return the requests of each slot of the complete blocks, with the number of the block and the side.
 
-    Requests have the service's own job ids again.
+    The sender's mark is removed from their job ids.
     """
     slots: dict[int, list[Request]] = defaultdict(list)
     for request in requests:

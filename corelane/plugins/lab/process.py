@@ -24,7 +24,7 @@ from corelane.plugins.lab.senders import Reply, Sender, make_sender
 #: Descriptors that are left for other uses than requests.
 SPARE_DESCRIPTORS = 64
 
-#: The niceness of a process, if it may set it: it works for a small part of the time, but must then run at once.
+#: The niceness of a process, if it may set one. A process works for a small part of the time, but must run at once.
 PRIORITY = -10
 
 #: A caller of a closed loop whose request failed waits this long before the next, in seconds. Otherwise it would fail
@@ -73,7 +73,7 @@ def _raise_limit() -> None:
 
 
 def _go_first() -> None:
-    """Run before other processes, if that is allowed: a client on its own machine would not wait for the service."""
+    """Run before other processes, if allowed: a client on a separate machine would not wait for the service's CPU."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
 

@@ -1,8 +1,8 @@
 """Figures that others published, with instance, date and source, to read beside measured ones. Pure.
 
 Costs of a million items are worked out here from throughput and the price of an hour, as the Neuron documents do:
-``1e6 / items_per_s * usd_per_hour / 3600``. A field that the source does not state says so, as does one that is missing
-here.
+``1e6 / items_per_s * usd_per_hour / 3600``. A field without a value says whether the source does not state
+it, or it is not recorded here.
 """
 
 from corelane.domain.instances import INSTANCES, PRICES_OF
@@ -11,7 +11,7 @@ from corelane.plugins.lab.schema import Published
 
 NOT_STATED = "not stated"
 
-#: The source states it, but it is not recorded here.
+#: The value of a field that the source states, but that is not recorded here.
 NOT_NOTED = "not noted"
 
 INF1 = "AWS Neuron documents, about-neuron/benchmarks/inf1"
@@ -61,7 +61,7 @@ def _row(
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 
 
-#: Throughput of Inf1 beside g4dn, for the rows of that table that are recorded here.
+#: Throughput of Inf1 in a published comparison with g4dn, for the rows that are recorded here.
 AGAINST_G4DN = tuple(
     Published(
         name="sentences, Inf1 beside g4dn",

@@ -29,10 +29,10 @@ MOST_ERRORS = 5
 #: Width of the page, in columns.
 PAGE_CHARS = 160
 
-#: The characters that make a formula of a spreadsheet's cell.
+#: A spreadsheet reads a cell that begins with one of these as a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-#: What a run has beside its plain fields.
+#: The fields of a run that are not single values.
 NESTED = {
     *("generator", "latency", "latency_sent", "first", "goodput", "server", "answers"),
     *("errors", "timeline", "latencies", "invalid"),
@@ -48,7 +48,7 @@ class Grid:
     words: Sequence[str] = ()
 
     def table(self) -> Table:
-        """Return it for a terminal."""
+        """Return the table for a terminal."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for place, name in enumerate(self.columns):
             is_word = place == 0 or name in self.words
@@ -210,7 +210,7 @@ def sentences(report: Report) -> list[Text]:
 
 
 def answers_line(label: str, checks: Sequence[AnswerCheck]) -> Text:
-    """Return the outcome of answers, in red if any was lost, doubled or wrong."""
+    """Return the outcome of the checks, in red if any answer was lost, doubled or wrong."""
     lost, twice = sum(each.lost for each in checks), sum(each.twice for each in checks)
     differ = [each.differ_from_idle for each in checks if each.differ_from_idle is not None]
     text = f"{sum(each.checked for each in checks):,} checked, {lost:,} lost, {twice:,} twice"
@@ -256,7 +256,7 @@ def escape(text: str) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Return a line for each run, with its fields and figures; or for each part of what was asked beside a batch.
+    """Return a line for each run, with its fields and figures; for questions beside a batch, a line for each part.
 
     A cell that a spreadsheet would read as a formula begins with an apostrophe.
     """

@@ -1,6 +1,6 @@
 """The report of a bench run, as `--json` writes it and `compare` reads it. Pure.
 
-Fields may be added; where one changes its meaning, ``SCHEMA`` changes. Times are seconds. Those of a run count from its
+Fields may be added; where one changes its meaning, ``SCHEMA`` changes. Times are seconds. Times of a run count from its
 start, by the monotonic clock. A rate counts requests, unless its name says items.
 """
 
@@ -14,7 +14,7 @@ SCHEMA = "corelane.bench/1"
 #: How a request was submitted: a lone question, a job of several, a job sent as lines, or a batch of a file.
 Way = Literal["question", "job", "lines", "batch"]
 
-#: How the end of a job was heard: in the response that waits, by asking again, by events, or by a webhook.
+#: How the end of a job was heard: in the response that waits, by polling, by events, or by a webhook.
 Hearing = Literal["wait", "poll", "sse", "webhook"]
 
 #: What became of a request: answered in full, refused as too much work waited, failed, or not ended when time was up.
@@ -25,7 +25,7 @@ Phase = Literal["warmup", "measured", "tail"]
 
 
 class ReportPart(BaseModel):
-    """A part of a report. It also reads those of later versions, since unknown fields are ignored."""
+    """A part of a report. It also reads parts of later versions, since unknown fields are ignored."""
 
 
 class Request(ReportPart):
@@ -86,7 +86,7 @@ class Load(ReportPart):
 
     @property
     def name(self) -> str:
-        """A load in a word or two, as the name of its point."""
+        """The load in a word or two: the name of its point."""
         match self.kind:
             case "closed":
                 return f"{self.concurrency} callers" if self.concurrency != 1 else "1 caller"
@@ -101,7 +101,7 @@ class Load(ReportPart):
 
     @property
     def text(self) -> str:
-        """A load with its length, if it has one."""
+        """The load's name, and its duration if it has one."""
         return self.name if self.duration_s is None else f"{self.name} for {self.duration_s:g} s"
 
 
@@ -118,12 +118,12 @@ class Generator(ReportPart):
 
     @property
     def achieved_share(self) -> float | None:
-        """What was sent of the rate that was asked for; None in a closed loop."""
+        """The sent share of the requested rate; None in a closed loop."""
         return self.achieved_per_s / self.requested_per_s if self.requested_per_s else None
 
 
 class ErrorCount(ReportPart):
-    """Failures of one class. They are in no latency."""
+    """Failures of one class. Latencies do not include them."""
 
     code: str
     count: int
@@ -131,7 +131,7 @@ class ErrorCount(ReportPart):
 
 
 class Goodput(ReportPart):
-    """What met the objective."""
+    """The share of requests that met the objective, and their items a second."""
 
     objective: str
     share: float = Field(description="Of all measured requests; failures count as not good.")
@@ -141,7 +141,7 @@ class Goodput(ReportPart):
 class ServiceSplit(ReportPart):
     """Where the time went inside the service, from its own metrics at the start and end of the measured part.
 
-    Each spread but that of `batch_rows` is in seconds; p90 and max are interpolated or bounded by buckets.
+    All spreads but `batch_rows` are in seconds; p90 and max are interpolated or bounded by buckets.
     """
 
     submit: Spread | None = None
@@ -177,7 +177,7 @@ class AnswerCheck(ReportPart):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether an answer was lost, doubled or unlike that of the idle service."""
+        """Whether an answer was lost, doubled or unlike the idle service's answer."""
         return bool(self.lost or self.twice or self.differ_from_idle)
 
 
@@ -216,7 +216,7 @@ class Run(ReportPart):
 
 
 class Pairing(ReportPart):
-    """What ties two reports together whose runs were measured in turn, so that `compare` can take differences."""
+    """A report's place in a pair whose runs were measured in turn, so that `compare` can take differences."""
 
     session: str = Field(description="The same in both reports.")
     side: Literal["A", "B"]
@@ -236,12 +236,12 @@ class LoadPoint(ReportPart):
 
     @property
     def is_valid(self) -> bool:
-        """Whether every run of it is valid."""
+        """Whether every run of the point is valid."""
         return not any(run.invalid for run in self.runs)
 
 
 class Beside(ReportPart):
-    """A batch beside interactive questions: how long it took, and what the questions felt of it."""
+    """A batch beside interactive questions: how long it took, and how much it slowed the questions."""
 
     items: int
     makespan_s: float
@@ -272,7 +272,7 @@ class Beside(ReportPart):
 
     @property
     def ratio_p95(self) -> float:
-        """How many times as long the questions took beside the batch, by p95."""
+        """The questions' p95 beside the batch, divided by their p95 before the batch; 0 if this is 0."""
         return self.during.p95 / self.before.p95 if self.before.p95 else 0.0
 
 
@@ -315,7 +315,7 @@ class Machine(ReportPart):
 
 
 class ServiceInfo(ReportPart):
-    """The service as it says itself."""
+    """The service's description of itself."""
 
     url: str
     version: str
@@ -327,7 +327,7 @@ class ServiceInfo(ReportPart):
 
 
 class Report(ReportPart):
-    """All of a bench run."""
+    """The whole report of a bench run."""
 
     schema_: Annotated[str, Field(alias="schema")] = SCHEMA
     name: str = Field(description="The preset, or what the command line asked for, in a word.")
@@ -366,5 +366,5 @@ class Report(ReportPart):
 
     @property
     def are_answers_right(self) -> bool:
-        """Whether no answer was lost, doubled or unlike that of the idle service."""
+        """Whether no answer was lost, doubled or unlike the idle service's answer."""
         return not any(check.is_wrong for checks in self.checks.values() for check in checks)

@@ -108,7 +108,7 @@ class Failed(Exception):
 
 
 class HttpSender:
-    """A sender over HTTP: bounds the time of a request, and makes replies of failures. Subclasses write ``ask``."""
+    """A sender over HTTP: bounds the time of a request, and turns failures into replies. Subclasses write ``ask``."""
 
     def __init__(self, target: Target, manner: Manner) -> None:
         self.target, self.manner = target, manner

@@ -1,7 +1,7 @@
 """A session: one service, one set of questions, one way to ask; and the points that are measured in it.
 
-A point is a load, offered once or several times, with the service's own account of each time and a check of its
-answers. Sweeps, presets and the search for a rate are made of points.
+A point is a load, offered once or several times. Each time has the service's own metrics and a check of its answers.
+Sweeps, presets and the search for a rate are made of points.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
 from corelane.plugins.lab.workload import Questions
 
-#: Single questions that are asked to choose a rate, after some that are not counted.
+#: Single questions that are timed to choose a rate, and questions before them that are not counted.
 PROBES, FIRST_PROBES = 8, 3
 
-#: The default rate, as a share of what the cores could do by the time of a single question.
+#: The default rate, as a share of what the cores could answer if each took the time of a single question.
 MODEST = 0.3
 
 #: Most questions that are asked of the idle service.
@@ -114,7 +114,7 @@ def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -
 
 
 def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tuple[float, float]:
-    """Return two rates: one that the service can bear, and what its cores could do by the time of a single question."""
+    """Return a rate that the service can bear, in requests a second, and the median time of a single question."""
     asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
     times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]

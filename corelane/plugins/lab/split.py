@@ -2,8 +2,8 @@
 
 The store keeps the sums of all processes, so one reading shows the whole fleet. Processes add their measurements about
 once a second, and cores report with each heartbeat. So a reading misses up to ``FLUSHED_S`` of work. Under load both
-readings miss the same amount, and the difference is the work of the same length of time, shifted by a second. After the
-load has ended they do not: ``SplitWatch.result`` then reads again when all work is counted.
+readings miss the same amount, and the difference is the work of the same length of time, shifted by a second. If no
+load follows, they miss different amounts: ``SplitWatch.result`` then reads again when all work is counted.
 
 A sum that is smaller than before restarted from 0, so all of it is new.
 """
@@ -94,7 +94,7 @@ def snapshot(url: str, api_key: str | None = None) -> Snapshot:
 
 
 def split(before: Snapshot, after: Snapshot, seconds: float | None = None) -> ServiceSplit:
-    """Return the service's work between two readings; ``seconds`` is given if the work took less time than that."""
+    """Return the service's work between two readings. Give ``seconds`` if the work took less than the time between."""
     passed = max(seconds or after.at_s - before.at_s, 1e-9)
     tokens = sum(added(before, after, m.TOKENS.name, "version").values())
     padding = sum(added(before, after, m.PADDING_TOKENS.name, "version").values())
@@ -155,7 +155,7 @@ class SplitWatch:
             self._read(phase)
 
     def result(self, *, is_over: bool = False) -> ServiceSplit | None:
-        """Return the split; ``is_over`` if no load followed the measured part, so all of it must be counted first."""
+        """Return the split. With ``is_over`` no load followed the measured part: wait until all its work is counted."""
         before, after = self._readings.get("measured"), self._readings.get("tail")
         if before is not None and (is_over or after is None):
             ended_s = after.at_s if after is not None else time.monotonic()

@@ -1,7 +1,7 @@
 """Spreads, intervals and timelines of what was measured. Pure.
 
-A percentile is by nearest rank: the smallest value that at least so much of all values do not exceed. So it is a time
-that a request really took, and p99 of fewer than 100 values is the longest.
+A percentile is by nearest rank: the smallest value such that at least this percentage of all values are no larger. So
+it is a time that a request really took, and p99 of fewer than 100 values is the largest value.
 """
 
 import math

@@ -9,7 +9,7 @@ two slopes over the run: of the requests in flight, and of their latency. Both m
 In-flight counts of neighbouring seconds depend on each other, so the slopes are taken over the means of a few blocks.
 
 The knee is where two joined lines fit latency over rate best, the second steeper. Latency is fitted by its logarithm,
-as at over-saturation it has no value of its own: it grows with the length of the run.
+as at over-saturation it has no steady value: it grows with the length of the run.
 """
 
 import math
@@ -21,14 +21,14 @@ from corelane.errors import SetupError
 from corelane.plugins.lab.schema import Load, LoadPoint, Run
 from corelane.plugins.lab.stats import t_reach
 
-#: Measures one point under a load, for the load's ``duration_s``. The service and all else is settled.
+#: Measures the point of this name under a load, for the load's ``duration_s``.
 Measure = Callable[[str, Load], LoadPoint]
 
 #: The rates of a sweep, as shares of the peak: from light load to more than can be done.
 LEAST_SHARE, MOST_SHARE = 0.1, 1.15
 
-#: If a service keeps up with all rates, higher ones are offered, by steps of this factor, at most this many: callers
-#: who wait for answers may show less than a service can do.
+#: If a service keeps up with all rates, up to ``MOST_MORE`` rates follow, each ``MORE`` times the one before: callers
+#: who wait for answers may not show all that a service can do.
 MORE, MOST_MORE = 1.25, 4
 
 #: Callers that keep a service at its peak: more than a batch on each of many cores.
@@ -40,7 +40,7 @@ IDLE, PEAK = "idle", "peak"
 #: How sure a slope must be above 0.
 CONFIDENCE = 0.95
 
-#: Blocks of a run whose means are fitted. Fewer than MIN_BLOCKS steps have no slope.
+#: A line is fitted to the means of this many blocks of a run. A run of fewer than MIN_BLOCKS steps has no slope.
 BLOCKS, MIN_BLOCKS = 8, 4
 
 #: The first part of a run is left out: an empty service fills up in it.
@@ -187,7 +187,7 @@ def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """The plan of a sweep: open-loop points up to just above the peak, callers at the peak, each point's length."""
+    """The plan of a sweep: number of open-loop points, callers at the peak, and each point's duration."""
 
     points: int = 8
     callers: int = CALLERS
@@ -215,7 +215,7 @@ class Sweep:
 
     @property
     def invalid(self) -> list[str]:
-        """Why the sweep is invalid. A generator that is late at an over-saturated point does not make it so."""
+        """Why the sweep is invalid. A late generator at an over-saturated point does not make the sweep invalid."""
         points = [point for point in self.points if point.name not in self.over]
         return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
 

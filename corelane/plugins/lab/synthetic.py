@@ -2,7 +2,7 @@
 
 A passage is sentences of real words, or sentences of the passages of a file, around one sentence that holds a fact. The
 question asks for that fact. ``words=lognormal(120,0.6)`` has a median of 120 words; ``uniform(50,400)`` and
-``normal(120,30)`` are as usual; ``words=120`` is the same for all. With ``tokens=…`` the estimated tokens of question
+``normal(120,30)`` are as usual; ``words=120`` is one length for all. With ``tokens=…`` the estimated tokens of question
 and passage are meant.
 """
 
@@ -20,7 +20,7 @@ from corelane.plugins.lab.workload import DOC_STRIDE, Questions
 #: Default number of questions.
 COUNT = 200
 
-#: Fewest words and most words of a passage: a fact has its place; 100,000 words are a long book.
+#: Fewest words of a passage, so that a fact fits into it; and most words: 100,000 are a long book.
 LEAST_WORDS, MOST_WORDS = 12, 100_000
 
 SPEC = re.compile(r"(words|tokens)\s*=\s*(?:([a-z]+)\s*\(\s*([\d.]+)\s*,\s*([\d.]+)\s*\)|([\d.]+))")

@@ -16,7 +16,7 @@ LONG_S = 10.0
 
 
 def three(value: float | None) -> str:
-    """Return a number with at least three digits, and no more places than those need."""
+    """Return a number with at least three digits, and only the decimal places that these need."""
     if value is None:
         return "-"
     size = abs(value)
@@ -36,7 +36,7 @@ def time_text(seconds: float | None) -> str:
 
 
 def share_text(share: float | None) -> str:
-    """Return a share in percent; one that is not quite all of it never reads 100 %."""
+    """Return a share in percent; a share below 1 never reads 100 %."""
     if share is None:
         return "-"
     text = f"{share:.1%}"

@@ -86,7 +86,7 @@ class Callbacks:
 
 
 class CorelaneSender(HttpSender):
-    """Sends in any of the ways."""
+    """Sends requests to Corelane in any of its ways."""
 
     def __init__(self, target: Target, manner: Manner) -> None:
         super().__init__(target, manner)

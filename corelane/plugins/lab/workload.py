@@ -30,7 +30,7 @@ DOC_STRIDE = 128
 #: The spread of no values.
 NONE = Spread(count=0, mean=0, p50=0, p90=0, p95=0, p99=0, max=0)
 
-#: Questions of about the wanted length that requests of a trace choose among.
+#: A request of a trace chooses among this many questions of about the wanted length.
 NEIGHBOURS = 8
 
 
@@ -87,7 +87,7 @@ class Questions:
         return sum(self.tokens) / len(self.tokens)
 
     def pick(self, number: int, items: int = 1, tokens: int | None = None) -> list[int]:
-        """Return the places of the questions of a request; with ``tokens``, their total length is close to that."""
+        """Return the places of the questions of a request; with ``tokens``, they have about that many in total."""
         if tokens is not None:
             return self._near(number, items, tokens)
         first = number * items

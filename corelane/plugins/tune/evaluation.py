@@ -27,7 +27,7 @@ class Scored:
     """The scores of one question. ``prediction`` is empty where no answer was given.
 
     ``confidence`` is the answer's score, or the no-answer score where none was given; None if the question failed.
-    ``margin`` is the score of the best span minus that of no answer, from -1 to 1. ``best_f1`` is that span's F1, even
+    ``margin`` is the best span's score minus the no-answer score, from -1 to 1. ``best_f1`` is the best span's F1, even
     if it was not given. A result that failed has the lowest margin and no right answer.
     """
 
@@ -74,7 +74,7 @@ class OperatingPoint:
 class Metrics(Scores):
     """The quality of results; EM, F1 and accuracy in percent, None if a figure has no questions.
 
-    ``answerable_f1`` is over the answerable questions. ``always_f1`` is too, but each of them gets its best span.
+    ``answerable_f1`` is over the answerable questions. So is ``always_f1``, with the best span as each answer.
     ``precision`` is the share of given answers that are exactly right. ``ece`` is the expected calibration error.
     """
 
@@ -89,7 +89,7 @@ class Metrics(Scores):
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPoint:
-    """The effect of a ``min_precision`` on some questions: the share that is answered, and how much of it is right."""
+    """The effect of a ``min_precision``: how many questions are answered, and the share of right answers in these."""
 
     min_precision: float
     answered: int
@@ -199,7 +199,7 @@ def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) ->
 
 
 def precision_curve(pairs: Sequence[tuple[float, bool]], asked: Iterable[float]) -> list[PrecisionPoint]:
-    """Return the effect of each ``min_precision``; ``pairs`` are best answers' scores, and whether they are right."""
+    """Return the effect of each ``min_precision``; each pair is a best answer's score, and whether it is right."""
     found = []
     for least in asked:
         given = [right for score, right in pairs if score >= least]

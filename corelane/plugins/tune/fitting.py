@@ -32,7 +32,7 @@ class Observation:
 
 
 class Fit(NamedTuple):
-    """The fitted fields of a calibration, under their names there."""
+    """The fitted fields of a calibration, under the same names."""
 
     answerable: Curve
     right: Curve

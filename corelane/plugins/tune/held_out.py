@@ -15,7 +15,7 @@ from corelane.engine.question_answering.spans import Candidate
 from corelane.plugins.tune.evaluation import rightness
 from corelane.plugins.tune.fitting import Fit, Observation, fit
 
-#: Number of folds; each is scored by a fit of the others.
+#: Number of folds; each is scored by a calibration that was fitted on the others.
 FOLDS = 5
 
 #: A question, and the best span in its context before calibration; None if there is none.

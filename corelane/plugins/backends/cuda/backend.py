@@ -261,13 +261,13 @@ class CudaBackend:
 
 
 def forward(module: Callable[..., Any], inputs: Any) -> Any:
-    """Run one pass over ids, mask and types as one tensor; return start and end logits as one, fp32."""
+    """Run one pass over one tensor of ids, mask and types; return start and end logits as one fp32 tensor."""
     start, end = module(inputs[0], inputs[1], inputs[2])
     return torch.stack((start.float(), end.float()))
 
 
 def fill(target: Any, batch: WindowBatch) -> None:
-    """Write a batch into an array of 3 × rows × length. Unused rows get one visible token, so none is NaN."""
+    """Write a batch into an array of 3 × rows × length. Unused rows get one visible token, so that no logit is NaN."""
     target[:, batch.rows :] = 0
     target[1, batch.rows :, 0] = 1
     for part, array in zip(target, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True):

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, listed by its driver, without CUDA: only a worker's child may use that."""
+"""The NVIDIA GPUs of this machine, listed by its driver and not by CUDA, which only a worker's child may use."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULT
 def find_gpus() -> list[str]:
     """List the GPUs' UUIDs, in the driver's order; raises SetupError if there is none.
 
-    A UUID means the same GPU in any order that CUDA counts in.
+    A UUID means the same GPU, in whatever order CUDA numbers the GPUs.
     """
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=LIST_S, check=True)  # noqa: S607  # where the driver put it

@@ -22,7 +22,7 @@ class OpenVinoFormat(AddedFormat):
         return open_graph(artifact, file)
 
     def compiler(self) -> "FormatCompiler":
-        """Return how models are quantised."""
+        """Return the compiler, which quantises models."""
         from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
 
         return OpenVinoCompiler()

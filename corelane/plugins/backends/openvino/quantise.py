@@ -64,7 +64,7 @@ class LayerInputs:
 
 
 def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
-    """Return windows of the questions, each a batch of its own; raises CompileFailed if no question fits."""
+    """Return windows of the questions, each window as one batch; raises CompileFailed if no question fits."""
     task = QuestionAnsweringTask(model.tokenizer, model.spec, longest)
     rows = read_rows(task, queries[:: max(1, len(queries) // WINDOWS)])
     if not rows:

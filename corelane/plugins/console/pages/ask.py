@@ -45,7 +45,7 @@ OPTION_FIELDS: Mapping[str, type[int] | type[float]] = {
     "min_precision": float,
 }
 
-#: The empty form. It asks for three candidates, which show more than one.
+#: The empty form. It asks for three answers, as they show more than the best one alone.
 EMPTY: dict[str, str] = {
     "question": "",
     "context": "",
@@ -57,7 +57,7 @@ EMPTY: dict[str, str] = {
     "answers_always": "",
 }
 
-#: The form's names for these fields.
+#: The form's names for fields of the API.
 FIELD_NAMES: Mapping[str, str] = {
     "context": "passage",
     "context_id": "stored context",

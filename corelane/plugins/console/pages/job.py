@@ -1,6 +1,6 @@
 """One job's page: its progress, where its time went, its results, and the possible actions.
 
-Questions and passages are not on the page. Those of one item are fetched when its button is pressed.
+Questions and passages are not on the page. Each item has a button that fetches them.
 """
 
 import re

@@ -129,7 +129,7 @@ async def about_list(
 
 
 def make_chips(wanted: JobFilter, tallies: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the chips. Each keeps the other conditions. They have counts only if there are no other conditions."""
+    """Return the chips. Each keeps the list's other conditions. Chips have counts only without other conditions."""
     others = wanted.model_copy(update={"status": (), "has_failed_items": False})
     counts = tallies if others.is_empty else {}
     return [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NavEntry:
-    """A page in the navigation; ``key`` opens it after `g`, ``scope`` is the one that readers need."""
+    """A page in the navigation; the keys `g` and ``key`` open it, ``scope`` is the scope that its readers need."""
 
     name: str
     path: str

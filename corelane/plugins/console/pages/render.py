@@ -86,7 +86,7 @@ def percent(ratio: float | None) -> str:
 
 
 def prose(text: str) -> markupsafe.Markup:
-    """Return a sentence of the service, escaped, with its `code` as code."""
+    """Return a sentence of the service, escaped; text in backticks becomes code."""
     return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704
 
 

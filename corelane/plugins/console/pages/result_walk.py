@@ -1,4 +1,4 @@
-"""Results for one page of the console: those of one status, from an item on. A walk remembers where it stopped.
+"""Results for one page of the console, perhaps only of one status. A walk remembers where it stopped.
 
 A stored result never changes. So a page that follows a running job reads each result once.
 """
@@ -84,5 +84,5 @@ class ResultWalks:
 
 
 async def results_page(state: AppState, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
-    """Return the results from an item on; with a status, those among a bounded number of results."""
+    """Return results from item ``at`` on; with a status, only a bounded number of results is searched for it."""
     return await ResultWalk(only, at, at).go_on(state, record)

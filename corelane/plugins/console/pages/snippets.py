@@ -71,7 +71,7 @@ def literal(value: Any) -> str:
 
 
 def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
-    """Return the call that asks one question; ``body`` is that of ``POST /v1/answers``."""
+    """Return the call that asks one question; ``body`` is the body of ``POST /v1/answers``."""
     options = body.get("options", {})
     arguments = {name: body[name] for name in ("question", "context", "context_id", "model") if name in body} | dict(
         options

@@ -126,7 +126,7 @@ async def refusal() -> AsyncIterator[bytes]:
 
 
 async def counted(streams: Counter[str], owner: str, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield a stream's content. While it is open, it counts for the owner."""
+    """Yield a stream's content. While the stream is open, it counts as one of the owner's."""
     streams[owner] += 1
     try:
         async for event in content:

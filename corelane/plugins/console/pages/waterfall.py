@@ -14,7 +14,7 @@ STAGES = (
     ("other_s", "other", "what no stage explains"),
 )
 
-#: The full width of a bar.
+#: The width of the chart, in its own units.
 FULL = 1000.0
 
 #: Least width of a bar whose stage took any time.
@@ -23,7 +23,7 @@ LEAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stage: its seconds, its share of the whole, and its place, in units of which ``FULL`` is the width."""
+    """One stage: its seconds, its share of the whole, and its place in a chart that is ``FULL`` units wide."""
 
     name: str
     about: str

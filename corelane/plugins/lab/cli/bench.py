@@ -1,7 +1,7 @@
-"""``corelane bench``: offers a running service a load, and reports speed, the service's own account and the answers.
+"""``corelane bench``: offer a running service a load; report its speed, its metrics, and whether answers were right.
 
 Exit codes: 0; 1 if an assertion does not hold, or answers were lost, doubled or wrong; 3 if the run proves nothing,
-because the generator did not keep up or nothing was answered. Experiments and comparisons are commands of the group.
+because the generator did not keep up or nothing was answered. Experiments and comparisons are subcommands.
 """
 
 from typing import TYPE_CHECKING, Annotated, Literal

@@ -1,6 +1,6 @@
 """The options of a bench run: which service, which questions, which load, and how it is sent.
 
-``bench`` and its experiments share these options. Each group of them becomes plain data.
+``bench`` and its experiments share these options. Each group of options becomes plain data.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ SYNTHETIC = "words=lognormal(120,0.6)"
 #: Seconds of measurement if nothing else gives a time.
 DURATION_S = 30.0
 
-#: An option of a panel of the help.
+#: These make an option that the help shows in the named panel.
 of_questions = partial(typer.Option, rich_help_panel="Questions")
 of_load = partial(typer.Option, rich_help_panel="Load")
 of_sending = partial(typer.Option, rich_help_panel="Sending")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 
-#: An assertion does not hold, or answers are not right; the run proves nothing.
+#: Exit codes: an assertion does not hold or answers are not right; the run proves nothing.
 NOT_HELD, INVALID = 1, 3
 
-#: In place of a file's name: standard output.
+#: The file name that stands for standard output.
 STDOUT = Path("-")
 
 of_output = partial(typer.Option, rich_help_panel="Output")

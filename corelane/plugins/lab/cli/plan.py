@@ -1,6 +1,6 @@
 """``corelane plan``: how many cores of which host a load needs, by a formula over the measured times of one core.
 
-The profile comes from a file, or is measured on the running service. ``plan profile`` keeps one, ``plan record`` makes
+The profile comes from a file, or is measured on the running service. ``plan profile`` saves one, ``plan record`` makes
 a trace of what a service was asked, ``plan hosts`` says what fits on each type of host. Exit code 1 if no number of
 cores meets the objective.
 """
@@ -140,7 +140,7 @@ plan.callback(invoke_without_command=True, help=plan.info.help)(with_options(for
 def instances_of(names: list[str] | None) -> "list[Instance]":
     """Return the types of host with these names.
 
-    Without names it returns those with an accelerator and a price, and this host. Raises InvalidInput for an unknown
+    Without names, return the types with an accelerator and a price, and this host. Raises InvalidInput for an unknown
     name.
     """
     table = instances_table()

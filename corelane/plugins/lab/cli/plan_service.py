@@ -187,7 +187,7 @@ def seconds_of(text: str) -> float:
 
 
 def _from_service(url: str | None, api_key: str | None, seconds: float, ratio: float) -> list[TraceEntry]:
-    """Return a service's jobs of the last seconds. A job has the real tokens, a trace has estimates."""
+    """Return a service's jobs of the last seconds. ``ratio`` turns their real tokens into a trace's estimates."""
     since = datetime.now(UTC) - timedelta(seconds=seconds)
     entries = []
     with connect(url, api_key) as client:

@@ -1,4 +1,4 @@
-"""``corelane bench preset NAME`` and ``corelane bench presets``: the experiments that people know."""
+"""``corelane bench preset NAME`` and ``corelane bench presets``: well-known experiments."""
 
 import sys
 import tempfile
@@ -103,7 +103,7 @@ def read_document(path: Path) -> str:
 
 
 class OwnServices(ExitStack):
-    """Starts services for variants, one at a time, each with a model of its shape. The last one keeps running."""
+    """Starts services for variants, one at a time, each with a model of the variant's shape. The last keeps running."""
 
     def __init__(self, model: str, dtype: str) -> None:
         super().__init__()

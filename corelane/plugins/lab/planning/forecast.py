@@ -41,7 +41,7 @@ Windows = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Items to draw from, each with the tokens of its windows; ``ratio`` is of tokens read to tokens estimated."""
+    """Items to draw from, each with the tokens of its windows; ``ratio`` is tokens read over tokens estimated."""
 
     items: Sequence[Windows]
     longest: int
@@ -153,7 +153,7 @@ def _items(entry: TraceEntry, mix: Mix, dice: random.Random) -> Sequence[Windows
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """The seconds of one request: by itself, in full batches, and its share of the core's time in those."""
+    """The seconds of one request: by itself, in full batches, and its share of a core's time in full batches."""
 
     alone_s: float
     full_s: float

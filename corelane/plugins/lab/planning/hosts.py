@@ -42,7 +42,7 @@ class ModelWeight:
 
 @dataclass(frozen=True, slots=True)
 class HostRoom:
-    """The room on one host: how many workers, what limits them, and how many such models a core's memory holds."""
+    """The room on one host: how many workers fit, what limits them, and how many models a core's memory holds."""
 
     instance: Instance
     workers: int
@@ -181,7 +181,7 @@ def compare(
 ) -> tuple[list[HostChoice], dict[str, str]]:
     """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
 
-    ``profiles`` holds measured ones by family; others are estimated from ``own``.
+    ``profiles`` holds measured profiles by family; those of other families are estimated from ``own``.
     """
     found: list[HostChoice] = []
     refused: dict[str, str] = {}

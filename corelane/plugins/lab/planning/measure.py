@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 #: Requests of a phase for whose jobs the timing is read.
 TIMED = 300
 
-#: A job of the second phase has at most this share of a slice's estimated tokens, so that one core claims it, and at
-#: most so many items: a batch of many rows is asked for, not a long one.
+#: A job of the second phase has at most this share of a slice's estimated tokens, so that one core claims it. It also
+#: has at most ``MOST_PACKED`` items: a batch of many rows is wanted, not a long job.
 PACKED, MOST_PACKED = 0.7, 32
 
 #: Questions in flight for each core in the third phase.
@@ -52,7 +52,7 @@ LAST_S = 2.0
 #: Number of quantiles of the overhead that are stored.
 QUANTILES = 20
 
-#: A batch that took more than this many times its mean was delayed by something else, and counts as this.
+#: A batch that took longer than this multiple of the mean was delayed by something else. It counts as the multiple.
 OUTLIER = 3.0
 
 #: The name of a step, and how long it takes in seconds.
@@ -61,7 +61,7 @@ OnStep = Callable[[str, float], object]
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request of a phase: its latency by the caller, its items, their estimated tokens, and its job's timing."""
+    """One request of a phase: the latency for its caller, its items, their estimated tokens, and its job's timing."""
 
     latency_s: float
     items: int
@@ -70,7 +70,7 @@ class SeenRequest:
 
     @property
     def outside_s(self) -> float:
-        """The seconds before its lane and after its commit."""
+        """The seconds until the request is in its lane, and from its commit to the caller."""
         return max(0.0, self.latency_s - self.timing.wall_s) + self.timing.submit_s
 
 
@@ -198,7 +198,7 @@ def _settled(target: Target, before: Snapshot, answered: int, *, are_long: bool)
 
 
 def _timed(client: "Client", request: Request) -> SeenRequest | None:
-    """Return a request with its job's timing; None if that is not known."""
+    """Return a request with its job's timing; None if the timing is not known."""
     if request.job is None or request.sent_s is None or request.ended_s is None:
         return None
     timing = client.get(request.job).timing
@@ -285,7 +285,7 @@ def overhead_of(requests: Sequence[SeenRequest]) -> Overhead:
 
 
 def _flexible_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> list[ShapeTime]:
-    """Return shapes from a line through all batches: a time for each batch, and one for each place of its rows."""
+    """Return shapes by a fit to all batches: a time for each batch, plus a time for each place (rows × length)."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -315,7 +315,7 @@ def _fixed_shapes(seen: Sequence[ShapeTotals], ladder: Sequence[Bucket]) -> list
 
 
 def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
-    """Return the time that each further item adds to a trip."""
+    """Return the time that each further item of a job adds to its commit."""
     if not packed.requests:
         return 0.0
     items = statistics.fmean(request.items for request in packed.requests)
@@ -326,7 +326,7 @@ def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
 
 
 def _stretch(profile: Profile, seen: Sequence[ShapeTotals]) -> float:
-    """Return the ratio of batch times to those on an undisturbed core."""
+    """Return the seconds of these batches, divided by their seconds on an undisturbed core."""
     shapes = {Bucket(length=shape.length, rows=shape.rows): shape for shape in profile.shapes}
     alone_s = sum(
         each.batches * shapes[each.bucket].base_s + each.windows * shapes[each.bucket].row_s
@@ -337,7 +337,7 @@ def _stretch(profile: Profile, seen: Sequence[ShapeTotals]) -> float:
 
 
 def _noise(profile: Profile, requests: Sequence[SeenRequest]) -> float:
-    """Return how much the time of a batch of one row varies around that of its shape."""
+    """Return how much the time of a batch of one row varies around the time of its shape."""
     ratios = []
     for request in requests:
         length = math.ceil(profile.tokens_ratio * request.tokens)

@@ -1,8 +1,8 @@
 """A profile: the measured times of one core for one version, and the costs of a request around it. Pure.
 
-A profile is saved as JSON, so that one from one instance can be used for planning elsewhere. Times are seconds. A batch
-of a shape takes ``base_s``, and ``row_s`` for each row in it. If rows are fixed, the whole time is ``base_s``, and a
-length may have several shapes.
+A profile is saved as JSON, so that it can be used for planning on another host. Times are seconds. A batch of a shape
+takes ``base_s``, and ``row_s`` for each row in it. If rows are fixed, the whole time is ``base_s``, and a length may
+have several shapes.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from corelane.errors import InvalidInput
 
 
 class ProfilePart(BaseModel):
-    """A part of a profile. It also reads those of other versions, since unknown fields are ignored."""
+    """A part of a profile. It also reads parts of other versions, since unknown fields are ignored."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -50,7 +50,7 @@ class Overhead(ProfilePart):
         return self.mean_s * self.spread[min(len(self.spread) - 1, int(share * len(self.spread)))]
 
     def towards(self, other: "Overhead", share: float) -> "Overhead":
-        """Return a mix of this and another: ``share`` is the part of the other."""
+        """Return a mix of this overhead and ``other``, which has the part ``share`` in it."""
         return Overhead(
             front_s=self.front_s + share * (other.front_s - self.front_s),
             reply_s=self.reply_s + share * (other.reply_s - self.reply_s),

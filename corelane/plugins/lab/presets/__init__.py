@@ -7,5 +7,5 @@ from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Stage, Va
 
 __all__ = ["PRESETS", "Preset", "PresetOutcome", "Stage", "Variant"]
 
-#: All of them, by name.
+#: All presets, by name.
 PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in (*points.PRESETS, *beside_batch.PRESETS)}

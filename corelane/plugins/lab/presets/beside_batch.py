@@ -1,4 +1,4 @@
-"""Presets of work beside questions: a document, a batch of one's own, a batch of another API key.
+"""Presets of work beside questions: a document, a batch with the same API key, a batch with another API key.
 
 There are several rounds, each with the questions alone before and after the work. The ratio is p95 during the work to
 p95 before it. The result is the median of the rounds, so a moment in which other programs used the CPU has no effect.
@@ -16,10 +16,10 @@ from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.schema import Beside
 from corelane.plugins.lab.session import Session, probe
 
-#: Rounds, and seconds of questions before, with and after the work; of small jobs before the work and after it.
+#: Rounds; seconds of questions before, with and after the work; seconds of small jobs before the work and after it.
 ROUNDS, BEFORE_S, DURING_S, AFTER_S, JOBS_S = 4, 20.0, 30.0, 10.0, 40.0
 
-#: Of a quick run: seconds of each part, questions a second, and those in its small jobs.
+#: In a quick run: seconds of each part, questions a second, and questions in a small job.
 QUICK_S, QUICK_RATE, QUICK_ITEMS = 1.0, 8.0, 2
 
 #: Default lengths and number of the questions.
@@ -71,7 +71,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
 
 
 def outcome_of(session: Session, rounds: list[Beside]) -> PresetOutcome:
-    """Return the rounds as rows; shown is the first kind's round with the median ratio, the lower one of two."""
+    """Return the rounds as rows; ``beside`` is the round with the (lower) median ratio of the first ``asked``."""
     middles = {}
     for items, found in groupby(rounds, key=lambda each: each.items_per_job):
         ordered = sorted(found, key=lambda each: each.ratio_p95)

@@ -1,13 +1,13 @@
 """The presets of points: closed loops on one service or on several, and a row of figures for each.
 
 ``latency-100`` asks 100 requests of 128 tokens, one after the other. ``all-cores`` is the parallel client of the sample
-for FastAPI on Inferentia: the sample starts a server a core and calls each by a thread of its own; here one service has
-all cores. One caller a core is as in the sample, four a core show what the cores can do.
+for FastAPI on Inferentia. The sample starts a server for each core and calls each server in one thread; here one
+service has all cores. One caller for each core is as in the sample; four show what the cores can do.
 
-``pipeline-vs-data`` has one model on all cores against one a core, with one row and six rows a batch. On inf1 a model
-may be laid over several cores (a pipeline). On a CPU its counterpart is one core of all CPUs, whose model runs in as
-many threads. Each variant is a service of its own, with a model compiled for its one shape. One caller shows the
-latency, and as many as keep every batch of every core full the throughput.
+``pipeline-vs-data`` compares one model on all cores with one model on each core, in batches of one row and of six. On
+inf1 a model may be laid over several cores (a pipeline). On a CPU its counterpart is one core with all CPUs, whose
+model runs in as many threads. Each variant is a separate service, with a model compiled for one shape. One caller
+measures the latency. The throughput is measured with as many callers as keep every batch full.
 """
 
 import time
@@ -23,19 +23,19 @@ from corelane.plugins.lab.session import Session
 from corelane.plugins.lab.split import FLUSHED_S
 from corelane.plugins.lab.sweep import mean_of
 
-#: Requests of `latency-100`, those of `all-cores` for a core, and those of any quick run.
+#: Requests of `latency-100`, requests of `all-cores` for each core, and requests of a quick run.
 LATENCY_REQUESTS, CORE_REQUESTS, QUICK_REQUESTS = 100, 1000, 6
 
-#: Different questions where more are asked.
+#: Number of different questions, which are repeated where more are asked.
 QUESTIONS = 200
 
-#: Callers for a core.
+#: Callers for each core: there is a load for each of these numbers.
 CALLERS = (1, 4)
 
 #: Rows of a batch, the length that all are compiled for, and the seconds of each load.
 ROWS, LENGTH, DURATION_S = (1, 6), 128, 20.0
 
-#: Batches' worth of callers for a core: one runs, one waits.
+#: Callers for each core, counted in full batches: one batch runs, one waits.
 BATCHES_AHEAD = 2
 
 
@@ -50,7 +50,7 @@ def measured(stage: Stage, session: Session, loads: dict[str, int]) -> list[Load
 
 
 def row_of(stage: Stage, point: LoadPoint, *figures: str, **cells: str) -> Row:
-    """Return the row of a point: what it was, its items a second, these of its times, and what a million items cost."""
+    """Return a point's row: name, ``cells``, items a second, times of ``figures``, and cost of a million items."""
     per_s = mean_of(point, "items_per_s") or 0.0
     times = {f"{name} ms": milliseconds(mean_of(point, f"{name}_s")) for name in figures}
     return {

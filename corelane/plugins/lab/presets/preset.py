@@ -16,7 +16,7 @@ from corelane.plugins.lab.workload import Questions
 #: A row of a table: cells by column. Columns that no row has are not shown.
 Row = Mapping[str, Any]
 
-#: Questions that fill a bucket of 128 tokens: made ones have 108 to 126, as the estimate is a fifth above plain text's.
+#: Lengths that fill a bucket of 128 tokens: generated questions of 150 estimated tokens have 108 to 126 real tokens.
 TOKENS_128 = "tokens=150"
 
 #: Questions asked before the measurement, so that every length was met and every connection is open.
@@ -66,7 +66,7 @@ class Stage:
         return session
 
     def cost(self, items_per_s: float) -> str:
-        """Return what a million items cost on this host, as a cell of a table; what is missing if that is not known."""
+        """Return what a million items cost on this host, as a cell of a table; without a price, why it is missing."""
         if not items_per_s:
             return ""
         if self.host is None or self.host.per_hour is None:

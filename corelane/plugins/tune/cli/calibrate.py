@@ -96,7 +96,7 @@ def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation
 
 
 def keep(artifact: Artifact, calibration: Calibration) -> Path:
-    """Write a calibration beside an artifact and those for other CPU kinds; return the path of the first.
+    """Write a calibration beside an artifact, and beside its artifacts for other CPU kinds; return the first path.
 
     All CPU kinds get the same calibration, so that scores are the same everywhere. Raises SetupError.
     """
@@ -106,7 +106,7 @@ def keep(artifact: Artifact, calibration: Calibration) -> Path:
 
 
 def measure_unseen(seen: Sequence["Seen"]) -> tuple[Metrics, list[PrecisionPoint]]:
-    """Return the quality of a calibration on unseen questions, and the effects of the values in ``SHOWN`` there."""
+    """Return the quality of a calibration on unseen questions, and the effect of each ``SHOWN`` value on them."""
     from corelane.plugins.tune.held_out import held_out, observations
 
     results = held_out(seen)

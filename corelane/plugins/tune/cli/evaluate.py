@@ -107,7 +107,7 @@ def pass_gate(
 def ask_and_score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Scored], list[Result]]:
-    """Ask, with ``no_answer`` as the set says unless the options set it; return report, scores and results in order."""
+    """Ask the questions; return report, scores and results in order. The set gives ``no_answer`` if no option does."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
     elapsed_s = time.monotonic() - started

@@ -2,7 +2,7 @@
 
 A model that is good on the articles that it was made with may be poor on others, so each set has its own row. The last
 row counts every question once. Coverage is the share of questions that get an answer with at least a given score, as
-``min_precision`` selects them. Beside it is the share of those that are exactly right.
+``min_precision`` selects them. Beside it is the share of these answers that are right.
 """
 
 from collections.abc import Sequence

@@ -38,8 +38,8 @@ class Compiled:
     """A trained model after compiling: its version, and its figures on the development part.
 
     The figures and the comparison are cross-validated. ``ece`` is None if the version is not calibrated. ``comparison``
-    is the comparison with the previous version, as plain data. ``failing`` names the limits that were exceeded. Both
-    are empty if there is no previous version. ``commands`` roll the version out.
+    is the comparison with the previous version, as plain data. ``failing`` names the limits that were exceeded. The
+    last two are empty if there is no previous version. ``commands`` roll the version out.
     """
 
     id: str

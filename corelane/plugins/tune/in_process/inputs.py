@@ -102,7 +102,7 @@ def _pair_up(questions: Any, contexts: Any) -> list[dict[str, Any]]:
 
 
 def read_input(given: Any) -> Input:
-    """Return one example; raises KeyError if a key is missing, ValueError if a text is."""
+    """Return one example; raises KeyError if a key is missing, ValueError if a text is None or empty."""
     if isinstance(given, Input):
         return given
     if not isinstance(given, Mapping):

@@ -33,7 +33,7 @@ IGNORED = ("framework", "use_fast")
 #: Questions of a list that are in progress at a time, unless ``batch_size`` says otherwise.
 AT_A_TIME = 64
 
-#: The longest row unless ``max_seq_len`` says otherwise, and the rows of the buckets that are compiled.
+#: With ``max_seq_len`` two buckets are compiled: a short one of these rows and length, and a long one of these rows.
 SHORT_ROWS, SHORT_LENGTH, LONG_ROWS = 8, 128, 3
 
 Answers = dict[str, Any] | list[dict[str, Any]]
@@ -45,7 +45,7 @@ class QuestionAnsweringPipeline:
     task = TASK
 
     def __init__(self, runner: Runner, longest: int, usual: Parameters, batch_size: int | None = None) -> None:
-        """``longest`` is the longest row, in tokens. ``usual`` holds the parameters of calls that do not give them."""
+        """``longest`` is the longest row, in tokens. ``usual`` holds the defaults for a call's parameters."""
         self._runner = runner
         self._longest = longest
         self._usual = usual
@@ -120,7 +120,7 @@ def pipeline(
 
     ``model`` is a Hugging Face id, a folder, a name that Corelane knows, or a network with its ``tokenizer``; the
     built-in model if not given. ``dtype`` is a number format, or ``auto`` for the fastest. The other parameters are
-    used for calls that do not give them. Raises ValueError, SetupError, or ModelRefused if the model is at fault.
+    defaults for calls of the pipeline. Raises ValueError, SetupError, or ModelRefused if the model is at fault.
     """
     if task not in (None, TASK):
         raise ValueError(f"corelane's pipeline does {TASK!r} alone, not {task!r}; transformers has the others")

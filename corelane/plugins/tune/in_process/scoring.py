@@ -1,4 +1,4 @@
-"""Scores like those of transformers' pipeline: the probability of the start times that of the end, in their window.
+"""Scores like those of transformers' pipeline: in a window, the start's probability times the end's probability.
 
 The scores of equal texts are added, within a window or across windows. So with several windows a score is not a
 probability, and scores of different windows cannot be compared. ``corelane.engine`` scores differently. Pure.
@@ -76,7 +76,7 @@ def merge_windows(
 ) -> list[ScoredSpan]:
     """Return the ``top_k`` best answers, best first.
 
-    ``places`` has the characters of each token: its own, or those of its word. With ``with_null`` an empty answer
+    ``places`` has the place in the text of each token, or of each token's word. With ``with_null`` an empty answer
     competes, with the smallest null score of all windows.
     """
     found: dict[str, ScoredSpan] = {}

@@ -57,7 +57,7 @@ class TokenizedExample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The content of one row of a batch: the item, the item whose passage it reads, and the part of it.
+    """The content of one row of a batch: the item, the item whose passage it reads, and the part of that passage.
 
     An answerable item that reads another item's passage becomes unanswerable.
     """

@@ -34,9 +34,9 @@ class DevelopmentScores:
 
     @property
     def score(self) -> float:
-        """The value by which networks are ranked: the mean of F1, and of F1 if every question gets an answer.
+        """The value by which networks are ranked: the mean of F1 and ``always_f1``.
 
-        F1 at the best threshold alone could prefer an early network that answers few questions, as it hardly differs.
+        F1 at the best threshold hardly tells networks apart, so it may prefer an early one that answers few questions.
         """
         return (self.metrics.f1 + (self.metrics.always_f1 or 0.0)) / 2
 

@@ -143,7 +143,7 @@ def run_pass(
 
 
 def batches(dataset: Dataset, sizes: list[int], done: int) -> Iterator[tuple[int, list[Row]]]:
-    """Yield the batches after those that are done, each with its epoch."""
+    """Yield the batches after the first ``done`` batches, each with its epoch."""
     for epoch, size in enumerate(sizes):
         if done < size:
             yield from ((epoch, rows) for rows in dataset.epoch(epoch)[done:])

@@ -42,7 +42,7 @@ def marginal_loss(starts: Tensor, ends: Tensor, spans: Sequence[Sequence[Span]])
 def distance(student: Tensor, teacher: Tensor, allowed: Tensor, temperature: float) -> Tensor:
     """Return the mean Kullback-Leibler distance of logits to a teacher's, both softened by a temperature.
 
-    Multiplying by the square of the temperature keeps its gradient as large as that of the other loss (Hinton et al.,
+    Multiplying by the square of the temperature keeps its gradient as large as the marginal loss's (Hinton et al.,
     2015).
     """
     wanted = log_shares(teacher / temperature, allowed)

@@ -92,7 +92,7 @@ def _kept(path: Path, source: ModelSource, size: int) -> Tensor | None:
 def _ask(
     source: ModelSource, model: TrainableModel, dataset: Dataset, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
-    """Return a teacher's logits for rows: the longest first, start and end, one row after the other in fp16."""
+    """Return a teacher's start and end logits in fp16, the tokens of all rows joined; None if ``stopped`` says so."""
     with quiet_transformers():
         teacher = load_model(source)
     if teacher.tokenizer.to_str() != model.source.tokenizer.to_str() or teacher.spec != model.source.spec:

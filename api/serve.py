@@ -68,7 +68,7 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
         asked.set()
 
     async def be_late() -> None:
-        """Wait until Hypercorn should have stopped: it waits for callers who do not receive what was sent to them."""
+        """Wait until Hypercorn should have stopped. It has not if callers do not read what was sent to them."""
         await asked.wait()
         await asyncio.sleep(config.graceful_timeout + CUT_S)
 

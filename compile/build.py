@@ -167,8 +167,8 @@ class TracedNetwork:
 class CpuChoice:
     """The ways to compile for the CPU, best first, and what is needed to choose among them and to judge them.
 
-    ``trial`` is None unless ``auto`` chose. ``graphs`` holds the graphs in other formats. ``traced`` holds the networks
-    that the trial cast and traced, by way.
+    ``trial`` is None unless ``auto`` chose. ``graphs`` holds the graphs in other formats. ``traced`` holds, for each
+    way, the network that was traced for the trial.
     """
 
     ways: Sequence[Way]

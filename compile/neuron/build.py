@@ -99,8 +99,8 @@ def _build(
 def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Coverage | None:
     """Try the operators one by one, before time is spent on whole graphs.
 
-    Returns None if the log of each trace counts them. Raises CompileFailed naming the operators that the compiler does
-    not support.
+    Returns None for a compiler that counts operators in the log of each trace. Raises CompileFailed naming the
+    operators that the compiler does not support.
     """
     if job.recipe.chip.package == "torch_neuron":
         return None

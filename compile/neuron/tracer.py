@@ -165,7 +165,7 @@ def weight_bytes(module: Any) -> int:
 
 
 def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ...]) -> None:
-    """Print the warnings; raise TracerRefused if the graph does not use an input that is not ``allowed`` to be unused.
+    """Print the warnings; raise TracerRefused for an unused input of the graph, but for those in ``allowed``.
 
     The text of the error is the number of the input, or -1 if the warning gave none.
     """

@@ -48,7 +48,7 @@ class Refusals:
             self._watched.setdefault(bound, OpenRefusal(time.monotonic(), told_s, fits_at))
 
     def settle(self, owed: Mapping[tuple[str, int], int]) -> list[float]:
-        """Remove the refusals that are over; return their errors, as shares of the true times.
+        """Remove the refusals that are over; return how far off their told times were, as shares of the true times.
 
         ``owed`` holds outstanding tokens by owner and priority.
         """

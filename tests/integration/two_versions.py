@@ -23,7 +23,7 @@ from tests.redis_for_tests import admin_url
 from tests.waiting import eventually
 
 #: The version that services upgrade from: they run its code, and have its data in Redis.
-OLD_COMMIT = "d89a9b5b0821af2bf3c201fe4fe21fb6e7ef7d59"
+OLD_COMMIT = "20dac5ebfe322b5359789f6de68c1cde9c02bcc2"
 
 NEW_ROOT = Path(__file__).resolve().parents[2]
 

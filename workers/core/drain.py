@@ -209,7 +209,7 @@ class DrainLoop:
     def _room(self) -> Room:
         """Return the room for new claims.
 
-        A document counts for at most an eighth of the budget, so other work joins it. Slices exceed the budget, so it
+        A document counts for at most an eighth of the budget, so other work joins it. The budget
         is doubled for owners of whom this core holds nothing, and for small jobs.
         """
         budget = self._core.settings.claim_tokens

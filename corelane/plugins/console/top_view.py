@@ -268,7 +268,7 @@ def narrow(table: Table, width: int) -> Table:
     least = max(map(cell_len, names), default=0)
 
     def left() -> int:
-        """Return the width that remains for the column of models; without one, the width besides all columns."""
+        """Return the width that remains for the column of models. Without that column, return the width left over."""
         return width - needed_width(columns) if last is None else width - needed_width(columns[:-1]) - GAP_CHARS
 
     for name in SPARE:

@@ -85,7 +85,7 @@ class Trend(NamedTuple):
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
-    """Return the line through (time, value), by the means of blocks; None if there are too few."""
+    """Return the line fitted to the averages of blocks of (time, value) points; None if there are too few."""
     if len(points) < MIN_BLOCKS:
         return None
     import numpy as np

@@ -50,7 +50,7 @@ def held_out(seen: Sequence[Seen]) -> list[Result]:
 
 
 def deal(seen: Sequence[Seen]) -> list[list[int]]:
-    """Return the places of the questions in each fold: passages, sorted by mix, go to the folds in turn."""
+    """Return the places of the questions in each fold. A passage's questions stay together; folds have equal mixes."""
     passages: dict[str, list[int]] = {}
     for place, (question, _) in enumerate(seen):
         passages.setdefault(question.context, []).append(place)

@@ -1,7 +1,7 @@
 """Dispatch: a core's side of the store. Claim under a lease, fetch payloads, commit under the fence, linger.
 
-No call is repeated here. After StoreUnavailable the caller claims anew; work that it held returns when its lease
-lapses.
+Calls are not repeated here. After StoreUnavailable the caller claims again. Work that it held returns to its lane when
+the lease lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

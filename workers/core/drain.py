@@ -209,8 +209,8 @@ class DrainLoop:
     def _room(self) -> Room:
         """Return the room for new claims.
 
-        A document counts for at most an eighth of the budget, so other work joins it. The budget
-        is doubled for owners of whom this core holds nothing, and for small jobs.
+        A document counts for at most an eighth of the budget, so other work joins it. Owners without work on this
+        core, and small jobs, get twice the budget.
         """
         budget = self._core.settings.claim_tokens
         waiting = self._in_flight.waiting_tokens(budget // 8)

@@ -1,4 +1,4 @@
-"""Observers of a core's work: each is told of claims, batches and trips to Redis, and may add to what is sent.
+"""Observers of a core's work. Their hooks are called for claims, batches and trips to Redis, and may add to a trip.
 
 Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in progress (``in_flight``)
 know none of them by name: a core's process is given a list of factories. Hooks are called for each claim, batch and
@@ -121,7 +121,7 @@ class Heartbeat:
 
 
 class CoreObserver:
-    """Is told of a core's work. Subclasses override the hooks that they need."""
+    """Base of all observers: its hooks do nothing. Subclasses override those that they need."""
 
     def contributes(self, request: ExchangeRequest) -> None:
         """Add to the next trip to Redis. The trip may fail; ``committed`` is called if it did not."""

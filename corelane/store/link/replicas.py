@@ -1,4 +1,4 @@
-"""Accepted means replicated: waits until replicas hold a write, before a caller is told of it.
+"""Wait until replicas hold a write before it is reported to a caller as accepted.
 
 Redis' WAIT blocks its connection, so it has a connection of its own, and all who wait at the same time share a round. A
 round first checks that this primary has each write: after a failover it may be a different server.

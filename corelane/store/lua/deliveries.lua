@@ -224,7 +224,7 @@ define('report', function(ask, args)
 end, 'allow-oom')
 
 -- redeliver{id} → 1 if it is due now, 0 if there is no such delivery
--- The delivery starts anew, but keeps its id, its bytes and its log. Its host is tried again at once.
+-- Attempts begin again from the first; the delivery keeps its id, its bytes and its log. Its host is tried again at once.
 define('redeliver', function(ask)
   local id, now = ask.id, now_ms()
   local key = keys.delivery(id)

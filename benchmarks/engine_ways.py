@@ -20,15 +20,15 @@ from compile.model.reference import QuestionAnswering, runner_of, tensors, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
-from corelane.domain.options import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.task import Query
 from corelane.engine.windows import Window
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 
 Run = Callable[[WindowBatch], Logits]
 Row = tuple[int, TokenizedQuery, Window]
@@ -103,7 +103,7 @@ def openvino(reference: QuestionAnswering, example: WindowBatch) -> Run | None:
     def run(batch: WindowBatch) -> Logits:
         found = request.infer([batch.input_ids, batch.attention_mask, batch.token_type_ids], share_inputs=True)
         start, end = (np.array(part) for part in found.values())
-        return Logits(start, end)
+        return (start, end)
 
     return run
 
@@ -117,7 +117,7 @@ def run_all(run: Run, batches: Sequence[WindowBatch]) -> None:
 def read_rows(model: SourceModel, questions: Sequence[Question]) -> list[Row]:
     """Return all windows, the shortest first."""
     task = QuestionAnsweringTask(model.tokenizer, model.spec, LENGTH)
-    queries = [Query(question.question, question.context, Options(no_answer=False)) for question in questions]
+    queries = [Query(question.question, question.context, AnswerOptions(no_answer=False)) for question in questions]
     return sorted(probes.read_rows(task, queries), key=lambda row: row[2].length)
 
 

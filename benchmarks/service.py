@@ -38,8 +38,9 @@ from benchmarks.harness import (
 from benchmarks.questions import Question, questions_of, scores
 from corelane.artifacts.finding import find_artifact
 from corelane.client import Client
-from corelane.domain.options import Options
 from corelane.engine.cores import cpu_slots, pin
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 
 #: Neighbouring questions that go to the same core: about what a worker claims.
 NEIGHBOURS = 20
@@ -114,12 +115,11 @@ def run_engine(index: int, data: Path, model: str, questions: Sequence[Question]
 
     from corelane.engine.backends.registry import open_backend
     from corelane.engine.runner import Runner
-    from corelane.engine.task import Query
 
     torch.set_num_threads(1)
     runner = Runner.open(open_backend("cpu"), find_artifact(data / "artifacts", model, "cpu"))
     runner.warm_up()
-    queries = [Query(question.question, question.context, Options(no_answer=False)) for question in mine]
+    queries = [Query(question.question, question.context, AnswerOptions(no_answer=False)) for question in mine]
     print(json.dumps({}), flush=True)
     for _ in sys.stdin:
         used = time.process_time()

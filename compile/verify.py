@@ -193,7 +193,7 @@ def _largest_difference(one: Logits, other: Logits, batch: WindowBatch, rows: in
     """Return the largest |Δlogit| over the visible tokens of the first rows, or NaN (``max`` would lose a NaN)."""
     visible = batch.attention_mask[:rows] == 1
     with np.errstate(invalid="ignore"):
-        start, end = one.start[:rows] - other.start[:rows], one.end[:rows] - other.end[:rows]
+        start, end = one[0][:rows] - other[0][:rows], one[1][:rows] - other[1][:rows]
     return float(np.max(np.abs([start[visible], end[visible]])))
 
 
@@ -236,7 +236,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
             got = run(part)
         except (RunFailed, RuntimeError):
             return False
-        if got.start.shape[0] != count or not _largest_difference(got, probe.expected[0], part, count) <= tolerance:
+        if got[0].shape[0] != count or not _largest_difference(got, probe.expected[0], part, count) <= tolerance:
             return False
     return True
 
@@ -250,9 +250,9 @@ def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
             got = run(batch.cut(length))
         except (RunFailed, RuntimeError):
             return False
-        if got.start.shape != (batch.rows, length):
+        if got[0].shape != (batch.rows, length):
             return False
-        whole = Logits(expected.start[:, :length], expected.end[:, :length])
+        whole = (expected[0][:, :length], expected[1][:, :length])
         if not _largest_difference(got, whole, batch.cut(length), rows) <= tolerance:
             return False
     return True

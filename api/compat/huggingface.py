@@ -11,9 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
-from corelane.domain.jobs import JobStatus, Priority, Result, Text
-from corelane.domain.options import Options
+from corelane.domain.jobs import JobStatus, Priority, Text
 from corelane.domain.wire import Wire, in_pieces
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Parameters of the pipeline that have no meaning here, and the reasons.
 WITHOUT_MEANING = {
@@ -68,9 +69,9 @@ class HfParameters(Wire):
         return self
 
     @property
-    def options(self) -> Options:
+    def options(self) -> AnswerOptions:
         """Return the parameters as a job's options."""
-        return Options(
+        return AnswerOptions(
             top_k=self.top_k,
             max_answer_tokens=self.max_answer_len,
             doc_stride=self.doc_stride,
@@ -117,7 +118,7 @@ class HfAnswer(BaseModel):
     answer: str
 
 
-def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAnswer]:
+def answers_of(result: AnswerResult, parameters: HfParameters) -> HfAnswer | list[HfAnswer]:
     """Return a result as the pipeline did: one answer, or a list if ``top_k`` asks for several."""
     found = [HfAnswer(score=each.score, start=each.start, end=each.end, answer=each.text) for each in result.answers]
     if parameters.handle_impossible_answer or not found:
@@ -131,7 +132,7 @@ def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAn
     return found[0] if parameters.top_k == 1 else found
 
 
-def require_answered(results: list[Result]) -> None:
+def require_answered(results: list[AnswerResult]) -> None:
     """Raise the error of the first question without an answer."""
     for index, result in enumerate(results):
         if result.status is not JobStatus.SUCCEEDED:

@@ -18,11 +18,13 @@ from api.middleware.fast_path import FastRequest
 from api.routes.jobs import wait_of
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
-from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Job, JobHead, Result
+from corelane.domain.jobs import Job, JobHead
 from corelane.log import get_logger
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
+from corelane.tasks.question_answering.requests import AnswerRequest
+from corelane.tasks.question_answering.wire import AnswerResult, Question
 
 log = get_logger(__name__)
 
@@ -38,7 +40,7 @@ NOT_YET: dict[int | str, dict[str, Any]] = {
 MAX_WAIT_S = 60.0
 
 
-@router.post("/answers", response_model=Result, responses=NOT_YET)
+@router.post("/answers", response_model=AnswerResult, responses=NOT_YET)
 async def answer(
     http: Request, request: Annotated[AnswerRequest, Body()], state: StateDep, wait: WaitDep, caller: SubmitCaller
 ) -> Response:
@@ -68,7 +70,7 @@ async def answer_one(
     found = await ask(state, caller.owner, head, [request.item], wait)
     if isinstance(found, Response):
         return found
-    return Response(orjson.dumps(as_shown(found.results[0])), 200, found.headers, "application/json")
+    return Response(orjson.dumps(as_shown(found.record, found.results[0])), 200, found.headers, "application/json")
 
 
 @router.post("/hf/question-answering", response_model=HfAnswer | list[HfAnswer | list[HfAnswer]], responses=NOT_YET)
@@ -81,7 +83,7 @@ async def answer_as_pipeline(
     caller: SubmitCaller,
 ) -> Any:
     """Answer as transformers' question-answering pipeline did, for its former users."""
-    items = [Item(question=each.question, context=each.context) for each in request.asked]
+    items = [Question(question=each.question, context=each.context) for each in request.asked]
     parameters = request.parameters
     reuse = may_reuse(http.headers)
     head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority, reuse=reuse)
@@ -89,7 +91,7 @@ async def answer_as_pipeline(
     if isinstance(answered, Response):
         return answered
     response.headers.update(answered.headers)
-    results = [Result.model_validate(each) for each in answered.results]
+    results = [AnswerResult.model_validate(each) for each in answered.results]
     require_answered(results)
     found = [answers_of(result, parameters) for result in results]
     return found if isinstance(request.inputs, list) else found[0]
@@ -99,12 +101,13 @@ async def answer_as_pipeline(
 class Answered:
     """The stored results of a job that was waited for, and the response's headers."""
 
+    record: JobRecord
     results: Sequence[dict[str, Any]]
     headers: dict[str, str]
 
 
 async def ask(
-    state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
+    state: AppState, owner: str, head: JobHead, items: Sequence[Question], wait: CallerWait
 ) -> Answered | Response:
     """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
 
@@ -122,7 +125,7 @@ async def ask(
             await state.store.cancel(record.id)
         job = await state.jobs.describe(record, is_held=submitted.is_held)
         return JSONResponse(job.model_dump(mode="json"), 202, headers)
-    return Answered(await state.store.results(record, 0, len(items)), headers)
+    return Answered(record, await state.store.results(record, 0, len(items)), headers)
 
 
 #: Handlers of this router's endpoints on the fast path.

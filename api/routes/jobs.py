@@ -5,10 +5,12 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from api.context import NDJSON, REQUEST_CONTEXT
 from api.deps import (
@@ -29,6 +31,7 @@ from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.fast_path import FastRequest
 from api.middleware.json_bodies import JsonRequest
 from api.state import AppState
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.contexts import Known
@@ -36,7 +39,7 @@ from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import Item, Job, JobList
-from corelane.errors import InvalidInput, StoreUnavailable
+from corelane.errors import InvalidInput, StoreUnavailable, WrongTask
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.records import JobRecord
@@ -46,6 +49,8 @@ from corelane.submitting.large_bodies import LARGE_BYTES
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
+from corelane.tasks.forms import forms
+from corelane.tasks.task import Task
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
 
@@ -69,7 +74,8 @@ WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 #: The form of an ``Idempotency-Key``.
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
-JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
+#: A job as it came: what its items and options are depends on the task of its model.
+JobBody = Annotated[dict[str, Any], Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
 
 @ndjson.post("", status_code=202, response_model=Job)
@@ -100,9 +106,7 @@ async def submit_job(
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
-    return await take_job(
-        state, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers), request=request
-    )
+    return await take_body(state, body, await request.body(), caller, wait, key=key, request=request)
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -113,9 +117,7 @@ async def put_job(
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
-    return await take_job(
-        state, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers), request=request
-    )
+    return await take_body(state, body, await request.body(), caller, wait, name=job_id, request=request)
 
 
 async def submit_fast(asked: FastRequest) -> Response | None:
@@ -127,10 +129,56 @@ async def submit_fast(asked: FastRequest) -> Response | None:
     if key is not None and not KEY.fullmatch(key):
         return None
     try:
-        body = JobRequest.model_validate(orjson.loads(asked.body))
-    except ValueError:
+        given = orjson.loads(asked.body)
+        task = asked.state.jobs.submitter.tasks.known(model_in(given))
+        if task is None:
+            return None
+        body = forms(task).request.model_validate(given)
+        return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
+    except (ValueError, WrongTask):
         return None
-    return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
+
+
+def model_in(given: Any) -> str:
+    """Return the model that a body asks for, which may have any form yet."""
+    model = given.get("model", DEFAULT_ALIAS) if isinstance(given, dict) else None
+    return model if isinstance(model, str) else DEFAULT_ALIAS
+
+
+async def take_body(
+    state: AppState,
+    given: dict[str, Any],
+    sent: bytes,
+    caller: Caller,
+    wait: CallerWait,
+    *,
+    request: Request,
+    key: str | None = None,
+    name: str | None = None,
+) -> Response:
+    """Validate a body by the form of its model's task, and take in the job.
+
+    If the model was moved to a version of another task, the body is read again by the form of that task.
+    """
+    for is_last in (False, True):
+        task = await state.jobs.submitter.tasks.of_model(model_in(given))
+        body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
+        reuse = may_reuse(request.headers)
+        try:
+            return await take_job(state, body, sent, caller, wait, key=key, name=name, reuse=reuse, request=request)
+        except WrongTask:
+            if is_last:
+                raise
+    raise AssertionError
+
+
+def read_form(given: dict[str, Any], task: Task, _: bytes = b"") -> JobRequest:
+    """Return a job in the form of a task; raise RequestValidationError."""
+    try:
+        return forms(task).request.model_validate(given)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
 
 
 async def take_job(
@@ -175,7 +223,7 @@ async def take_job(
         return await present(state, await state.jobs.submit(submission, wait), wait)
     submitted = await state.jobs.submit(submission, CallerWait(None, request.receive))
     del sent, submission
-    body.items = body.contexts = None
+    body.let_go()
     request.let_go()
     return await present(state, replace(submitted, record=await state.jobs.wait(submitted.record, wait)), wait)
 
@@ -197,7 +245,9 @@ async def take_lines(
     """
     submitter, digest = state.jobs.submitter, start_fingerprint("lines")
     find = partial(find_context, state, owner)
-    lines = NdjsonBody(state.settings, body, None if once is None else digest, find, state.large_bodies, owner)
+    lines = NdjsonBody(
+        state.settings, body, submitter.tasks, None if once is None else digest, find, state.large_bodies, owner
+    )
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
         made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
@@ -207,7 +257,11 @@ async def take_lines(
     await lines.read_head()
     if lines.head.dry_run:
         return await state.dry_runs.lines(lines, owner)
-    admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
+    try:
+        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
+    except WrongTask:
+        await lines.take_head()
+        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
     job_id, file = await lines.keep()
     if once is not None:
         once = replace(once, fingerprint=digest.hexdigest())

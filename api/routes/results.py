@@ -11,9 +11,10 @@ from fastapi import APIRouter, Header, Query, Response
 from api.context import NDJSON
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
+from api.jobs import as_shown
 from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
-from corelane.domain.jobs import Job, Result, ResultList
+from corelane.domain.jobs import Job, ResultList
 from corelane.errors import InvalidInput
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import require_kept
@@ -35,7 +36,7 @@ async def list_results(
     after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
     accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
-) -> Response | ResultList:
+) -> Response:
     """List results in item order, up to the first item not answered yet; as NDJSON, stream them to the job's end."""
     record = await state.jobs.require(job_id, caller)
     start = record.dropped if after is None else read_cursor(after)
@@ -45,9 +46,9 @@ async def list_results(
     found = await state.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total or record.is_unread
-    return ResultList(
-        data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
-    )
+    shown = [as_shown(record, result) for result in found]
+    page = {"object": "list", "data": shown, "has_more": has_more, "next": str(at) if has_more else None}
+    return Response(orjson.dumps(page), media_type="application/json")
 
 
 @router.delete("/{job_id}/results")

@@ -14,9 +14,9 @@ from compile.model.reference import Run
 from compile.model.samples import sample_queries
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _text_f1(eval_set: EvalSet, item: int, reading: TokenizedQuery, answer: Answ
     if answer is None:
         return eval_set.text_f1("", eval_set.references[item])
     (first, last), places = answer, reading.context.places
-    return eval_set.text_f1(reading.query.context[places[first][0] : places[last][1]], eval_set.references[item])
+    return eval_set.text_f1(reading.query.text[places[first][0] : places[last][1]], eval_set.references[item])
 
 
 def overlap(found: Answer | None, expected: Answer) -> float:

@@ -38,8 +38,8 @@ class LogitCache:
         start, end = np.zeros((2, *batch.input_ids.shape), dtype=np.float32)
         for number, (key, _) in enumerate(rows):
             found = self._known[key]
-            start[number, : found.start.shape[1]], end[number, : found.end.shape[1]] = found.start[0], found.end[0]
-        return Logits(start, end)
+            start[number, : found[0].shape[1]], end[number, : found[1].shape[1]] = found[0][0], found[1][0]
+        return (start, end)
 
     def begin(self, batches: Iterable[WindowBatch]) -> None:
         """Start computing these batches in a child process, if a CPU is free for it."""
@@ -75,7 +75,7 @@ def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[b
         count = max(1, PASS_TOKENS // max(1, width))
         part, ordered = ordered[-count:], ordered[:-count]
         if width == 0:
-            found |= {key: Logits(*np.zeros((2, 1, 0), dtype=np.float32)) for key, _ in part}
+            found |= {key: tuple(np.zeros((2, 1, 0), dtype=np.float32)) for key, _ in part}
             continue
         columns = zip(*((row.input_ids, row.attention_mask, row.token_type_ids) for _, row in part), strict=True)
         together = (
@@ -85,7 +85,7 @@ def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[b
         logits = run(WindowBatch(part[0][1].bucket, *together))
         for number, (key, row) in enumerate(part):
             length = row.input_ids.shape[1]
-            found[key] = Logits(logits.start[number : number + 1, :length], logits.end[number : number + 1, :length])
+            found[key] = (logits[0][number : number + 1, :length], logits[1][number : number + 1, :length])
     return found
 
 

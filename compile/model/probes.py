@@ -13,12 +13,12 @@ from compile.model.samples import sample_queries
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.spans import find_spans
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.errors.reasons import first_line
+from corelane.tasks.question_answering.engine.spans import find_spans
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 
 #: First and last context token of an answer, counted within its item.
 Answer = tuple[int, int]
@@ -93,7 +93,7 @@ def run_unpadded(run: Run, batch: WindowBatch, step: int = 1) -> Logits:
     width = min(batch.bucket.length, -(-int(batch.attention_mask.sum(axis=1).max()) // step) * step)
     logits = run(batch.cut(width))
     padding = ((0, 0), (0, batch.bucket.length - width))
-    return Logits(np.pad(logits.start, padding), np.pad(logits.end, padding))
+    return (np.pad(logits[0], padding), np.pad(logits[1], padding))
 
 
 def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
@@ -102,8 +102,8 @@ def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
     for rows, part in zip(probe.rows, logits, strict=True):
         for row, (item, reading, window) in enumerate(rows):
             found = find_spans(
-                part.start[row : row + 1],
-                part.end[row : row + 1],
+                part[0][row : row + 1],
+                part[1][row : row + 1],
                 np.array([reading.context_at]),
                 np.array([reading.ends_at(window)]),
                 max_answer_tokens=reading.query.options.max_answer_tokens,

@@ -55,8 +55,8 @@ def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
             if visible > 1:
                 arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
                 logits = run(WindowBatch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
-                start[row, :visible], end[row, :visible] = logits.start[0], logits.end[0]
-        return Logits(start, end)
+                start[row, :visible], end[row, :visible] = logits[0][0], logits[1][0]
+        return (start, end)
 
     return run_alone
 
@@ -73,7 +73,7 @@ def runner_of(module: Any, device: str = "cpu") -> Run:
     def run(batch: WindowBatch) -> Logits:
         with torch.inference_mode():
             start, end = module(*tensors(batch, device))
-        return Logits(start.float().cpu().numpy(), end.float().cpu().numpy())
+        return (start.float().cpu().numpy(), end.float().cpu().numpy())
 
     return run
 

@@ -3,8 +3,9 @@
 Each has one answer. Passages differ in length. One passage joins all others, so even the longest buckets get full rows.
 """
 
-from corelane.domain.options import Options
 from corelane.engine.task import Query
+from corelane.tasks.question_answering.engine.task import QuestionQuery
+from corelane.tasks.question_answering.options import AnswerOptions
 
 #: Overlap of the windows, in tokens: longer than every answer below, and short enough for short buckets.
 DOC_STRIDE = 16
@@ -70,4 +71,4 @@ TEXTS = (
 
 def sample_queries() -> list[Query]:
     """Return the samples as the engine's queries."""
-    return [Query(question, context, Options(doc_stride=DOC_STRIDE)) for question, context in TEXTS]
+    return [QuestionQuery(question, context, AnswerOptions(doc_stride=DOC_STRIDE)) for question, context in TEXTS]

@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 
 from compile.model.probes import Probe, fill_probe
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.engine.backends.protocol import Logits
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 
@@ -25,8 +24,8 @@ def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
     arrays: dict[str, Any] = {}
     for probe in probes:
         bucket = probe.batches[0].bucket
-        arrays[f"{bucket}-start"] = np.stack([logits.start for logits in probe.expected])
-        arrays[f"{bucket}-end"] = np.stack([logits.end for logits in probe.expected])
+        arrays[f"{bucket}-start"] = np.stack([logits[0] for logits in probe.expected])
+        arrays[f"{bucket}-end"] = np.stack([logits[1] for logits in probe.expected])
         arrays[f"{bucket}-inputs"] = np.frombuffer(_digest(probe), dtype=np.uint8)
     np.savez_compressed(folder / EXPECTED_NAME, **arrays)
 
@@ -43,7 +42,7 @@ def read_expected(artifact: Artifact) -> list[Probe]:
             bucket = Bucket(length=file.length, rows=file.rows)
             rows, batches = fill_probe(tokenizer, artifact.manifest.tokenizer, bucket)
             pairs = zip(arrays[f"{bucket}-start"], arrays[f"{bucket}-end"], strict=True)
-            probe = Probe(rows, batches, [Logits(start, end) for start, end in pairs])
+            probe = Probe(rows, batches, [(start, end) for start, end in pairs])
             if _digest(probe) != arrays[f"{bucket}-inputs"].tobytes():
                 raise CompileFailed(
                     f"{path} was made by another version of Corelane, with other samples: compile again"

@@ -23,6 +23,7 @@ from corelane.artifacts.instructions import (
     rank_of,
 )
 from corelane.artifacts.template import FrozenRecord, Template
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ArtifactRefused
 
 #: Characters of the fingerprint in a version: 48 bits, enough to distinguish the versions of one model.
@@ -122,6 +123,7 @@ class Manifest(FrozenRecord):
     )
     name: str
     version: str
+    task: str = Field(DEFAULT_TASK, description="What it was made for: the name of a task.")
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
     target: Target
@@ -213,6 +215,7 @@ class Artifact(FrozenRecord):
         ladder = sorted(manifest.buckets, key=lambda bucket: (bucket.length, bucket.rows))
         return {
             "name": manifest.name,
+            "task": manifest.task,
             "target": manifest.target,
             "dtype": manifest.dtype,
             "cpu_kind": manifest.cpu_kind,

@@ -21,8 +21,9 @@ from corelane.cli.output import error_console, plain, print_line, print_one
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.events import Partial
-from corelane.domain.jobs import Answer, Job, JobStatus, Priority, Result
+from corelane.domain.jobs import Job, JobStatus, Priority, Result
 from corelane.errors import CorelaneError, InvalidInput, ServiceError, ServiceUnreachable
+from corelane.tasks.question_answering.wire import Answer
 
 if TYPE_CHECKING:
     from corelane.client import Client, JobParts

@@ -43,8 +43,9 @@ from corelane.cli.question_lines import (
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import LONG_PATIENCE_S, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.jobs import Item, ModelResult, Priority
+from corelane.domain.jobs import Priority, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
+from corelane.tasks.question_answering.wire import Question
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -227,7 +228,7 @@ class BulkRun:
             with self.output.open("rb") as before:
                 kept = read_output(before, self.format)
 
-        def items() -> Iterator[Item]:
+        def items() -> Iterator[Question]:
             nonlocal bad
             for line in map(read_line, islice(refuse_others(self.questions.number(source)), kept.lines, None)):
                 bad += line.item is None
@@ -279,7 +280,7 @@ class BulkRun:
             sink.flush()
         return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
-    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[ModelResult, None, None]:
+    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Question]) -> Generator[Result, None, None]:
         """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
         from corelane.client.bulk import NamedRun, answer_all
 

@@ -236,12 +236,12 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if there are none."""
     from compile.model.evaluation import EvalSet
-    from corelane.engine.task import Query
+    from corelane.tasks.question_answering.engine.task import QuestionQuery
 
     asked = [question for question in read_set(path).questions if question.gold]
     if not asked:
         raise InvalidInput(f"{path} has no question with an answer")
-    queries = [Query(question.question, question.context) for question in asked]
+    queries = [QuestionQuery(question.question, question.context) for question in asked]
     gold = [question.gold for question in asked]
     return EvalSet(path.name, queries, gold, partial(best_over, token_f1))
 

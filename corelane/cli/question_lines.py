@@ -20,11 +20,13 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.contexts import is_context_id, no_context
-from corelane.domain.jobs import Item, JobStatus, ModelResult, as_text
-from corelane.domain.unanswered import failed_result
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Result, as_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
+from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.results import model_result
+from corelane.tasks.unanswered import failed_result
 
 #: The beginning of every line of an output.
 LINE_HEAD = b'{"index":'
@@ -58,7 +60,7 @@ class QuestionLine:
 
     index: int
     id: str | None
-    item: Item | None
+    item: Question | None
     problem: str = ""
 
 
@@ -107,7 +109,7 @@ def read_line(raw: NumberedLine) -> QuestionLine:
     if not isinstance(value, dict):
         return problem(" is not a JSON object")
     try:
-        item = Item.model_validate(with_few_unknown(Item, value))
+        item = Question.model_validate(with_few_unknown(Question, value))
     except ValidationError as error:
         return problem(f": {first_fault(error)}", as_text(value.get("id")))
     if item.context_id is not None and not is_context_id(item.context_id):
@@ -142,12 +144,12 @@ def refuse_others(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
 
 
 def answer_lines(
-    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Item]], Generator[ModelResult, None, None]]
-) -> Generator[ModelResult, None, None]:
+    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Question]], Generator[Result, None, None]]
+) -> Generator[Result, None, None]:
     """Yield the result of every line, in order; only lines with an item are asked."""
     pending: deque[QuestionLine] = deque()
 
-    def items() -> Iterator[Item]:
+    def items() -> Iterator[Question]:
         for line in lines:
             pending.append(line)
             if line.item is not None:
@@ -162,8 +164,8 @@ def answer_lines(
     yield from map(_refused, pending)
 
 
-def _refused(line: QuestionLine) -> ModelResult:
-    return ModelResult.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
+def _refused(line: QuestionLine) -> Result:
+    return model_result(failed_result(DEFAULT_TASK, line.index, line.id, InvalidInput.code, line.problem), None)
 
 
 def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:

@@ -14,10 +14,11 @@ from typing import Unpack
 
 from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.client.protocol import TOO_LARGE
-from corelane.domain.jobs import Item, Job, JobStatus, ModelResult
-from corelane.domain.unanswered import failed_result
+from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.domain.usage import Usage
 from corelane.errors import CorelaneError, ServiceError, UnknownContext
+from corelane.tasks.results import model_result
+from corelane.tasks.unanswered import failed_result
 
 #: Most items and bytes in a job: a tenth and a half of the service's default limits.
 JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
@@ -60,7 +61,7 @@ class BulkState:
     """
 
     #: The jobs in flight, oldest first, as they were submitted, or the result of an item that was refused.
-    in_flight: deque[Job | ModelResult] = field(default_factory=deque)
+    in_flight: deque[Job | Result] = field(default_factory=deque)
     #: The last seen state of some of them.
     seen: dict[str, Job] = field(default_factory=dict)
     #: Number of results of the oldest job that have been read.
@@ -102,7 +103,7 @@ def answer_all(
     run: NamedRun | None = None,
     state: BulkState | None = None,
     **parts: Unpack[JobParts],
-) -> Generator[ModelResult, None, None]:
+) -> Generator[Result, None, None]:
     """Yield the results of any number of items in order, with ``index`` over all items; memory use is constant.
 
     Jobs that the service refuses for their size, or for a missing stored context, are halved. A single item that is too
@@ -145,15 +146,15 @@ def answer_all(
                     client.cancel(job.id)
 
 
-def _results(client: Client, state: BulkState) -> Iterator[ModelResult]:
+def _results(client: Client, state: BulkState) -> Iterator[Result]:
     """Yield all results of the oldest job in flight."""
     oldest = state.in_flight[0]
-    if isinstance(oldest, ModelResult):
+    if isinstance(oldest, Result):
         yield oldest
         return
     for result in client.iter_results(oldest.id):
         state.read += 1
-        yield ModelResult(**dict(result), model=oldest.model)
+        yield model_result(result, oldest.model)
 
 
 class _Submitter:
@@ -183,8 +184,8 @@ class _Submitter:
                     self._held.extendleft([job[middle:], job[:middle]])
                     continue
                 item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
-                result = failed_result(0, item_id, error.problem_code, error.detail)
-                in_flight.append(ModelResult.model_validate(result))
+                result = failed_result(DEFAULT_TASK, 0, item_id, error.problem_code, error.detail)
+                in_flight.append(model_result(result, None))
             else:
                 self._state.found += submitted.counts.done
                 in_flight.append(submitted)

@@ -21,9 +21,9 @@ from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, Webhook
-from corelane.domain.options import Options
 from corelane.domain.overview import Overview
 from corelane.domain.scaling import ScalingInfo
+from corelane.tasks.question_answering.options import AnswerOptions
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -69,7 +69,7 @@ class JobParts(TypedDict, total=False):
     model: str
     sticky_key: str | None
     contexts: Mapping[str, str] | None
-    options: Options | Mapping[str, Any] | None
+    options: AnswerOptions | Mapping[str, Any] | None
     priority: Priority | str | None
     expires_in_s: float | None
     refuse_if_late: bool

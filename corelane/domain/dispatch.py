@@ -8,20 +8,21 @@ its result.
 An item costs the tokens of all its windows, which are estimated without a tokenizer. The core that reads an item
 corrects the estimate (``Dispatch.exchange``).
 
-In a slice's payload an item is a row, ``[id, question, context]``. A context is stored once: a number refers to the
-job's own contexts, an object to a context that its owner stored, null to the context of the row before.
+In a slice's payload an item is a row, ``[id, beside, text]``; what stands beside the text belongs to the task. A text
+is stored once: a number refers to the job's own texts, an object to one that its owner stored, null to the text of the
+row before.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits, whitespace
+from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import Known, Stored, digest_in
-from corelane.domain.jobs import Item
+from corelane.domain.contexts import Stored
 
 #: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
@@ -145,11 +146,11 @@ LEAST_TOKENS = 64
 #: The length of the longest bucket of the default ladder. The estimate does not depend on a model.
 WINDOW_TOKENS = 384
 
-#: The special tokens in ``[CLS] question [SEP] context [SEP]``.
+#: The special tokens in ``[CLS] beside [SEP] text [SEP]``.
 SPECIAL_TOKENS = 3
 
-#: A window must have at least this share of its tokens for the context, or the item is refused.
-MIN_CONTEXT_SHARE = 1 / 4
+#: A window must have at least this share of its tokens for the text, or the item is refused.
+MIN_TEXT_SHARE = 1 / 4
 
 #: Texts of up to this many characters fit one window. Most items of a flood are this short, and are estimated faster.
 SHORT_CHARS = 256
@@ -169,69 +170,42 @@ def measure(text: str) -> float:
 
 
 def estimate_short(text: str) -> int:
-    """Estimate an item of one window; ``text`` is question and context together, at most ``SHORT_CHARS``."""
+    """Estimate an item of one window; ``text`` is all of it, at most ``SHORT_CHARS``."""
     return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(text)))
 
 
-def count_windows(context_tokens: float, room: float, doc_stride: int) -> int:
-    """Count the windows that cover a context, if each window has ``room`` for context and neighbours overlap."""
-    if context_tokens <= room:
+def count_windows(text_tokens: float, room: float, stride: int) -> int:
+    """Count the windows that cover a text, if each window has ``room`` for text and neighbours overlap."""
+    if text_tokens <= room:
         return 1
-    return 1 + math.ceil((context_tokens - room) / (room - overlap(room, doc_stride)))
+    return 1 + math.ceil((text_tokens - room) / (room - overlap(room, stride)))
 
 
-def overlap(room: float, doc_stride: int) -> int:
+def overlap(room: float, stride: int) -> int:
     """Return how many tokens neighbouring windows share: the stride, but at most half a window."""
-    return min(doc_stride, int(room // 2))
+    return min(stride, int(room // 2))
 
 
-def estimate(question_tokens: float, context_tokens: float, doc_stride: int) -> int:
+def estimate(beside_tokens: float, text_tokens: float, stride: int) -> int:
     """Estimate the tokens of an item's windows; the result is at least the length of the shortest bucket."""
-    beside = min(SPECIAL_TOKENS + question_tokens, WINDOW_TOKENS * (1 - MIN_CONTEXT_SHARE))
+    beside = min(SPECIAL_TOKENS + beside_tokens, WINDOW_TOKENS * (1 - MIN_TEXT_SHARE))
     room = WINDOW_TOKENS - beside
-    windows = count_windows(context_tokens, room, doc_stride)
-    repeated = (windows - 1) * overlap(room, doc_stride)
-    return max(LEAST_TOKENS, math.ceil(windows * beside + context_tokens + repeated))
+    windows = count_windows(text_tokens, room, stride)
+    repeated = (windows - 1) * overlap(room, stride)
+    return max(LEAST_TOKENS, math.ceil(windows * beside + text_tokens + repeated))
 
 
-def estimate_tokens(question: str, context: str, doc_stride: int) -> int:
+def estimate_tokens(beside: str, text: str, stride: int) -> int:
     """Estimate the tokens of an item from its texts."""
-    if len(text := question + context) <= SHORT_CHARS:
-        return estimate_short(text)
-    return estimate(measure(question), measure(context), doc_stride)
+    if len(whole := beside + text) <= SHORT_CHARS:
+        return estimate_short(whole)
+    return estimate(measure(beside), measure(text), stride)
 
 
-class Estimator:
-    """Estimates the items of one job. Each shared context is measured once; stored contexts are not measured."""
-
-    def __init__(self, contexts: Mapping[str, str], doc_stride: int, known: Mapping[str, Known] | None = None) -> None:
-        """``known`` are the stored contexts that items name, by their ids. The caller may add more later."""
-        self._contexts = {context_id: measure(text) for context_id, text in contexts.items()}
-        self._known = known if known is not None else {}
-        self._doc_stride = doc_stride
-
-    def share(self, context_id: str, text: str) -> None:
-        """Measure another context of the job."""
-        self._contexts[context_id] = measure(text)
-
-    def tokens(self, item: Item) -> int:
-        """Estimate an item, however its context is given."""
-        if item.context is not None and len(text := item.question + item.context) <= SHORT_CHARS:
-            return estimate_short(text)
-        return estimate(measure(item.question), self._context(item), self._doc_stride)
-
-    def windows(self, item: Item, max_length: int, ratio: float) -> int:
-        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
-        if item.context is not None and len(item.question) + len(item.context) <= SHORT_CHARS:
-            return 1
-        beside = min(SPECIAL_TOKENS + ratio * measure(item.question), max_length * (1 - MIN_CONTEXT_SHARE))
-        return count_windows(ratio * self._context(item), max_length - beside, self._doc_stride)
-
-    def _context(self, item: Item) -> float:
-        if item.context is not None:
-            return measure(item.context)
-        name = item.context_id or ""
-        return self._known[name].tokens if name in self._known else self._contexts[name]
+def estimate_windows(beside: str, text_tokens: float, stride: int, max_length: int, ratio: float) -> int:
+    """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
+    room = max_length - min(SPECIAL_TOKENS + ratio * measure(beside), max_length * (1 - MIN_TEXT_SHARE))
+    return count_windows(ratio * text_tokens, room, stride)
 
 
 #: How items are read together: a question alone, a few items, or enough to fill batches.
@@ -252,7 +226,7 @@ BLOCKS = {
     "rare": range(0x200, 0x1100),
 }
 
-#: How many contexts of a slice determine its script, how many characters of each, and how many determine a block.
+#: How many texts of a slice determine its script, how many characters of each, and how many determine a block.
 SCRIPT_ITEMS, SCRIPT_CHARS, BLOCK_CHARS = 4, 500, 64
 
 #: Upper bounds of the classes of length, in estimated tokens per item; the last class has none.
@@ -272,11 +246,11 @@ def script_of(text: str) -> str:
     return next((name for name, blocks in BLOCKS.items() if block in blocks), f"u{block:02x}")
 
 
-def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
+def cost_class(first: int, tokens: int, texts: Sequence[str]) -> str:
     """Return the cost class of a slice (``item_costs``); ``first`` is the index of its first item."""
-    count = len(contexts)
-    looked_at = contexts if count <= SCRIPT_ITEMS else contexts[:: count // SCRIPT_ITEMS]
-    text = "".join([context[:SCRIPT_CHARS] for context in looked_at])
+    count = len(texts)
+    looked_at = texts if count <= SCRIPT_ITEMS else texts[:: count // SCRIPT_ITEMS]
+    text = "".join([each[:SCRIPT_CHARS] for each in looked_at])
     together = MANY if first or tokens > SMALL_TOKENS else ONE if count == 1 else FEW
     return f"{together}:{script_of(text)}:{bisect_left(LENGTHS, tokens // max(count, 1))}"
 
@@ -322,25 +296,17 @@ def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: 
     return [*slices, (first, len(tokens) - first, inside)]
 
 
-#: An item's id, question, and context: a text, the number of one of the job's contexts, or a stored context.
-Row = tuple[str | None, str, str | int | Stored]
-
-
-def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """Return an item as a row; ``numbers`` are the numbers of the job's own contexts, by id; others are stored."""
-    if item.context_id is None:
-        return item.id, item.question, item.context or ""
-    number = numbers.get(item.context_id)
-    return item.id, item.question, Stored(digest_in(item.context_id)) if number is None else number
+#: An item's id, what stands beside its text, and the text: itself, the number of one of the job's own, or a stored one.
+Row = tuple[str | None, Any, str | int | Stored]
 
 
 def encode_slice(rows: Iterable[Row]) -> bytes:
     """Encode rows for the store."""
     before: str | int | Stored | None = None
     stored = []
-    for item_id, question, context in rows:
-        stored.append((item_id, question, None if context == before else context))
-        before = context
+    for item_id, beside, text in rows:
+        stored.append((item_id, beside, None if text == before else text))
+        before = text
     return orjson.dumps(stored)
 
 
@@ -350,16 +316,15 @@ def decode_slice(payload: bytes) -> list[Row]:
     if not isinstance(found, list) or not all(isinstance(row, list) and len(row) == 3 for row in found):
         raise ValueError("a payload is not a list of rows")
     rows: list[Row] = []
-    for item_id, question, context in found:
-        if context is None and rows:
-            context = rows[-1][2]
-        elif type(context) is dict:
-            context = Stored.parse(context)
+    for item_id, beside, text in found:
+        if text is None and rows:
+            text = rows[-1][2]
+        elif type(text) is dict:
+            text = Stored.parse(text)
         # type(): True is an int to isinstance().
-        is_sound = type(item_id) in (str, type(None)) and type(question) is str
-        if not is_sound or type(context) not in (str, int, Stored):
-            raise ValueError("a row is not [id, question, context]")
-        rows.append((item_id, question, context))
+        if type(item_id) not in (str, type(None)) or type(text) not in (str, int, Stored):
+            raise ValueError("a row is not [id, beside, text]")
+        rows.append((item_id, beside, text))
     return rows
 
 

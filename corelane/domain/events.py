@@ -6,10 +6,11 @@ A reader must skip types it does not know. An event's id is its place among the 
 import re
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from corelane.domain.jobs import Answer, Counts, Job
+from corelane.domain.jobs import Counts, Job
 
 #: An event's id: milliseconds since 1970, and a number within that millisecond, 0 if left out.
 ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
@@ -33,19 +34,24 @@ class Progress(BaseModel):
 
 
 class Partial(BaseModel):
-    """The best answer so far of an item with a long context; the data of ``item.partial``.
+    """What is known so far of an item with a long text; the data of ``item.partial``.
 
-    None comes after the item's result. ``windows_done`` starts again at 0 if a worker dies and another reads the item.
+    Its task adds the fields of the result that are known, such as ``answer`` and ``no_answer_score``. None comes after
+    the item's result. ``windows_done`` starts again at 0 if a worker dies and another reads the item.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     job: str = Field(description="The job's id.")
     at: str = Field(description="When this was so.")
     index: int = Field(ge=0, description="Position of the item in its job.")
     id: str | None = Field(description="The caller's own id.")
-    answer: Answer | None = Field(description="The best answer so far; null if there is none in what was read.")
-    no_answer_score: float | None = Field(description="As in a result, for what was read.")
-    windows_done: int = Field(ge=1, description="Windows of the context that were read.")
+    windows_done: int = Field(ge=1, description="Windows of the text that were read.")
     windows_total: int = Field(ge=1, description="Windows that it has.")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 #: The data of each type of event.

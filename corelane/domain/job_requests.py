@@ -1,14 +1,13 @@
 """The requests that make jobs: a body of JSON, or the first line of a job that is sent as lines. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.job_references import MAX_URL_CHARS
-from corelane.domain.jobs import CallersId, Item, JobHead
-from corelane.domain.wire import in_pieces
+from corelane.domain.jobs import Item, JobHead
+from corelane.errors.sentences import first_fault
 
 
 class LinesHead(JobHead):
@@ -23,8 +22,13 @@ class LinesHead(JobHead):
 
 
 class JobRequest(JobHead):
-    """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
+    """The body of ``POST /v1/jobs``: many ``items``, or one item's fields in place.
 
+    Each task has a form of its own, with the fields of its items (``tasks.forms``).
+    """
+
+    #: The form of an item.
+    item: ClassVar[type[Item]] = Item
     input_url: str | None = Field(
         None,
         max_length=MAX_URL_CHARS,
@@ -32,13 +36,7 @@ class JobRequest(JobHead):
         "JSON document if its name ends in `.json`; packed if it ends in `.gz`. The service allows certain beginnings "
         "only.",
     )
-    items: Annotated[list[Item], Field(min_length=1), in_pieces(Item)] | None = Field(
-        None, description="The questions of this job."
-    )
-    id: CallersId | None = Field(None, description="One item's own id, without `items`.")
-    question: str | None = Field(None, description="One item's question, without `items`.")
-    context: str | None = Field(None, description="One item's passage, without `items`.")
-    context_id: CallersId | None = Field(None, description="In place of it: a stored context, or one of `contexts`.")
+    items: list[Item] | None = None
 
     @field_validator("items", mode="wrap")
     @classmethod
@@ -50,29 +48,41 @@ class JobRequest(JobHead):
     @property
     def unchecked(self) -> list[Any] | None:
         """Return the items as they were sent, if invalid ones should fail alone; else None."""
-        return self.items if self.invalid_items == "fail" and self.question is None else None
+        return self.items if self.invalid_items == "fail" and not self.single else None
+
+    @property
+    def single(self) -> dict[str, Any]:
+        """Return the fields of the only item that were given in place."""
+        return {name: value for name in self.item.model_fields if (value := getattr(self, name, None)) is not None}
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        single = (self.question, self.context, self.context_id, self.id)
+        single = self.single
         if self.input_url is not None:
-            if self.dry_run or self.refuse_if_late or self.items or any(part is not None for part in single):
+            if self.dry_run or self.refuse_if_late or self.items or single:
                 raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
             return self
         if self.items is not None:
-            if any(part is not None for part in single):
-                raise ValueError("give either `items` or one `question` with its `context`, not both")
-        elif self.question is None or (self.context is None and self.context_id is None):
-            raise ValueError("give `items`, or one `question` with its `context` or `context_id`, or an `input_url`")
+            if single:
+                raise ValueError(f"give either `items` or {self._one_item()}, not both")
+        elif not single:
+            raise ValueError(f"give `items`, or {self._one_item()}, or an `input_url`")
         else:
-            self.items = [Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)]
-        if self.unchecked is None and (missing := next(unknown_contexts(self.items, self.contexts or {}), None)):
-            raise ValueError(missing)
+            try:
+                self.items = [self.item.model_validate(single)]
+            except ValidationError as error:
+                raise ValueError(first_fault(error)) from None
+        if self.unchecked is None:
+            self.check_texts(self.items)
         return self
 
+    def _one_item(self) -> str:
+        wanted = [f"`{name}`" for name, field in self.item.model_fields.items() if field.is_required()]
+        return f"one item's {', '.join(wanted) or 'fields'} in place"
 
-def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """Yield an error for each item whose ``context_id`` is not in ``contexts`` and no id of a stored context."""
-    for index, item in enumerate(items):
-        if item.context_id is not None and item.context_id not in contexts and not is_context_id(item.context_id):
-            yield f"item {index}: {no_context(item.context_id)}"
+    def let_go(self) -> None:
+        """Drop the items and texts, once they are stored."""
+        self.items = None
+
+    def check_texts(self, items: Iterable[Item]) -> None:
+        """Raise ValueError for an item that names a shared text which does not exist."""

@@ -5,15 +5,26 @@ The wire format is stable from version 1 on: fields may be added, but none is re
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    model_validator,
+)
 
 from corelane.domain.job_references import MAX_URL_CHARS, JobEvent, JobInput, JobOutput, JobUrls
-from corelane.domain.options import IN_OPTIONS, Options
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
-from corelane.domain.wire import OBJECT_IN_PIECES, Entry, Wire, at_most
+from corelane.domain.wire import Entry, Wire, at_most
+
+#: The task of models and jobs that do not name one: there was no other.
+DEFAULT_TASK = "question-answering"
 
 
 class JobStatus(StrEnum):
@@ -48,7 +59,8 @@ class Priority(StrEnum):
 _PRIORITIES = tuple(Priority)
 
 
-def _is_none(value: object) -> bool:
+def is_none(value: object) -> bool:
+    """Return whether a value is null, so that its field is left out."""
     return value is None
 
 
@@ -81,27 +93,28 @@ CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, js
 
 
 class Item(Entry):
-    """One question about one passage."""
+    """One item of a job; its task adds what stands in it (``corelane.tasks``)."""
 
     id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
-    question: str = Field(min_length=1, description="The question.")
-    context: str | None = Field(None, min_length=1, description="The passage the answer is taken from, of any length.")
-    context_id: CallersId | None = Field(
-        None,
-        min_length=1,
-        description="In place of `context`: one of the job's `contexts`, or a stored one (`ctx_…`).",
-    )
 
-    @field_validator("question", "context")
-    @classmethod
-    def _not_blank(cls, value: str | None) -> str | None:
-        return not_blank(value) if value is not None else None
 
-    @model_validator(mode="after")
-    def _one_context(self) -> Self:
-        if (self.context is None) == (self.context_id is None):
-            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts` or of a stored one")
-        return self
+class TaskOptions(Wire):
+    """The options of a job; its task adds them."""
+
+    #: The name of the task whose options they are.
+    task: ClassVar[str] = DEFAULT_TASK
+    #: Options that workers of the previous version do not know. They are stored only if they are used.
+    added: ClassVar[frozenset[str]] = frozenset()
+
+
+class GivenOptions(BaseModel):
+    """The options of a job as it shows them: those of its task."""
+
+    model_config = ConfigDict(extra="allow")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 #: A word that a caller gives jobs, to list them by.
@@ -124,19 +137,13 @@ class Webhook(Wire):
 
 
 class JobHead(Wire):
-    """All of a job but its items."""
+    """All of a job but its items; each task has a form of its own (``tasks.forms``)."""
 
-    hints: ClassVar[Mapping[str, str]] = IN_OPTIONS
     output_url: str | None = Field(
         None,
         max_length=MAX_URL_CHARS,
         description="Where the results are written as lines (NDJSON) once the job is final: an `s3` URL, or an `https` "
         "URL that takes a PUT. The service allows certain beginnings only.",
-    )
-    contexts: Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Text], OBJECT_IN_PIECES] | None = (
-        Field(
-            None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
-        )
     )
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     sticky_key: str | None = Field(
@@ -146,7 +153,7 @@ class JobHead(Wire):
         description="Where `model` is an alias of several versions: jobs of one API key with the same key here get the "
         "same version while the weights stay. Without it each job is on its own.",
     )
-    options: Options = Field(default_factory=Options, description="How the items are answered.")
+    options: TaskOptions = Field(default_factory=TaskOptions, description="How the items are answered.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority are answered first.")
     expires_in_s: float | None = Field(
         None,
@@ -172,7 +179,7 @@ class JobHead(Wire):
     reuse: bool = Field(
         True,
         strict=True,
-        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
+        description="Whether the result of an equal item of yours may be taken, and this one's be given to others.",
     )
     invalid_items: Literal["refuse", "fail"] | None = Field(
         None,
@@ -184,35 +191,16 @@ class JobHead(Wire):
         False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
     )
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Return the texts that its items share, by their ids; tasks whose items share texts have a field for them."""
+        return {}
+
     @model_validator(mode="after")
     def _late_for_something(self) -> Self:
         if self.refuse_if_late and self.expires_in_s is None:
             raise ValueError("`refuse_if_late` needs `expires_in_s`")
         return self
-
-
-class Offsets(BaseModel):
-    """The same stretch in other units, each as [start, end]; only those that were asked for are there."""
-
-    utf16: tuple[int, int] | None = Field(
-        None, exclude_if=_is_none, description="UTF-16 code units: `context.slice(start, end)` in JavaScript."
-    )
-    bytes: tuple[int, int] | None = Field(None, exclude_if=_is_none, description="Bytes of the context in UTF-8.")
-
-
-class Answer(BaseModel):
-    """A stretch of the context: ``context[start:end] == text``, offsets in Unicode code points."""
-
-    text: str
-    start: int = Field(ge=0, description="First code point of the answer in the context.")
-    end: int = Field(ge=0, description="One past the last code point.")
-    score: float = Field(
-        ge=0,
-        le=1,
-        description="Share of the model's belief, over all spans and `no answer`; with a calibrated model the "
-        "probability that the answer is right.",
-    )
-    offsets: Offsets | None = Field(None, exclude_if=_is_none, description="With the option `offsets` only.")
 
 
 class ItemError(BaseModel):
@@ -222,37 +210,57 @@ class ItemError(BaseModel):
     detail: str
 
 
+#: The fields of every result that stand behind those of its task.
+WINDOWS = Field(0, ge=0, description="Windows of the text that the model read.")
+ERROR = Field(None, description="Why the item failed.")
+REUSED = Field(
+    False, exclude_if=_is_off, description="Only if true: this is the result of an equal item, nothing was computed."
+)
+
+
 class Result(BaseModel):
-    """The outcome of one item."""
+    """The outcome of one item; its task adds the fields of its output.
+
+    Validating data as a ``Result`` gives the result of the task whose fields it has.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    #: The results of tasks, by the name of a field that only they have.
+    forms: ClassVar[dict[str, type["Result"]]] = {}
+    #: The name of that field.
+    mark: ClassVar[str] = ""
 
     index: int = Field(ge=0, description="Position of the item in its job.")
     id: str | None = Field(None, description="The caller's own id.")
     status: JobStatus
-    answer: Answer | None = Field(None, description="The best answer; null if there is none in the context.")
-    answers: list[Answer] = Field(default_factory=list, description="At most top_k candidates, best first.")
-    no_answer_score: float | None = Field(
-        None, description="Share of the model's belief that there is no answer; calibrated, the probability of it."
-    )
-    windows: int = Field(0, ge=0, description="Windows of the context that the model read.")
-    error: ItemError | None = None
-    reused: bool = Field(
-        False,
-        exclude_if=_is_off,
-        description="Only if true: this is the result of an equal item, nothing was computed.",
-    )
 
+    if TYPE_CHECKING:
+        windows: int
+        error: ItemError | None
+        reused: bool
 
-class ModelResult(Result):
-    """A result of a bulk, whose jobs nobody looks at: it says itself who gave it."""
+        def __getattr__(self, name: str) -> Any: ...
 
-    model: str | None = Field(None, description="The model version that was asked; null if none was.")
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if cls.mark:
+            Result.forms.setdefault(cls.mark, cls)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_task(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if cls is not Result or not isinstance(value, dict):
+            return validate(value)
+        form = next((form for mark, form in cls.forms.items() if mark in value), None)
+        return validate(value) if form is None else cast(Self, form.model_validate(value))
 
 
 class ResultList(BaseModel):
     """One page of results in item order."""
 
     object: Literal["list"] = "list"
-    data: list[Result]
+    data: list[SerializeAsAny[Result]]
     has_more: bool = Field(description="Whether items follow this page, answered yet or not.")
     next: str | None = Field(description="Cursor of the next page.")
 
@@ -300,6 +308,7 @@ class Job(BaseModel):
     name: str | None = Field(None, description="The caller's own name of it, if it was made by one.")
     status: JobStatus
     model: str = Field(description="The model version that answers.")
+    task: str = Field(DEFAULT_TASK, description="The task of that model: what its items, options and results are.")
     counts: Counts
     priority: Priority = Priority.NORMAL
     created_at: str
@@ -316,21 +325,21 @@ class Job(BaseModel):
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
-    input: JobInput | None = Field(None, exclude_if=_is_none, description="With `input_url` only.")
-    output: JobOutput | None = Field(None, exclude_if=_is_none, description="With `output_url` only.")
+    input: JobInput | None = Field(None, exclude_if=is_none, description="With `input_url` only.")
+    output: JobOutput | None = Field(None, exclude_if=is_none, description="With `output_url` only.")
     failures: list[FailureCount] | None = Field(
-        None, exclude_if=_is_none, description="Of items that failed: how many with each code, the most first."
+        None, exclude_if=is_none, description="Of items that failed: how many with each code, the most first."
     )
     owner: str | None = Field(
-        None, exclude_if=_is_none, description="Its owner, where an admin looks at another owner's job."
+        None, exclude_if=is_none, description="Its owner, where an admin looks at another owner's job."
     )
     urls: JobUrls
-    options: Options
+    options: GivenOptions
     metadata: dict[str, str] = Field(default_factory=dict)
     labels: list[str] = Field(default_factory=list)
     timing: JobTiming | None = Field(None, description="Where its time went, once it is final.")
     usage: Usage | None = Field(None, description="What it took so far; null before the first results.")
-    results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
+    results: list[SerializeAsAny[Result]] | None = Field(None, description="Inline once final, for small jobs.")
 
 
 class JobList(BaseModel):

@@ -7,27 +7,25 @@ and chaos runs that a model would slow down. It is a task like any other, for th
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from corelane.domain.dispatch import estimate_tokens
-from corelane.domain.jobs import JobStatus
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import Query, Ready, Result, RunnerWork, Task
 from corelane.engine.windows import Window
+from corelane.tasks.registry import TASKS, task_named
 
-#: The result of every item; it is shared, so do not change it.
-NULL_RESULT: Result = {
-    "status": str(JobStatus.SUCCEEDED),
-    "answer": None,
-    "answers": [],
-    "no_answer_score": 1.0,
-    "windows": 0,
-    "error": None,
-}
+
+@cache
+def null_result(task: str) -> Result:
+    """Return the result of every item of a task; it is shared, so do not change it."""
+    return {"status": str(JobStatus.SUCCEEDED), **task_named(task).nothing, "windows": 0, "error": None}
+
 
 #: The API's summary of any version, without its name.
 SUMMARY: dict[str, object] = {
@@ -56,7 +54,7 @@ class AnyShape(Bucket):
 #: A bucket that holds all waiting items, however long they are.
 EVERYTHING = AnyShape(length=1 << 62, rows=1 << 30)
 
-NO_LOGITS = Logits(*np.zeros((2, 0, 0), dtype=np.float32))
+NO_LOGITS = tuple(np.zeros((2, 0, 0), dtype=np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,10 @@ class NullTask(Task[NullItem]):
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[NullItem]]:
         """Return the answer, or an item that waits for a batch."""
         if not self._needs_batches:
-            return [(key, NULL_RESULT) for key, _ in queries]
-        lengths = [estimate_tokens(query.question, query.context, query.options.doc_stride) for _, query in queries]
+            return [(key, null_result(query.options.task)) for key, query in queries]
+        lengths = [
+            task_named(query.options.task).tokens(query.beside, query.text, query.options) for _, query in queries
+        ]
         return [
             (key, NullItem(query, [Window(0, length, length)]))
             for (key, query), length in zip(queries, lengths, strict=True)
@@ -94,8 +94,8 @@ class NullTask(Task[NullItem]):
         return [None] * len(rows)
 
     def compose(self, item: NullItem, decoded: Sequence[Any]) -> Result:  # noqa: ARG002
-        """Return the empty answer."""
-        return NULL_RESULT
+        """Return the empty result."""
+        return null_result(item.query.options.task)
 
 
 class NullRunner(Runner):
@@ -111,5 +111,7 @@ class NullRunner(Runner):
             return NO_LOGITS
 
         name = version.partition("@")[0]
-        served = ServedModel(name, version, SUMMARY | {"name": name}, (EVERYTHING,))
+        # A version that is named after a task has that task.
+        task = name if name in TASKS else DEFAULT_TASK
+        served = ServedModel(name, version, SUMMARY | {"name": name, "task": task}, (EVERYTHING,), task)
         super().__init__(NullTask(needs_batches=batch_s > 0), served, run, overlaps=batch_s > 0)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, Self
 
@@ -24,18 +25,19 @@ import numpy as np
 from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
-from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.warming import PASSES, warm_ups
 from corelane.engine.windows import Window
-from corelane.errors import RunFailed
+from corelane.errors import ArtifactRefused, RunFailed
+from corelane.tasks.registry import task_named
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
@@ -66,6 +68,7 @@ class ServedModel:
     version: str
     summary: Mapping[str, object]
     ladder: Sequence[Bucket]
+    task: str = DEFAULT_TASK
     flexible_rows: bool = False
     flexible_lengths: bool = False
     warm_ups: Sequence[tuple[Bucket, int]] = ()
@@ -80,7 +83,17 @@ class ServedModel:
         passes = warm_ups(ladder, flexible_rows=flexible, rows_share_kernels=rows_share_kernels)
         lengths = flexible and manifest.flexible_lengths
         named = manifest.name, manifest.version_id
-        return cls(*named, summary, ladder, flexible, lengths, passes, manifest.ragged_rows)
+        return cls(*named, summary, ladder, manifest.task, flexible, lengths, passes, manifest.ragged_rows)
+
+
+def engine_of(task: str) -> type[Any]:
+    """Import the class that runs the models of a task; raise ArtifactRefused for an unknown task."""
+    try:
+        module, _, name = task_named(task).engine.partition(":")
+    except ValueError as error:
+        raise ArtifactRefused(f"{error}: bring this worker up to the version that compiled the model") from None
+    found: type[Any] = getattr(import_module(module), name)
+    return found
 
 
 #: A row of a batch: the key of its query, the query in tokens, and the window.
@@ -111,8 +124,8 @@ class RunningBatch:
 class Runner(SharedItems):
     """Answers queries with one loaded model. Not thread-safe."""
 
-    #: The task of the models that ``open`` loads.
-    task_type: type[QuestionAnsweringTask] = QuestionAnsweringTask
+    #: The class of the task of the models that ``open`` loads; that of their manifest's task if None.
+    task_type: type[Any] | None = None
 
     def __init__(
         self,
@@ -128,6 +141,8 @@ class Runner(SharedItems):
         self.name = served.name
         self.version = served.version
         self.summary = served.summary
+        #: The name of the task of its model.
+        self.task = served.task
         self.work = task.work
         self.overlaps = overlaps
         self._task = task
@@ -162,7 +177,7 @@ class Runner(SharedItems):
         """
         manifest = artifact.manifest
         calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
-        task = cls.task_type(
+        task = (cls.task_type or engine_of(manifest.task))(
             open_tokenizer(artifact),
             manifest.tokenizer,
             manifest.max_length,
@@ -325,7 +340,7 @@ class Runner(SharedItems):
         if progress.is_fragment:
             return self.result_of_fragment(progress)
         if progress.error is not None:
-            return failure(progress.error)
+            return failure(progress.item.query, progress.error)
         return self._task.compose(progress.item, progress.decoded)
 
     def _collect(self, running: RunningBatch) -> None:
@@ -354,7 +369,7 @@ class Runner(SharedItems):
     def _decode(self, running: RunningBatch, batch: WindowBatch) -> list[Any]:
         rows = [(item, window) for _, item, window in running.rows]
         logits = self._run(batch) if running.logits is None else running.logits.result()
-        if not (np.isfinite(logits.start[: len(rows)]).all() and np.isfinite(logits.end[: len(rows)]).all()):
+        if not all(np.isfinite(each[: len(rows)]).all() for each in logits):
             raise RunFailed("the model returned logits that are not numbers")
         used = sum(window.length for _, window in rows)
         done = ForwardPass(batch.bucket, len(rows), used, batch.input_ids.size - used)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.jobs import JobStatus, Priority
-from corelane.domain.options import Options
+from corelane.domain.jobs import JobStatus, Priority, TaskOptions
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError
+from corelane.tasks.registry import task_named
 
 #: An item's result in stored form, without its index and id.
 Result = dict[str, Any]
@@ -28,17 +28,18 @@ class Query:
     Of an owner's items those with the lowest ``priority`` number are answered first.
     """
 
-    question: str
-    context: str
-    options: Options = field(default_factory=Options)
+    #: What stands beside the text in the item's row.
+    beside: Any
+    text: str
+    options: Any = field(default_factory=TaskOptions)
     owner: str = PUBLIC
     priority: int = Priority.NORMAL.rank
     job: str = ""
 
     @property
     def passage(self) -> tuple[str, str]:
-        """Return the owner and the text of the context. What is cached of it is used only for that owner."""
-        return self.owner, self.context
+        """Return the owner and the text. What is cached of the text is used only for that owner."""
+        return self.owner, self.text
 
 
 @dataclass(slots=True)
@@ -138,13 +139,11 @@ class Task(Protocol[Item]):
         raise ValueError(f"{len(found)} bytes are no evidence of {len(windows)} windows: this task makes no fragments")
 
 
-def failure(error: CorelaneError) -> Result:
+def failure(query: Query, error: CorelaneError) -> Result:
     """Return the result of a query that could not be answered."""
     return {
         "status": str(JobStatus.FAILED),
-        "answer": None,
-        "answers": [],
-        "no_answer_score": None,
+        **task_named(query.options.task).nothing,
         "windows": 0,
         "error": {"code": error.code, "detail": error.detail},
     }

@@ -18,6 +18,7 @@
     │   ├── NothingToRetry      every item of the job was answered
     │   ├── HostRefused         the service may not be reached by that host name
     │   ├── BodyTooSlow         the body stopped coming before its end
+    │   ├── WrongTask           items of one task were sent to a model of another
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
     │   ├── QuestionTooLong     the question leaves no room for context in the model's window
@@ -149,6 +150,10 @@ class HostRefused(InvalidInput):
 class BodyTooSlow(InvalidInput):
     code = "body_too_slow"
     retryable = True
+
+
+class WrongTask(InvalidInput):
+    code = "wrong_task"
 
 
 class NotCalibrated(InvalidInput):

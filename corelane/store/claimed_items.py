@@ -1,32 +1,33 @@
-"""The items of the refs in a claim: their payloads, and their contexts, shared within a job or stored by the owner."""
+"""The items of the refs in a claim: their payloads, and their texts, shared within a job or stored by the owner."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import Ref, Row, decode_slice
-from corelane.domain.options import Options
+from corelane.domain.jobs import TaskOptions
 from corelane.log import get_logger
 from corelane.store import keys
 from corelane.store.contexts import ContextTexts
-from corelane.store.jobs.records import parse_options
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
+from corelane.tasks.registry import parse_options, task_named
 
 log = get_logger(__name__)
 
 #: A payload and its job's options, as they are stored.
 Payload = tuple[bytes, bytes]
 
-#: Items as (id, question, context).
-Items = list[tuple[str | None, str, str]]
+#: Items as (id, what stands beside the text, text).
+Items = list[tuple[str | None, Any, str]]
 
 
 def read_items(
     link: Link, texts: ContextTexts, refs: Sequence[Ref], small: Mapping[str, Payload]
-) -> dict[str, tuple[Items, Options]]:
+) -> dict[str, tuple[Items, TaskOptions]]:
     """Return the items and options of refs, by the refs' keys; leave out those that are gone or cannot be read.
 
-    ``small`` holds payloads that were read already; ``texts`` reads and caches stored contexts.
+    ``small`` holds payloads that were read already; ``texts`` reads and caches stored texts.
     """
     payloads = {**small, **_read_payloads(link, [ref for ref in refs if ref.key not in small])}
     found = []
@@ -35,16 +36,19 @@ def read_items(
             continue
         payload, options = payloads[ref.key]
         try:
-            found.append((ref, decode_slice(payload)[ref.offset :][: ref.count], parse_options(options)))
+            rows, its_options = decode_slice(payload)[ref.offset :][: ref.count], parse_options(options)
+            if not all(isinstance(row[1], task_named(its_options.task).beside) for row in rows):
+                raise ValueError(f"a row is no item of {its_options.task}")
+            found.append((ref, rows, its_options))
         except ValueError as error:
             log.error("payload_unreadable", ref=ref.encode(), reason=str(error)[:200])
-    shared = _read_contexts(link, [(ref, rows) for ref, rows, _ in found])
+    shared = _read_shared(link, [(ref, rows) for ref, rows, _ in found])
     wanted = {(ref.owner, row[2]) for ref, rows, _ in found for row in rows if isinstance(row[2], Stored)}
     stored = texts.read(wanted) if wanted else {}
     items = {}
     for ref, rows, its_options in found:
-        texted = [(i, q, c if isinstance(c, str) else _text_of(ref, c, shared, stored)) for i, q, c in rows]
-        whole = [(i, q, c) for i, q, c in texted if c is not None]
+        texted = [(i, b, t if isinstance(t, str) else _text_of(ref, t, shared, stored)) for i, b, t in rows]
+        whole = [(i, b, t) for i, b, t in texted if t is not None]
         if len(whole) == ref.count:
             items[ref.key] = whole, its_options
     return items
@@ -68,8 +72,8 @@ def _read_payloads(link: Link, refs: Sequence[Ref]) -> dict[str, Payload]:
     }
 
 
-def _read_contexts(link: Link, found: Sequence[tuple[Ref, Sequence[Row]]]) -> dict[tuple[str, int], str]:
-    """Read the contexts that a job's items share, by job and number."""
+def _read_shared(link: Link, found: Sequence[tuple[Ref, Sequence[Row]]]) -> dict[tuple[str, int], str]:
+    """Read the texts that a job's items share, by job and number."""
     needed: dict[str, set[int]] = {}
     for ref, rows in found:
         if numbers := {row[2] for row in rows if isinstance(row[2], int)}:
@@ -87,9 +91,9 @@ def _read_contexts(link: Link, found: Sequence[tuple[Ref, Sequence[Row]]]) -> di
 
 def _text_of(
     ref: Ref,
-    context: int | Stored,
+    text: int | Stored,
     shared: Mapping[tuple[str, int], str],
     stored: Mapping[tuple[str, Stored], str],
 ) -> str | None:
-    """Return the text of a row's context, or None if it is not there."""
-    return shared.get((ref.job, context)) if isinstance(context, int) else stored.get((ref.owner, context))
+    """Return a row's text, or None if it is not there."""
+    return shared.get((ref.job, text)) if isinstance(text, int) else stored.get((ref.owner, text))

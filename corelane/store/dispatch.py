@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.options import Options
+from corelane.domain.jobs import TaskOptions
 from corelane.domain.prices import NOTHING
 from corelane.domain.request_context import RequestContext
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.claimed_items import read_items
+from corelane.store.claimed_items import Items, read_items
 from corelane.store.contexts import ContextTexts
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
@@ -54,12 +54,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSlice:
-    """A claimed ref with its items as (id, question, context) and its job's options."""
+    """A claimed ref with its items and its job's options."""
 
     ref: Ref
     version: str
-    items: list[tuple[str | None, str, str]]
-    options: Options
+    items: Items
+    options: TaskOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SliceResults:
 
 @dataclass(frozen=True, slots=True)
 class LeasedPreview:
-    """The best answer so far of an item in progress: a ``corelane.domain.events.Partial`` without job and time."""
+    """What is known so far of an item in progress: a ``corelane.domain.events.Partial`` without job and time."""
 
     lease: str
     ref: Ref

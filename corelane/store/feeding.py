@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import Ref, cut_slices, encode_slice
-from corelane.domain.unanswered import failed_result
 from corelane.errors import ItemsLost, NotFound, StorageFailed
 from corelane.log import get_logger
 from corelane.settings import Settings
@@ -25,6 +24,8 @@ from corelane.store.item_files import ItemFiles, ItemLine, parse_parts, step_lin
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call
+from corelane.tasks.registry import parse_options
+from corelane.tasks.unanswered import failed_result
 
 log = get_logger(__name__)
 
@@ -40,7 +41,7 @@ STRAY_AGE_S = 3600
 #: A job whose items cannot be read because the storage fails is tried again after this time, in seconds.
 STORAGE_PAUSE_S = 5.0
 
-TEXTS = ("status", "file", "owner", "parts")
+TEXTS = ("status", "file", "owner", "options", "parts")
 NUMBERS = ("fed", "fed_bytes", "fed_tokens", "total", "left", "priority", "succeeded", "dropped", "results_window")
 
 
@@ -54,6 +55,7 @@ class Feed:
     #: The sizes of the file's parts; empty if it is one file.
     parts: tuple[int, ...]
     owner: str
+    task: str
     fed: int
     fed_bytes: int
     fed_tokens: int
@@ -174,7 +176,7 @@ class Feeder:
         for is_bad, first, count, tokens in self._cut(lines):
             at, cut = feed.fed + first, lines[first : first + count]
             if is_bad:
-                failed.append((at, bad_results(at, cut), count))
+                failed.append((at, bad_results(feed.task, at, cut), count))
                 continue
             payload += [at, encode_slice(line.row for line in cut)]
             refs.append(Ref(feed.job, feed.owner, feed.priority, at, at, count, tokens).encode())
@@ -205,11 +207,12 @@ class Feeder:
             first += len(costs)
 
     def _read(self, job: str) -> Feed | None:
-        status, file, owner, parts, *numbers = self._link("HMGET", keys.job(job), *TEXTS, *NUMBERS)
+        status, file, owner, options, parts, *numbers = self._link("HMGET", keys.job(job), *TEXTS, *NUMBERS)
         if status is None:
             return None
+        task = parse_options(options or b"{}").task
         name, sizes, given = (file or b"").decode(), parse_parts(parts), (int(number or 0) for number in numbers)
-        return Feed(job, status in OPEN_STATUSES, name, sizes, owner.decode(), *given)
+        return Feed(job, status in OPEN_STATUSES, name, sizes, owner.decode(), task, *given)
 
     def _let_go(self, job: str) -> None:
         """Stop feeding a job.
@@ -227,10 +230,10 @@ class Feeder:
             self._files.delete(job)
 
 
-def bad_results(first: int, lines: Sequence[ItemLine]) -> str:
+def bad_results(task: str, first: int, lines: Sequence[ItemLine]) -> str:
     """Return stored results for lines that are no valid items; ``first`` is the index of the first line."""
     found = [
-        failed_result(index, line.row[0], *line.error)
+        failed_result(task, index, line.row[0], *line.error)
         for index, line in enumerate(lines, first)
         if line.error is not None
     ]

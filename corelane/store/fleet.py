@@ -156,11 +156,15 @@ class Fleet:
         ]
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
-    async def highest_precision(self, version: str) -> float | None:
-        """Return the highest precision that callers may ask of a version; None if its scores are no probabilities."""
-        summary = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
-        # Workers of releases before this field do not send it.
-        return summary.get("highest_precision", 1.0) if summary.get("calibrated") else None
+    async def meant(self, model: str) -> str | None:
+        """Return a version that a version or an alias means; None for any other name."""
+        summary, means = await self._link.many([("HEXISTS", keys.MODELS, model), ("HGET", keys.ALIASES, model)])
+        return model if summary else next(iter(decode_weights(means.decode())), None) if means else None
+
+    async def summary(self, version: str) -> dict[str, Any]:
+        """Return what workers announced of a version; empty if none did."""
+        found: dict[str, Any] = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
+        return found
 
     async def compiled_rate(self, version: str) -> float:
         """Return tokens a second, measured at compile time, over the cores that hold a version; 0 if not measured.

@@ -54,12 +54,12 @@ def encode_error(item_id: str | None, error: LineError) -> bytes:
 
 def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
     """Decode a line of a file: an item, or the error in its place."""
-    item_id, question, context, tokens = orjson.loads(text)
-    if question is None:
-        return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
-    if type(context) is dict:
-        context = Stored.parse(context)
-    return ItemLine((item_id, question, context), tokens, end_bytes)
+    item_id, beside, its_text, tokens = orjson.loads(text)
+    if type(its_text) is list:
+        return ItemLine((item_id, "", ""), tokens, end_bytes, (its_text[0], its_text[1]))
+    if type(its_text) is dict:
+        its_text = Stored.parse(its_text)
+    return ItemLine((item_id, beside, its_text), tokens, end_bytes)
 
 
 def is_elsewhere(file: str) -> bool:

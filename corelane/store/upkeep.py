@@ -8,7 +8,6 @@ import orjson
 import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
-from corelane.domain.unanswered import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
 from corelane.plugin import installed
@@ -20,6 +19,8 @@ from corelane.store.jobs.owners import IDLE_S
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
+from corelane.tasks.registry import parse_options
+from corelane.tasks.unanswered import failed_result
 
 log = get_logger(__name__)
 
@@ -138,9 +139,9 @@ class Upkeep:
 
     def _stretch(self, ref: Ref) -> dict[str, Any]:
         """Decide about one lost slice. Its items come back singly with one attempt more, or fail after the last one."""
-        version, payload = self._link.many(
+        (version, options), payload = self._link.many(
             [
-                ("HGET", keys.job(ref.job), "version"),
+                ("HMGET", keys.job(ref.job), "version", "options"),
                 ("HGET", keys.payloads(ref.job), ref.payload),
             ]
         )
@@ -149,16 +150,17 @@ class Upkeep:
             "ref": ref.encode(),
             "version": version.decode() if version else "",
             "refs": [] if lost else [single.encode() for single in return_refs(ref)],
-            "lost": lost_results(ref, payload) if lost else [],
+            "lost": lost_results(ref, options, payload) if lost else [],
         }
 
 
-def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
+def lost_results(ref: Ref, options: bytes | None, payload: bytes | None) -> list[tuple[str, str]]:
     """Build the results of a slice whose attempts are used up, as pairs of an index and its stored result."""
     ids = dict(enumerate(slice_ids(payload), ref.first - ref.offset))
+    task = parse_options(options or b"{}").task
     error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
     return [
-        (str(index), orjson.dumps([failed_result(index, ids.get(index), error.code, error.detail)]).decode())
+        (str(index), orjson.dumps([failed_result(task, index, ids.get(index), error.code, error.detail)]).decode())
         for index in range(ref.first, ref.first + ref.count)
     ]
 

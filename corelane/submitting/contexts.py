@@ -5,13 +5,14 @@ what is known of it is cached here.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from corelane.domain.contexts import Known, is_context_id
-from corelane.domain.jobs import Item
+from corelane.domain.jobs import Item, JobHead
 from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.submission import Submission
+from corelane.tasks.registry import task_named
 
 #: Most contexts that one process caches.
 REMEMBERED = 4096
@@ -26,7 +27,7 @@ class StoredContexts:
 
     async def resolve(self, submission: Submission) -> Submission:
         """Return a submission with what is known of its contexts; raise UnknownContext naming missing ones."""
-        wanted = stored_ids(submission.items, submission.head.contexts)
+        wanted = stored_ids(submission.head, submission.items)
         if not wanted:
             return submission
         return replace(
@@ -61,7 +62,10 @@ class StoredContexts:
             self._known.pop((owner, each), None)
 
 
-def stored_ids(items: Iterable[Item], contexts: Mapping[str, str] | None) -> list[str]:
-    """Return the ids of stored contexts that items name, each once; the job's own contexts are excluded."""
-    ids = {item.context_id: None for item in items if item.context_id is not None}
-    return [each for each in ids if is_context_id(each) and each not in (contexts or {})]
+def stored_ids(head: JobHead, items: Iterable[Item]) -> list[str]:
+    """Return the ids of stored contexts that items name, each once; the job's own texts are excluded."""
+    task = task_named(head.options.task)
+    if task.shares is None:
+        return []
+    ids = {text_id: None for item in items if (text_id := task.parts(item)[2]) is not None}
+    return [each for each in ids if is_context_id(each) and each not in head.texts]

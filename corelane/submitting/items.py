@@ -9,8 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.contexts import Known, is_context_id, no_context
-from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.jobs import MAX_ID, Item, JobHead, as_text
+from corelane.domain.jobs import MAX_ID, Item, JobHead, TaskOptions, as_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, TooLarge, UnknownContext
 from corelane.errors.sentences import first_fault
@@ -19,7 +18,11 @@ from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.submitting.contexts import StoredContexts
 from corelane.submitting.large_bodies import load
-from corelane.submitting.submitter import check_item, require_few_items
+from corelane.submitting.submitter import require_few_items
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.registry import task_named
+from corelane.tasks.rows import item_row
+from corelane.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class ItemChecker:
     def __init__(
         self,
         settings: Settings,
-        contexts: Mapping[str, str],
-        doc_stride: int,
+        texts: Mapping[str, str],
+        options: TaskOptions,
         find: Callable[[str], Known | None] = lambda _: None,
         *,
         refuses: bool,
@@ -46,17 +49,18 @@ class ItemChecker:
         """``find`` finds a stored context by its id. With ``refuses``, bad items raise InvalidInput."""
         self._settings = settings
         self._find = find
-        self._doc_stride = doc_stride
+        self._options = options
+        self._task = task_named(options.task)
         self._refuses = refuses
         #: The stored contexts that items named so far and that are not in the job itself.
         self.known: dict[str, Known] = {}
-        self.share(contexts)
+        self.share(texts)
 
-    def share(self, contexts: Mapping[str, str]) -> None:
-        """Set the contexts that the job carries, replacing earlier ones."""
-        self.contexts = dict(contexts)
-        self._numbers = {name: number for number, name in enumerate(contexts)}
-        self._estimator = Estimator(contexts, self._doc_stride, self.known)
+    def share(self, texts: Mapping[str, str]) -> None:
+        """Set the texts that the job carries, replacing earlier ones."""
+        self.texts = dict(texts)
+        self._numbers = {name: number for number, name in enumerate(texts)}
+        self._estimator = Estimator(texts, self._options, self.known)
 
     def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
         """Return the item of a line, or its error; raise InvalidInput if bad items are refused."""
@@ -69,9 +73,9 @@ class ItemChecker:
     def check(self, where: str, value: Any) -> Item | BadItem:
         """Return an item, or its error; raise InvalidInput if bad items are refused."""
         try:
-            item = read_item(where, value)
-            check_item(self._settings, where, item)
-            if (name := item.context_id) is not None and name not in self._numbers and name not in self.known:
+            item = read_item(self._task, where, value)
+            self._task.check(self._settings, f"{where}: ", item)
+            if (name := self._task.parts(item)[2]) is not None and name not in self._numbers and name not in self.known:
                 self.known[name] = self._stored(where, name)
         except InvalidInput as error:
             return self.bad(error, value)
@@ -88,7 +92,7 @@ class ItemChecker:
         if isinstance(found, BadItem):
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)
-        return encode_line(item_row(found, self._numbers), tokens), tokens
+        return encode_line(item_row(self._task, found, self._numbers), tokens), tokens
 
     def _stored(self, where: str, name: str) -> Known:
         if not is_context_id(name):
@@ -99,12 +103,12 @@ class ItemChecker:
         return found
 
 
-def read_item(where: str, value: Any) -> Item:
+def read_item(task: Task, where: str, value: Any) -> Item:
     """Check only the form of an item and return it; raise InvalidInput with its place and the wrong field."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{where} is not a JSON object")
     try:
-        return Item.model_validate(with_few_unknown(Item, value))
+        return task.item.model_validate(with_few_unknown(task.item, value))
     except ValidationError as error:
         raise InvalidInput(f"{where}: {first_fault(error)}") from None
 
@@ -160,9 +164,9 @@ class TolerantJobs:
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
-        wanted = {name for value in values if (name := stored_in(value)) and name not in (head.contexts or {})}
+        wanted = {name for value in values if (name := stored_in(value)) and name not in head.texts}
         known = await self._contexts.find_some(owner, wanted) if wanted else {}
-        checker = ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, known.get, refuses=False)
+        checker = ItemChecker(self._settings, head.texts, head.options, known.get, refuses=False)
         return checker, await asyncio.to_thread(
             lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]
         )

@@ -7,14 +7,15 @@ deletes it.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pydantic import ValidationError
 
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.contexts import Known
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Item
+from corelane.domain.jobs import DEFAULT_TASK, Item
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
@@ -24,7 +25,10 @@ from corelane.store.jobs.submission import Admission, ItemFile, Submission
 from corelane.submitting.items import BadItem, ItemChecker, read_line, stored_in
 from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies
 from corelane.submitting.lines import InputLine, LineCutter
-from corelane.submitting.submitter import Submitted, Submitter, check_contexts
+from corelane.submitting.model_tasks import ModelTasks
+from corelane.submitting.submitter import Submitted, Submitter, check_texts
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import TASKS, task_named
 
 #: Lines are buffered up to this size before they are written, in bytes.
 WRITE_BYTES = 1024 * 1024
@@ -37,6 +41,7 @@ class NdjsonBody:
         self,
         settings: Settings,
         body: AsyncIterator[bytes],
+        tasks: ModelTasks,
         digest: Digest | None = None,
         find: Callable[[str], Awaitable[Mapping[str, Known]]] | None = None,
         large: LargeBodies | None = None,
@@ -51,9 +56,11 @@ class NdjsonBody:
         self._body = body
         self._digest = digest
         self._lines = self._split(body)
-        #: The number and the value of the first line, if that is an item.
+        self._tasks = tasks
+        #: The number and the value of the first line, and the same if that is an item.
+        self._line: tuple[int, Any] = 0, None
         self._first: tuple[int, Any] | None = None
-        self.head = LinesHead()
+        self.head: LinesHead = forms(task_named(DEFAULT_TASK)).lines()
         self._checker = self._new_checker()
         self.find = find
 
@@ -66,21 +73,28 @@ class NdjsonBody:
         """Read up to the first item; raise InvalidInput or TooLarge."""
         line = await anext(self._lines, None)
         if line is None:
-            raise InvalidInput("the body has no lines; send one JSON object with `question` and `context` a line")
+            raise InvalidInput("the body has no lines; send one item a line, as a JSON object")
         value = await self._read(line)
         if not isinstance(value, dict):
             raise InvalidInput(f"line {line.number} is not a JSON object")
-        if "question" in value:
-            self._first = line.number, value
-            return
-        self.head = _head(line.number, value)
-        check_contexts(self._settings, self.head.contexts or {})
+        self._line = line.number, value
+        await self.take_head()
+
+    async def take_head(self) -> None:
+        """Take the first line as the head, or as an item, according to the task of its model; raise InvalidInput."""
+        number, value = self._line
+        model = value.get("model")
+        task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS)
+        is_item = any(name in item_fields() for name in value)
+        self._first = self._line if is_item else None
+        self.head = _head(forms(task).lines, number, {} if is_item else value)
+        check_texts(self._settings, self.head.texts)
         self._checker = self._new_checker()
 
     def _new_checker(self) -> ItemChecker:
         head = self.head
         refuses = head.invalid_items != "fail"
-        return ItemChecker(self._settings, head.contexts or {}, head.options.doc_stride, refuses=refuses)
+        return ItemChecker(self._settings, head.texts, head.options, refuses=refuses)
 
     async def keep(self) -> tuple[str, ItemFile]:
         """Read the items into a file; return the id of the new job, and the file.
@@ -127,7 +141,7 @@ class NdjsonBody:
                 )
             yield found
         if items == 0:
-            raise InvalidInput("the body has a head and no items; send one JSON object with `question` a line after it")
+            raise InvalidInput("the body has a head and no items; send one item a line after it, as a JSON object")
 
     async def _items(self) -> AsyncIterator[Item | BadItem]:
         if self._first is not None:
@@ -143,7 +157,7 @@ class NdjsonBody:
     async def _check(self, number: int, value: Any) -> Item | BadItem:
         """Return the item of a line, or its error. The stored context that it names is looked up first."""
         checker, name = self._checker, stored_in(value)
-        if name is not None and self.find is not None and name not in checker.contexts and name not in checker.known:
+        if name is not None and self.find is not None and name not in checker.texts and name not in checker.known:
             with suppress(UnknownContext):
                 checker.known.update(await self.find(name))
         return checker.check(f"line {number}", value)
@@ -194,8 +208,15 @@ async def submit_file(
     return submitted
 
 
-def _head(number: int, value: dict[str, Any]) -> LinesHead:
+@cache
+def item_fields() -> frozenset[str]:
+    """Return the names of fields by which a first line is known to be an item, of any task: no head has them."""
+    names = {name for task in TASKS.values() for name in task.item.model_fields}
+    return frozenset(names - {name for task in TASKS.values() for name in forms(task).lines.model_fields} - {"id"})
+
+
+def _head(form: type[LinesHead], number: int, value: dict[str, Any]) -> LinesHead:
     try:
-        return LinesHead.model_validate(value)
+        return form.model_validate(value)
     except ValidationError as error:
         raise InvalidInput(f"line {number}: {first_fault(error)}") from None

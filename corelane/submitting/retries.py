@@ -4,11 +4,11 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from corelane.domain.contexts import PREFIX, Stored
-from corelane.domain.dispatch import Row
+from corelane.domain.contexts import PREFIX
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, JobHead, Webhook
+from corelane.domain.jobs import JobHead, Webhook
 from corelane.domain.request_context import RequestContext
 from corelane.errors import NotFinal, NotFound, NothingToRetry, fails_again
 from corelane.settings import Settings
@@ -20,6 +20,9 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import task_named
+from corelane.tasks.rows import item_of
 
 
 async def retry(
@@ -45,11 +48,12 @@ async def retry(
     if not record.file:
         used = {row[2] for row in rows if isinstance(row[2], int)}
         contexts = {number: text for number, text in contexts.items() if number in used}
+    task = task_named(record.options.task)
     takes_jobs = (await store.admit(record.version)).version is not None
     submission = Submission(
         head_of(record, record.version if takes_jobs else record.asked, contexts, settings.results_ttl_s),
         record.owner,
-        [item_of(row) for row in rows],
+        [item_of(task, row) for row in rows],
         id=new_job_id(cell=settings.cell),
         retry_of=record.id,
         asked=record.asked,
@@ -65,13 +69,14 @@ async def retry(
     return await submit_file(submitter, settings, replace(submission, id=job, file=file, known=known))
 
 
-def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_keep_s: int) -> JobHead:
+def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s: int) -> JobHead:
     """Return a job's head as it was submitted, for ``model`` or, if that is empty, for the same version.
 
     It has no time to expire: that belonged to the first submission, and may have been too short.
     """
-    return JobHead(
-        contexts={str(number): text for number, text in contexts.items()},
+    shared: dict[str, Any] = {"contexts": {str(number): text for number, text in texts.items()}} if texts else {}
+    return forms(task_named(record.options.task)).head(
+        **shared,
         model=model or record.version,
         options=record.options,
         priority=record.priority,
@@ -82,16 +87,6 @@ def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_kee
         reuse=not record.no_reuse,
         invalid_items=record.invalid_items,
     )
-
-
-def item_of(row: Row) -> Item:
-    """Return an item as it was submitted. A shared context is named by its number, a stored one by its id."""
-    item_id, question, context = row
-    if isinstance(context, int):
-        return Item(id=item_id, question=question, context_id=str(context))
-    if isinstance(context, Stored):
-        return Item(id=item_id, question=question, context_id=PREFIX + context.digest)
-    return Item(id=item_id, question=question, context=context)
 
 
 async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> tuple[str, ItemFile]:

@@ -10,20 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.dispatch import Estimator, spread_slices
+from corelane.domain.dispatch import spread_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.ids import cell_of
-from corelane.domain.jobs import Item, JobHead
+from corelane.domain.jobs import JobHead
 from corelane.domain.pauses import PauseKind
 from corelane.errors import (
     CorelaneError,
     DeadlineInfeasible,
     InvalidInput,
     JobExpired,
-    NotCalibrated,
     NotReady,
     Overloaded,
-    PrecisionOutOfReach,
     StoreUnavailable,
     TooLarge,
     UnknownContext,
@@ -41,7 +39,11 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.contexts import StoredContexts
+from corelane.submitting.model_tasks import ModelTasks
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.registry import task_named
+from corelane.tasks.sizes import check_length
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 
@@ -74,6 +76,7 @@ class Submitter:
         self._settings = settings
         self._tracer = tracer
         self.contexts = StoredContexts(store.contexts_kept)
+        self.tasks = ModelTasks(store, fleet)
         #: Jobs that were refused because too much work waits.
         self.refusals = Refusals()
 
@@ -125,7 +128,7 @@ class Submitter:
         for _ in range(ATTEMPTS):
             if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
                 return made
-            if not submission.known and any(item.context_id is not None for item in submission.items):
+            if not submission.known:
                 submission = await self.contexts.resolve(submission)
             if admission is None:
                 admit = self._admit if isinstance(failure, VersionClosed) else self.admit
@@ -158,7 +161,7 @@ class Submitter:
     async def admit(self, head: JobHead, owner: str, job: str) -> Admission:
         """Check whether a job can be accepted, before its items are known.
 
-        Raise WebhookRefused, UrlRefused, UnknownModel, NotCalibrated, InvalidInput, NotReady or VersionNotReady.
+        Raise WebhookRefused, UrlRefused, UnknownModel, WrongTask, InvalidInput, NotReady or VersionNotReady.
         """
         settings = self._settings
         if head.keep_s is not None and head.keep_s > settings.results_ttl_s:
@@ -200,22 +203,11 @@ class Submitter:
                 raise VersionNotReady(
                     f"{outlook.reason}; load it (`corelane models load {version}`), or ask for another model"
                 )
-        if head.options.min_precision is not None:
-            await self._check_precision(version, head.options.min_precision)
+        await self.tasks.check(head.model, version, head.options.task)
+        task = task_named(head.options.task)
+        if task.depends_on_version(head.options):
+            task.check_version(head.options, version, await self._fleet.summary(version))
         return admission
-
-    async def _check_precision(self, version: str, asked: float) -> None:
-        """Raise NotCalibrated if no answer of a version can have this precision."""
-        highest = await self._fleet.highest_precision(version)
-        if highest is None:
-            raise NotCalibrated(
-                f"{version} is not calibrated: leave `min_precision` out, or have its operator calibrate it"
-            )
-        if asked > highest:
-            raise PrecisionOutOfReach(
-                f"no answer of {version} has a score above {highest:g}, so `min_precision` {asked:g} would give none: "
-                f"ask for {highest:g} at most, or have its operator calibrate it on questions like yours"
-            )
 
     async def _replay(self, once: Once, holder: Holder) -> Submitted | None:
         record = await self._store.get(holder.subject, self._settings.inline_results)
@@ -233,7 +225,7 @@ class Submitter:
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Estimate the job, check that there is room for it, and hand it to the store."""
         head, owner, file = submission.head, submission.owner, submission.file
-        estimator = Estimator(head.contexts or {}, head.options.doc_stride, submission.known)
+        estimator = Estimator(head.texts, head.options, submission.known)
         costs = [estimator.tokens(item) for item in submission.items]
         slices = spread_slices(costs, self._settings.slice_items, self._settings.slice_tokens, admission.idle)
         if file is None:
@@ -250,9 +242,10 @@ class Submitter:
         """Refuse a job over the limits; raise TooLarge naming the setting."""
         items = submission.items
         require_few_items(self._settings, len(items))
+        task = task_named(submission.head.options.task)
         for index, item in enumerate(items):
-            check_item(self._settings, f"item {index}" if len(items) > 1 else "", item)
-        check_contexts(self._settings, submission.head.contexts or {})
+            task.check(self._settings, f"item {index}: " if len(items) > 1 else "", item)
+        check_texts(self._settings, submission.head.texts)
 
     async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
         """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now.
@@ -295,30 +288,10 @@ def require_few_items(settings: Settings, items: int) -> None:
         )
 
 
-def check_item(settings: Settings, where: str, item: Item) -> None:
-    """Raise TooLarge for a question or passage that is too long; ``where`` is empty for the only item of a request."""
-    place = f"{where}: " if where else ""
-    if len(item.question) > settings.max_question_chars:
-        raise TooLarge(
-            f"{place}the question is longer than {settings.max_question_chars:,} characters: shorten it, or have the "
-            "operator raise CORELANE_MAX_QUESTION_CHARS"
-        )
-    if item.context is not None:
-        _check_passage(settings, f"{place}the context", item.context)
-
-
-def check_contexts(settings: Settings, contexts: Mapping[str, str]) -> None:
-    """Refuse shared passages that are too long; raise TooLarge naming the passage and the setting."""
-    for context_id, text in contexts.items():
-        _check_passage(settings, f"context {context_id!r}", text)
-
-
-def _check_passage(settings: Settings, name: str, text: str) -> None:
-    if len(text) > settings.max_context_chars:
-        raise TooLarge(
-            f"{name} is longer than {settings.max_context_chars:,} characters: cut it into several passages, or have "
-            "the operator raise CORELANE_MAX_CONTEXT_CHARS"
-        )
+def check_texts(settings: Settings, texts: Mapping[str, str]) -> None:
+    """Raise TooLarge for a shared text that is too long, naming it and the setting."""
+    for text_id, text in texts.items():
+        check_length(f"context {text_id!r}", text, settings.max_context_chars, "context")
 
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:

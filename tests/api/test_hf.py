@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 
 from api.compat.huggingface import HfAnswer, HfParameters, HfRequest, answers_of, require_answered
-from corelane.domain.jobs import Answer, ItemError, JobStatus, Result
+from corelane.domain.jobs import ItemError, JobStatus
 from corelane.errors import CorelaneError, QuestionTooLong, WorkerLost
+from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 ADA, IN_1843 = Answer(text="Ada", start=0, end=3, score=0.5), Answer(text="1843", start=16, end=20, score=0.1)
 
 
-def result(*answers: Answer, decided: bool = True, none: float = 0.3, **changes: Any) -> Result:
+def result(*answers: Answer, decided: bool = True, none: float = 0.3, **changes: Any) -> AnswerResult:
     given: dict[str, Any] = {"index": 0, "status": JobStatus.SUCCEEDED, "answers": list(answers)}
-    return Result(**given | {"answer": answers[0] if decided else None, "no_answer_score": none} | changes)
+    return AnswerResult(**given | {"answer": answers[0] if decided else None, "no_answer_score": none} | changes)
 
 
 def texts(found: HfAnswer | list[HfAnswer]) -> list[str] | str:
@@ -34,7 +35,7 @@ def texts(found: HfAnswer | list[HfAnswer]) -> list[str] | str:
         (result(decided=False), {}, ""),
     ],
 )
-def test_answers_have_the_pipelines_form(found: Result, parameters: dict, expected: str | list[str]) -> None:
+def test_answers_have_the_pipelines_form(found: AnswerResult, parameters: dict, expected: str | list[str]) -> None:
     assert texts(answers_of(found, HfParameters(**parameters))) == expected
 
 

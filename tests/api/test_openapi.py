@@ -7,8 +7,8 @@ import pytest
 
 from api.app import create_app
 from corelane.domain.events import EventType
-from corelane.domain.job_requests import JobRequest
 from corelane.settings import Settings
+from corelane.tasks.question_answering.jobs import QuestionRequest
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert len(body["examples"]) >= 2
     for example in body["examples"].values():
-        JobRequest.model_validate(example["value"])
+        QuestionRequest.model_validate(example["value"])
 
 
 def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ import orjson
 import pytest
 import redis
 
-from corelane.domain.jobs import Result
 from corelane.store.link import library
+from corelane.tasks.question_answering.wire import AnswerResult
 from tests.chaos.audit import Findings, audit, examine_events, examine_hooks, examine_writes, look_for_leftovers
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks
@@ -121,9 +121,9 @@ def test_audit_sees_a_result_that_was_overwritten(raw: redis.Redis) -> None:
 
 def test_audit_sees_a_result_that_changed() -> None:
     job = make("token", 1)
-    job.look([Result(index=0, id="token/0", status="succeeded")])
+    job.look([AnswerResult(index=0, id="token/0", status="succeeded")])
     assert job.changed == 0
-    job.look([Result(index=0, id="token/0", status="failed")])
+    job.look([AnswerResult(index=0, id="token/0", status="failed")])
     assert job.changed == 1
 
 

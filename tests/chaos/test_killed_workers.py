@@ -12,7 +12,8 @@ import time
 import pytest
 import redis
 
-from corelane.domain.jobs import Item, Job
+from corelane.domain.jobs import Job
+from corelane.tasks.question_answering.wire import Question
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
@@ -32,9 +33,9 @@ CALLERS = 24
 KILLS = 3
 
 
-def make_items(job: int) -> list[Item]:
+def make_items(job: int) -> list[Question]:
     return [
-        Item(
+        Question(
             id=f"{job}/{n}", question="What is the number?", context=f"The number is {n}. " + "The rest is noise. " * 8
         )
         for n in range(JOB_ITEMS)

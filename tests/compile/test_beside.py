@@ -84,5 +84,5 @@ def test_rows_are_computed_once_and_as_they_would_be(
 def _same(some: Sequence[Logits], others: Sequence[Logits], batches: Sequence[WindowBatch]) -> None:
     for one, other, batch in zip(some, others, batches, strict=True):
         visible = batch.attention_mask == 1
-        np.testing.assert_allclose(one.start[visible], other.start[visible], atol=1e-4)
-        np.testing.assert_allclose(one.end[visible], other.end[visible], atol=1e-4)
+        np.testing.assert_allclose(one[0][visible], other[0][visible], atol=1e-4)
+        np.testing.assert_allclose(one[1][visible], other[1][visible], atol=1e-4)

@@ -79,7 +79,18 @@ def test_manifest_has_the_agreed_fields(tiny_artifact: Artifact) -> None:
     stored = json.loads((tiny_artifact.path / MANIFEST_NAME).read_text())
     assert stored["tools"]["cpu"] == (" ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability())
     assert set(stored) == {
-        *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
+        *(
+            "schema_version",
+            "name",
+            "version",
+            "task",
+            "source",
+            "source_digest",
+            "target",
+            "format",
+            "dtype",
+            "compiler",
+        ),
         *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),
         *("tolerance", "answers_equal", "f1_loss", "f1_questions", "f1_source", "verified", "cores", "coverage"),
         *("trial", "buckets", "files", "flexible_lengths"),

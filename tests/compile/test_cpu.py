@@ -36,8 +36,8 @@ def test_artifact_gives_the_logits_of_the_eager_model(tiny_artifact: Artifact, t
     compiled = backend.run(backend.load(tiny_artifact), batch)
     with quiet_transformers():
         eager = runner_of(wrap(load_model(find_source(str(tiny_model), tiny_model))))(batch)
-    np.testing.assert_allclose(compiled.start[:, :25], eager.start[:, :25], atol=1e-5)
-    np.testing.assert_allclose(compiled.end[:, :25], eager.end[:, :25], atol=1e-5)
+    np.testing.assert_allclose(compiled[0][:, :25], eager[0][:, :25], atol=1e-5)
+    np.testing.assert_allclose(compiled[1][:, :25], eager[1][:, :25], atol=1e-5)
 
 
 def test_network_without_token_types_takes_and_ignores_them(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_network_without_token_types_takes_and_ignores_them(tmp_path: Path) -> N
     without = backend.run(
         model, WindowBatch(batch.bucket, batch.input_ids, batch.attention_mask, 0 * batch.token_type_ids)
     )
-    np.testing.assert_array_equal(with_types.start, without.start)
+    np.testing.assert_array_equal(with_types[0], without[0])
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
@@ -62,12 +62,12 @@ def test_lower_dtypes_stay_near_fp32_and_keep_rows_apart(tiny_model: Path, dtype
         module = cast(reference, "bf16" if dtype == "bf16" else "int8")
         run = runner_of(trace(module, batch))
     logits, exact = run(batch), runner_of(reference)(batch)
-    assert logits.start.dtype == np.float32
-    np.testing.assert_allclose(logits.start, exact.start, atol=0.03)
+    assert logits[0].dtype == np.float32
+    np.testing.assert_allclose(logits[0], exact[0], atol=0.03)
     ids = batch.input_ids.copy()
     ids[1:] = ids[1:, ::-1]
     other = run(WindowBatch(batch.bucket, ids, batch.attention_mask, batch.token_type_ids))
-    np.testing.assert_allclose(other.start[0], logits.start[0], atol=1e-6)
+    np.testing.assert_allclose(other[0][0], logits[0][0], atol=1e-6)
 
 
 def test_casting_leaves_the_reference_as_it_was(tiny_model: Path) -> None:
@@ -78,7 +78,7 @@ def test_casting_leaves_the_reference_as_it_was(tiny_model: Path) -> None:
         for dtype in ("fp32", "bf16", "int8"):
             cast(reference, dtype)
         after = runner_of(reference)(batch)
-    np.testing.assert_array_equal(before.start, after.start)
+    np.testing.assert_array_equal(before[0], after[0])
 
 
 def test_int8_layer_is_near_the_layer_it_was_made_of() -> None:

@@ -17,9 +17,9 @@ from corelane.cli.app import make_cli
 from corelane.cli.compile import read_eval_set
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query
 from corelane.errors import CompileFailed, InvalidInput
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 
 LADDER = [Bucket(length=32, rows=2), Bucket(length=64, rows=2)]
 
@@ -52,7 +52,7 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
 
     def turned(batch: WindowBatch) -> Logits:
         right = run(batch)
-        return Logits(-right.start, -right.end)
+        return (-right[0], -right[1])
 
     queries = [Query("who", TEXT), Query("what", TEXT)]
     plain = EvalSet("plain", queries, [["-"], ["-"]], lambda given, references: float(given in references))

@@ -47,8 +47,8 @@ def test_packed_trace_gives_the_logits_of_the_plain_one(
     for rows, length in ((4, 32), (1, 48)):
         batch = make_batch(Bucket(length=length, rows=rows), rows, 20, used=length - 3)
         plain, again = runner_of(traced)(batch), runner_of(loaded)(batch)
-        np.testing.assert_allclose(again.start, plain.start, atol=NEAR[dtype], rtol=0)
-        np.testing.assert_allclose(again.end, plain.end, atol=NEAR[dtype], rtol=0)
+        np.testing.assert_allclose(again[0], plain[0], atol=NEAR[dtype], rtol=0)
+        np.testing.assert_allclose(again[1], plain[1], atol=NEAR[dtype], rtol=0)
 
 
 def test_module_without_packing_is_settled_as_it_is(tiny_model: Path) -> None:
@@ -56,7 +56,7 @@ def test_module_without_packing_is_settled_as_it_is(tiny_model: Path) -> None:
     with quiet_transformers():
         traced = trace(wrap(load_model(find_source(str(tiny_model), tiny_model))), batch)
     before = runner_of(traced)(batch)
-    np.testing.assert_array_equal(runner_of(settle(traced))(batch).start, before.start)
+    np.testing.assert_array_equal(runner_of(settle(traced))(batch)[0], before[0])
 
 
 def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
@@ -70,8 +70,8 @@ def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
     ids = full.input_ids.copy()
     ids[1, 16:] = 7
     after = runner_of(module)(WindowBatch(full.bucket, ids, mask, types))
-    np.testing.assert_allclose(after.start[0], before.start[0], atol=1e-6)
-    np.testing.assert_allclose(after.start[1, :16], before.start[1, :16], atol=1e-6)
+    np.testing.assert_allclose(after[0][0], before[0][0], atol=1e-6)
+    np.testing.assert_allclose(after[0][1, :16], before[0][1, :16], atol=1e-6)
 
 
 def test_attention_in_products_is_that_of_torch_for_any_mask() -> None:
@@ -122,5 +122,5 @@ def test_lengths_share_one_trace_where_scores_are_moved(tiny_model: Path) -> Non
     module = cast(reference, "bf16")
     traced = runner_of(trace(module, make_batch(Bucket(length=16, rows=1), 1, 60, used=16)))
     longer = make_batch(Bucket(length=32, rows=2), 2, 60, used=24)
-    np.testing.assert_array_equal(traced(longer).start, runner_of(module)(longer).start)
+    np.testing.assert_array_equal(traced(longer)[0], runner_of(module)(longer)[0])
     assert max(EXCESSES.values()) > 0

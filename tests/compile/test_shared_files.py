@@ -16,8 +16,8 @@ from compile.verify import holds
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 
 SHORT, LONG = Bucket(length=32, rows=4), Bucket(length=64, rows=2)
 

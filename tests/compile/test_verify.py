@@ -60,8 +60,8 @@ def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: Ques
 
     def mix(batch: WindowBatch) -> Logits:
         logits = run(batch)
-        blend = np.float32(1e-3) * logits.start.mean(axis=0) * batch.input_ids.mean(dtype=np.float32)
-        return Logits(logits.start + blend, logits.end)
+        blend = np.float32(1e-3) * logits[0].mean(axis=0) * batch.input_ids.mean(dtype=np.float32)
+        return (logits[0] + blend, logits[1])
 
     compared = replace(compare(probe, mix, "bf16"), logit_error=0)
     with pytest.raises(Disagreement, match="padding or other rows"):
@@ -74,9 +74,9 @@ def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnsw
 
     def spoil(batch: WindowBatch) -> Logits:
         logits = run(batch)
-        end = logits.end.copy()
+        end = logits[1].copy()
         end[0, 3] = poison
-        return Logits(logits.start, end)
+        return (logits[0], end)
 
     with pytest.raises(Disagreement):
         judge(compare(probe, spoil, "fp32"), "fp32", "bucket")
@@ -131,7 +131,7 @@ def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> No
     for item, (start, end) in answers.items():
         assert 0 <= start <= end < len(readings[item].context)
         assert end - start < 30
-    upside_down = [Logits(-logits.start, -logits.end) for logits in probe.expected]
+    upside_down = [(-logits[0], -logits[1]) for logits in probe.expected]
     assert find_answers(probe, upside_down) != answers
 
 

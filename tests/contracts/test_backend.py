@@ -64,8 +64,8 @@ def make_batch(bucket: Bucket, rows: int, seed: int = 0, used: int | None = None
 
 
 def close_to(one: Logits, other: Logits, rows: int, used: int) -> bool:
-    return np.allclose(one.start[:rows, :used], other.start[:rows, :used], atol=1e-4) and np.allclose(
-        one.end[:rows, :used], other.end[:rows, :used], atol=1e-4
+    return np.allclose(one[0][:rows, :used], other[0][:rows, :used], atol=1e-4) and np.allclose(
+        one[1][:rows, :used], other[1][:rows, :used], atol=1e-4
     )
 
 
@@ -73,7 +73,7 @@ def close_to(one: Logits, other: Logits, rows: int, used: int) -> bool:
 def test_run_gives_one_row_of_fp32_logits_per_row(backend: Backend, artifact: Artifact, bucket: Bucket) -> None:
     model = backend.load(artifact)
     logits = backend.run(model, make_batch(bucket, bucket.rows))
-    for part in (logits.start, logits.end):
+    for part in (logits[0], logits[1]):
         assert part.shape == (bucket.rows, bucket.length)
         assert part.dtype == np.float32
         assert np.isfinite(part).all()
@@ -94,8 +94,8 @@ def test_a_bucket_that_was_never_run_gives_the_logits_of_a_warm_one(backend: Bac
         if not backend.rows_share_kernels:
             backend.run(model, batch)  # every bucket is warmed up before it answers
         cold, *warm = (backend.run(model, batch) for _ in range(5))
-        assert all(np.array_equal(logits.start, cold.start) for logits in warm)
-        assert all(np.array_equal(logits.end, cold.end) for logits in warm)
+        assert all(np.array_equal(logits[0], cold[0]) for logits in warm)
+        assert all(np.array_equal(logits[1], cold[1]) for logits in warm)
 
 
 def test_padding_and_other_rows_change_nothing(backend: Backend, artifact: Artifact) -> None:
@@ -119,7 +119,7 @@ def test_fewer_rows_than_the_bucket_run_where_rows_are_flexible_and_are_refused_
     else:
         with pytest.raises(RunFailed, match="4 rows of 32 tokens, not 1 of 32"):
             backend.run(model, one)
-    assert np.isfinite(backend.run(model, full).start).all()
+    assert np.isfinite(backend.run(model, full)[0]).all()
 
 
 def test_unloaded_model_refuses_to_run_and_unloads_again_in_peace(backend: Backend, artifact: Artifact) -> None:

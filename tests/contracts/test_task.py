@@ -8,7 +8,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import estimate_tokens
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Answered, Runner
-from corelane.engine.task import Query
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from tests.fakes import FixedBackend
 
 CONTEXTS = ["ada wrote", "the river was red " * 40, "paris"]

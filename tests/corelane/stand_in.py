@@ -13,7 +13,8 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from corelane.domain.ids import new_job_id
-from corelane.domain.unanswered import failed_result, unanswered_result
+from corelane.domain.jobs import DEFAULT_TASK
+from corelane.tasks.unanswered import failed_result, unanswered_result
 
 
 class StandIn:
@@ -264,8 +265,8 @@ class StandIn:
 
     def result(self, index: int, item: dict[str, Any], contexts: dict[str, str]) -> dict[str, Any]:
         if item["question"].startswith("Broken"):
-            return failed_result(index, item.get("id"), "run_failed", "it broke")
-        found = unanswered_result(index, item.get("id"), "succeeded")  # type: ignore[arg-type]
+            return failed_result(DEFAULT_TASK, index, item.get("id"), "run_failed", "it broke")
+        found = unanswered_result(DEFAULT_TASK, index, item.get("id"), "succeeded")  # type: ignore[arg-type]
         if item["question"].startswith("Nothing"):
             return found | {"no_answer_score": 0.75, "windows": 1}
         context = item["context"] if "context" in item else contexts[item["context_id"]]

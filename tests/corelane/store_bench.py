@@ -12,7 +12,7 @@ import redis
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, JobHead, Priority, Webhook
+from corelane.domain.jobs import Priority, Webhook
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer, Fleet
@@ -23,6 +23,8 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.submitting.submitter import Submitter
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 
 VERSION = "tiny@1"
 
@@ -98,7 +100,7 @@ class Bench:
         priority: Priority = Priority.NORMAL,
         expires_in_s: float | None = None,
         owner: str = PUBLIC,
-        items: list[Item] | None = None,
+        items: list[Question] | None = None,
         contexts: dict[str, str] | None = None,
         file: ItemFile | None = None,
         refuse_if_late: bool = False,
@@ -106,7 +108,7 @@ class Bench:
         reuse: bool = False,
     ) -> str:
         job = job or new_job_id()
-        head = JobHead(
+        head = QuestionHead(
             model=version,
             metadata={"k": "v"},
             webhook=webhook,
@@ -116,7 +118,7 @@ class Bench:
             contexts=contexts,
             reuse=reuse,
         )
-        items = items or [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
+        items = items or [Question(id=f"i{n}", question="who", context="ada") for n in range(count)]
 
         async def submit(link: AsyncLink) -> JobRecord:
             submission = Submission(head, owner, items, file, job)

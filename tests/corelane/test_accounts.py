@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.jobs import Item
 from corelane.store.dispatch import Claim, ExchangeRequest, Room
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 #: A core that claims, says what it found the work to cost, and then hangs until it is killed.
@@ -170,7 +170,7 @@ def with_charges(chance: random.Random, claim: Claim) -> list[Any]:
 def test_shared_context_is_charged_for_each_question_and_stored_once(bench: Bench) -> None:
     bench.core("a/0")
     passage = "The river was red at dusk. " * 4000
-    items = [Item(question=f"Who was {n}?", context_id="p") for n in range(20)]
+    items = [Question(question=f"Who was {n}?", context_id="p") for n in range(20)]
     job = bench.submit(0, items=items, contexts={"p": passage})
     assert bench.raw.hlen(f"cl:contexts:{{{job}}}") == 1
     assert sum(map(int, bench.raw.hgetall("cl:owed").values())) > 20 * len(passage) / 4

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from corelane.client import Client, dump_body
 from corelane.client.bulk import answer_all, cut_jobs
-from corelane.domain.jobs import Item
 from corelane.errors import ServiceError
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 
@@ -38,7 +38,7 @@ def test_answer_all_halves_jobs_that_are_too_large(client: Client, service: Stan
 
 def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -> None:
     service.max_items = 0
-    results = list(answer_all(client, [ITEM, Item(id="b", question="q", context="c")]))
+    results = list(answer_all(client, [ITEM, Question(id="b", question="q", context="c")]))
     assert [(result.id, result.error and result.error.code) for result in results] == [
         ("a", "too_large"),
         ("b", "too_large"),

@@ -4,13 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.options import Options
-from corelane.engine.backends.protocol import Logits
-from corelane.engine.question_answering.spans import SpanSource, choose_candidates
-from corelane.engine.question_answering.task import TokenizedQuery, search_rows
-from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
+from corelane.tasks.question_answering.engine.spans import SpanSource, choose_candidates
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.engine.task import TokenizedQuery, search_rows
+from corelane.tasks.question_answering.options import AnswerOptions
 
 #: [CLS], one token of question and two [SEP]; windows of eight tokens of context of which neighbours share three.
 BEFORE, ROOM, STEP = 3, 8, 5
@@ -36,11 +35,11 @@ def test_answers_are_the_best_of_all_spans_that_overlap_none_better(
     windows = [Window(n * STEP, n * STEP + ROOM, LENGTH) for n in range(count)]
     tokens = windows[-1].end
     start, end = np.random.default_rng(seed).normal(0, 3, size=(2, count, LENGTH)).astype(np.float32)
-    options = Options(top_k=top_k, max_answer_tokens=longest)
+    options = AnswerOptions(top_k=top_k, max_answer_tokens=longest)
     places = np.column_stack([np.arange(tokens), np.arange(1, tokens + 1)]).astype(np.int32)
     context = Context(np.zeros(tokens, dtype=np.int32), places)
     item = TokenizedQuery(Query("?", "x", options), np.zeros(1, dtype=np.int32), context, windows, BEFORE)
-    read = search_rows(Logits(start, end), [(item, window) for window in windows])
+    read = search_rows((start, end), [(item, window) for window in windows])
     sources = [SpanSource("x" * tokens, context, each.spans, each.window.start - BEFORE, None) for each in read]
     chosen = choose_candidates(sources, top_k)
 

@@ -5,7 +5,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.question_answering.spans import whole_characters
+from corelane.tasks.question_answering.engine.spans import whole_characters
 
 #: What people see as one character, in many code points.
 CHARACTERS = [

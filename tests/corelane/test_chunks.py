@@ -1,5 +1,6 @@
 from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,11 @@ from tokenizers.normalizers import Replace
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.engine.question_answering.task import QuestionAnsweringTask
-from corelane.engine.task import Query
 from corelane.engine.text import chunks
 from corelane.engine.text.chunks import ChunkReader, cut_text, read_chunks, reads_in_chunks
 from corelane.engine.text.tokenize import Context, Passage
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 
@@ -54,7 +55,7 @@ def meta_space() -> Tokenizer:
     return tokenizer
 
 
-def finish(reader: ChunkReader) -> list[tuple[Passage, Context, list[tuple[Hashable, Query]]]]:
+def finish(reader: ChunkReader) -> list[tuple[Passage, Context, list[tuple[Hashable, Any]]]]:
     """Read everything; what came out, in order."""
     done = []
     while reader.documents:

@@ -40,9 +40,11 @@ from corelane.cli.question_lines import (
 )
 from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
-from corelane.domain.jobs import Item, ModelResult
-from corelane.domain.unanswered import unanswered_result
+from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
+from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.results import model_result
+from corelane.tasks.unanswered import unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
 from tests.waiting import eventually
 
@@ -100,10 +102,10 @@ def write_questions(path: Path, count: int) -> Path:
     return path
 
 
-def locally(items: Iterable[Item]) -> Generator[ModelResult, None, None]:
+def locally(items: Iterable[Question]) -> Generator[Result, None, None]:
     for index, item in enumerate(list(items)):
-        found = unanswered_result(index, item.id, "succeeded")  # type: ignore[arg-type]
-        yield ModelResult.model_validate(found | {"no_answer_score": len(item.context or "") / 100, "model": "words@1"})
+        found = unanswered_result(DEFAULT_TASK, index, item.id, "succeeded")  # type: ignore[arg-type]
+        yield model_result(found | {"no_answer_score": len(item.context or "") / 100}, "words@1")
 
 
 def resume(written: bytes, text: bytes, form: LineFormat = JSON_LINES) -> bytes:
@@ -203,7 +205,7 @@ def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
-    item = Item(question="q", context="c")
+    item = Question(question="q", context="c")
     lines = [QuestionLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
     answered = list(answer_lines(iter(lines), locally))
     assert [(result.index, result.id) for result in answered] == [(n, f"id{n}") for n in range(len(good))]

@@ -30,10 +30,11 @@ from corelane.client import (
     read_problem,
 )
 from corelane.client.transport import log_wait
-from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Item, Job, JobStatus, Priority
-from corelane.domain.options import Options
+from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
+from corelane.tasks.question_answering.jobs import QuestionLines
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
@@ -61,7 +62,7 @@ def test_ask_returns_the_answer_in_one_request(client: Client, service: StandIn)
 
 
 def test_submit_sends_only_what_was_given_even_if_it_is_nothing(client: Client, service: StandIn) -> None:
-    client.submit([ITEM, Item(question="When?", context="In 1843.")], options=Options(top_k=3))
+    client.submit([ITEM, Question(question="When?", context="In 1843.")], options=AnswerOptions(top_k=3))
     client.submit([ITEM], priority=Priority.LOW, expires_in_s=0, metadata={}, contexts={"p": "Ada wrote it."})
     client.submit([ITEM], priority="high", expires_in_s=2.5, refuse_if_late=True)
     rest = {"items": [ITEM], "model": "default"}
@@ -95,9 +96,9 @@ def test_an_api_key_that_no_header_can_carry_is_refused_without_being_shown(key:
 
 
 def test_a_job_of_lines_is_sent_as_it_comes(client: Client, service: StandIn) -> None:
-    head = LinesHead(options=Options(top_k=2), contexts={"p": "Grace did."})
+    head = QuestionLines(options=AnswerOptions(top_k=2), contexts={"p": "Grace did."})
     shared = {"id": "last", "question": "Who?", "context_id": "p"}
-    items: list[JobItem] = [*many(2500), Item(question="Who?", context="Ada\n did."), shared]
+    items: list[JobItem] = [*many(2500), Question(question="Who?", context="Ada\n did."), shared]
     job = client.submit_lines(iter(items), head)
     assert job.counts.total == 2502
     [body] = service.bodies

@@ -7,18 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import (
-    MIN_CONTEXT_SHARE,
+    MIN_TEXT_SHARE,
     SPECIAL_TOKENS,
     WINDOW_TOKENS,
-    Estimator,
     count_windows,
     estimate,
     estimate_tokens,
     measure,
 )
-from corelane.domain.jobs import Item
 from corelane.engine.text.tokenize import cut_windows
 from corelane.settings import Settings
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
 
 ROOM = WINDOW_TOKENS - SPECIAL_TOKENS
 
@@ -47,7 +48,7 @@ def test_estimate_of_known_tokens_is_the_sum_of_the_windows_that_are_cut(
     assert estimate(question, context, stride) == max(64, sum(window.length for window in windows))
 
 
-@given(st.integers(1, 20_000), st.integers(int(WINDOW_TOKENS * MIN_CONTEXT_SHARE), ROOM), st.integers(0, 400))
+@given(st.integers(1, 20_000), st.integers(int(WINDOW_TOKENS * MIN_TEXT_SHARE), ROOM), st.integers(0, 400))
 def test_windows_are_counted_as_they_are_cut(context: int, room: int, stride: int) -> None:
     cut = cut_windows(ROOM - room, context, max_length=WINDOW_TOKENS, specials=SPECIAL_TOKENS, doc_stride=stride)
     assert count_windows(context, room, stride) == len(list(cut))
@@ -69,8 +70,8 @@ def test_longest_item_fits_the_bounds_of_a_default_service() -> None:
 
 def test_shared_context_is_computed_once_for_each_question() -> None:
     contexts = {"a": "The river was red. " * 1000, "b": "ada"}
-    estimator = Estimator(contexts, 128)
-    items = [Item(question=f"Who was {n}?", context_id=name) for n in range(3) for name in contexts]
-    alone = [Item(question=item.question, context=contexts[item.context_id or ""]) for item in items]
+    estimator = Estimator(contexts, AnswerOptions())
+    items = [Question(question=f"Who was {n}?", context_id=name) for n in range(3) for name in contexts]
+    alone = [Question(question=item.question, context=contexts[item.context_id or ""]) for item in items]
     assert [estimator.tokens(item) for item in items] == [estimator.tokens(item) for item in alone]
     assert list(chain({estimator.tokens(item) for item in items[1::2]})) == [64]

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, JobStatus
+from corelane.domain.jobs import JobStatus
 from corelane.errors import ResultsDropped
 from corelane.store.feeding import STRAY_AGE_S, Feeder
 from corelane.store.gauges import read_work
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile
 from corelane.store.link.blocking import Link
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 from workers.loops.feeding import feed
 
@@ -248,7 +249,9 @@ def test_results_that_are_not_there_yet_are_not_dropped(bench: Bench) -> None:
 def test_shared_contexts_are_stored_once_and_reach_the_core_in_full(bench: Bench) -> None:
     core = bench.core("a/0")
     text = "ada " * 500
-    items = [Item(id=f"i{n}", question="who", context_id="c") for n in range(40)] + [Item(question="who", context="x")]
+    items = [Question(id=f"i{n}", question="who", context_id="c") for n in range(40)] + [
+        Question(question="who", context="x")
+    ]
     job = bench.submit(0, items=items, contexts={"unused": "nothing", "c": text})
     assert bench.raw.memory_usage(f"cl:in:{{{job}}}") < 5000
     claim = claimed(core)
@@ -265,7 +268,7 @@ def test_shared_contexts_are_stored_once_and_reach_the_core_in_full(bench: Bench
 def test_neighbours_with_the_same_context_store_it_once_a_slice(bench: Bench) -> None:
     core = bench.core("a/0")
     text = "ada " * 100
-    job = bench.submit(0, items=[Item(question=f"who {n}", context=text) for n in range(20)])
+    job = bench.submit(0, items=[Question(question=f"who {n}", context=text) for n in range(20)])
     [payload] = bench.raw.hvals(f"cl:in:{{{job}}}")
     assert payload.count(text) == 1
     [stretch] = core.fetch(claimed(core))

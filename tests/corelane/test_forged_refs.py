@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from corelane.engine.null import NullRunner
 from corelane.store.dispatch import ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, answer_all, claimed
 from workers.core.in_flight import InFlight
@@ -83,7 +84,7 @@ def test_payload_that_cannot_be_read_fails_its_items_alone(bench: Bench, payload
     claim = claimed(core)
     stretches = core.fetch(claim)
     assert [stretch.ref.job for stretch in stretches] == [good]
-    in_flight = InFlight({})
+    in_flight = InFlight({VERSION: NullRunner(VERSION)})
     in_flight.add(claim, [])
     core.commit(claim.lease, in_flight.done[claim.lease])
     assert bench.get(bad).status == "failed"

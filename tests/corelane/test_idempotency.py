@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Item, JobHead
 from corelane.errors import IdempotencyKeyReused, NameTaken
 from corelane.settings import Settings
 from corelane.store.jobs.idempotency import (
@@ -21,6 +20,8 @@ from corelane.store.jobs.idempotency import (
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import keep
 
 RUNS = count()
@@ -36,7 +37,7 @@ def once_of(run: int, request: Request) -> Once:
 
 async def make(store: JobStore, once: Once, owner: str) -> str:
     """Return the job of a request, made now or before; raise the error that rejects it."""
-    submission = Submission(JobHead(), owner, [Item(question="q", context="c")], once=once)
+    submission = Submission(QuestionHead(), owner, [Question(question="q", context="c")], once=once)
     try:
         return (await keep(store, submission)).id
     except Held as held:

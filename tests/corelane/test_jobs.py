@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import cell_of, is_job_id, new_job_id
-from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import JobStatus
+from corelane.tasks.question_answering.jobs import QuestionRequest
+from corelane.tasks.question_answering.requests import AnswerRequest
 
 
 def test_job_ids_sort_by_time_and_name_their_service() -> None:
@@ -48,24 +48,24 @@ def test_ids_are_never_repeated() -> None:
 )
 def test_bad_requests_are_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        JobRequest.model_validate(body)
+        QuestionRequest.model_validate(body)
 
 
 def test_one_item_form_is_the_same_as_a_list_of_one() -> None:
-    single = JobRequest.model_validate({"id": "a", "question": "q", "context": "c"})
-    listed = JobRequest.model_validate({"items": [{"id": "a", "question": "q", "context": "c"}]})
+    single = QuestionRequest.model_validate({"id": "a", "question": "q", "context": "c"})
+    listed = QuestionRequest.model_validate({"items": [{"id": "a", "question": "q", "context": "c"}]})
     assert single.items == listed.items
 
 
 def test_whole_numbers_are_taken_as_ids_and_nothing_else_is() -> None:
     item = {"id": 7, "question": "Who?", "context_id": 10**18}
-    one = JobRequest.model_validate(item | {"contexts": {str(10**18): "Ada."}})
-    many = JobRequest.model_validate({"items": [item], "contexts": {str(10**18): "Ada."}})
+    one = QuestionRequest.model_validate(item | {"contexts": {str(10**18): "Ada."}})
+    many = QuestionRequest.model_validate({"items": [item], "contexts": {str(10**18): "Ada."}})
     assert [each.id for request in (one, many) for each in request.items or ()] == ["7", "7"]
     assert AnswerRequest.model_validate({"id": -1, "question": "Who?", "context": "Ada."}).id == "-1"
     for wrong in (True, 7.0, [7]):
         with pytest.raises(ValidationError, match="id"):
-            JobRequest.model_validate({"items": [{"id": wrong, "question": "Who?", "context": "Ada."}]})
+            QuestionRequest.model_validate({"items": [{"id": wrong, "question": "Who?", "context": "Ada."}]})
 
 
 def test_final_states_are_those_that_never_change() -> None:

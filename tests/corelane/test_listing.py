@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 
 from corelane.domain.ids import id_time, new_job_id
 from corelane.domain.job_filter import JobFilter
-from corelane.domain.jobs import Item, JobHead, JobStatus
+from corelane.domain.jobs import JobStatus
 from corelane.store import keys
 from corelane.store.jobs import search
 from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, keep
 
 OWNERS = count()
 
-ITEM = Item(question="who", context="ada")
+ITEM = Question(question="who", context="ada")
 
 
 def with_store(bench: Bench, action: Callable[[JobStore, AsyncLink], Awaitable[None]]) -> None:
@@ -30,7 +32,7 @@ def with_store(bench: Bench, action: Callable[[JobStore, AsyncLink], Awaitable[N
 
 async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels: tuple[str, ...] = ()) -> str:
     job = new_job_id(now_ms)
-    await keep(store, Submission(JobHead(labels=list(labels)), owner, [ITEM], id=job))
+    await keep(store, Submission(QuestionHead(labels=list(labels)), owner, [ITEM], id=job))
     return job
 
 
@@ -131,7 +133,7 @@ def test_times_are_told_by_redis_clock_though_ids_tell_another(bench: Bench) -> 
     async def look(store: JobStore, _: AsyncLink) -> None:
         early, late = await submit(store, "o", now_ms=None), await submit(store, "o")
         skewed = new_job_id(int((await store.get(early)).created_ms) - 30_000)  # type: ignore[union-attr]
-        await keep(store, Submission(JobHead(), "o", [ITEM], id=skewed))
+        await keep(store, Submission(QuestionHead(), "o", [ITEM], id=skewed))
         record = await store.get(late)
         assert record is not None
         created = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=record.created_ms)

@@ -16,7 +16,6 @@ from corelane.engine.backends.protocol import Backend, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,
@@ -27,6 +26,7 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from tests.neuron_for_tests import Machine, inject, neuron_process, save_neuron_artifact
 
 pytestmark = pytest.mark.neuron
@@ -77,7 +77,7 @@ def test_error_of_a_run(
         model = backend.load(neuron_artifacts["inf2"])
         inject(place, on="execute", **fault)
         if becomes is None:
-            assert backend.run(model, batch()).start.shape == (4, 32)
+            assert backend.run(model, batch())[0].shape == (4, 32)
             return
         with pytest.raises(becomes) as caught:
             backend.run(model, batch())
@@ -105,7 +105,7 @@ def test_token_beyond_the_vocabulary_is_the_fault_of_its_row(
         model = backend.load(neuron_artifacts["inf2"])
         with pytest.raises(RunFailed, match="1006"):
             backend.run(model, batch(token=1_000_000))
-        assert np.isfinite(backend.run(model, batch()).start).all()
+        assert np.isfinite(backend.run(model, batch())[0]).all()
 
 
 def test_core_of_another_process_is_busy_and_its_holder_named(
@@ -223,7 +223,10 @@ def test_lone_question_runs_in_the_shape_of_one_row(tmp_path: Path, tiny_artifac
             return ran
 
         assert (shapes(1), shapes(4)) == (["1x32"], ["4x32"])
-        alone, together = runner.answer([Query("who ?", "ada wrote")]), runner.answer([Query("who ?", "ada wrote")] * 4)
+        alone, together = (
+            runner.answer([Query("who ?", "ada wrote")]),
+            runner.answer([Query("who ?", "ada wrote")] * 4),
+        )
         assert together == alone * 4
         runner.warm_up()
         runner.close()

@@ -86,7 +86,7 @@ def test_errors_there_are_those_of_a_core_here(on: Any, neuron_artifacts: dict[s
         with pytest.raises(RunFailed, match="status 1006"):
             backend.run(model, batch(token=1_000_000))
         inject(place, on="execute", status=7, times=4)
-        assert np.isfinite(backend.run(model, batch()).start).all()
+        assert np.isfinite(backend.run(model, batch())[0]).all()
         inject(place, on="execute", status=1202)
         with pytest.raises(CoreLost, match=r"core 0: .*1202 \(HW_ERR_NC_UE"):
             backend.run(model, batch())
@@ -120,13 +120,13 @@ def test_several_models_share_the_process_and_one_unloaded_gives_its_memory_back
         device = holder(place, 0)
         small = backend.run(first, batch())
         # The batch is larger than any before.
-        assert np.allclose(backend.run(second, batch(bucket=Bucket(32, 8))).start[:4], small.start, atol=1e-4)
+        assert np.allclose(backend.run(second, batch(bucket=Bucket(32, 8)))[0][:4], small[0], atol=1e-4)
         assert backend.run(second, batch(bucket=Bucket(64, 8))).end.shape == (8, 64)
         with pytest.raises(LoadFailed, match="status 4"):
             backend.load(neuron_artifacts["inf1"])
         backend.unload(first)
         again = backend.load(neuron_artifacts["inf1"])
-        assert np.array_equal(backend.run(again, batch()).start, small.start)
+        assert np.array_equal(backend.run(again, batch())[0], small[0])
         assert holder(place, 0) == device
 
 
@@ -137,7 +137,7 @@ def test_pipeline_runs_on_its_group_and_nowhere_else(on: Any, neuron_artifacts: 
         alone = backend.run(single, batch())
         with pytest.raises(RunFailed, match="status 1003"):
             backend.run(model, batch())
-        assert np.array_equal(backend.run(model, batch()).start, alone.start)
+        assert np.array_equal(backend.run(model, batch())[0], alone[0])
     with on("2") as (backend, _), pytest.raises(ArtifactRefused, match="4 neighbouring cores; this worker has 2"):
         backend.load(neuron_artifacts["pipeline"])
 

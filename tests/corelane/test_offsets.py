@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Answer
-from corelane.domain.options import Options
-from corelane.engine.question_answering.offsets import convert_offsets
-from corelane.engine.question_answering.spans import Candidate
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
+from corelane.engine.text.offsets import convert_offsets
+from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Answer
 from tests.fakes import FixedBackend
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES
 
-BOTH = Options(top_k=5, no_answer=False, max_answer_tokens=3, offsets=("utf16", "bytes"))
+BOTH = AnswerOptions(top_k=5, no_answer=False, max_answer_tokens=3, offsets=("utf16", "bytes"))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_javascript_slices_the_answer_out_of_its_own_string(results: dict[str, d
 
 def test_units_that_were_not_asked_for_are_not_there(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    options = [Options(no_answer=False), Options(no_answer=False, offsets=("bytes",))]
+    options = [AnswerOptions(no_answer=False), AnswerOptions(no_answer=False, offsets=("bytes",))]
     plain, some = runner.answer([Query("who", "é ada wrote", each) for each in options])
     assert "offsets" not in plain["answer"]
     assert set(some["answer"]["offsets"]) == {"bytes"}

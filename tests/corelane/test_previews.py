@@ -5,10 +5,10 @@ from collections.abc import Hashable
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.options import Options
 from corelane.engine.previews import LONG_WINDOWS, MOST_AT_ONCE, Preview, PreviewTimes
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.engine.task import Query
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import FixedBackend
 
 
@@ -69,7 +69,7 @@ def test_few_are_previewed_at_once_and_all_in_their_turn(clock: Clock) -> None:
 def test_short_items_are_never_previewed(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(latency_target_s=1e-9))
     runner.warm_up()
-    queries = [Query("who", "the river was red " * words, Options(doc_stride=0)) for words in (90, 120)]
+    queries = [Query("who", "the river was red " * words, AnswerOptions(doc_stride=0)) for words in (90, 120)]
     runner.admit(list(enumerate(queries)))
     windows: dict[Hashable, int] = {}
     seen = set()
@@ -91,7 +91,7 @@ def many_previews(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_best_answer_so_far_is_a_stretch_of_the_context_and_the_last_one_is_the_result(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
     context = "Ada wrote the first program. The river was cold in 1843. Paris is a city of light! " * 30
-    query = Query("who wrote", context, Options(no_answer=False, top_k=3, offsets=("utf16",)))
+    query = Query("who wrote", context, AnswerOptions(no_answer=False, top_k=3, offsets=("utf16",)))
     runner.admit([("a", query)])
     seen: list[Preview] = []
     answered = runner.start().finish()
@@ -114,12 +114,12 @@ def test_best_answer_so_far_is_a_stretch_of_the_context_and_the_last_one_is_the_
 @pytest.mark.usefixtures("many_previews")
 def test_dropped_item_is_previewed_no_more(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    runner.admit([("a", Query("who wrote", "the river was red " * 300, Options()))])
+    runner.admit([("a", Query("who wrote", "the river was red " * 300, AnswerOptions()))])
     runner.start().finish()
     assert [preview.key for preview in runner.previews()] == ["a"]
     runner.drop(["a"])
     assert runner.previews() == []
-    runner.admit([("b", Query("who wrote", "the river was red " * 300, Options()))])
+    runner.admit([("b", Query("who wrote", "the river was red " * 300, AnswerOptions()))])
     runner.start().finish()
     runner.reset()
     assert runner.previews() == []
@@ -129,7 +129,7 @@ def test_dropped_item_is_previewed_no_more(tiny_artifact: Artifact) -> None:
 @pytest.mark.usefixtures("many_previews")
 def test_item_without_a_window_read_is_previewed_once_it_has_one(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    runner.admit([("a", Query("who wrote", "the river was red " * 300, Options()))])
+    runner.admit([("a", Query("who wrote", "the river was red " * 300, AnswerOptions()))])
     assert runner.previews() == []
     runner.start().finish()
     assert [preview.key for preview in runner.previews()] == ["a"]

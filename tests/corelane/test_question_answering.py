@@ -6,12 +6,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.domain.options import Options
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.spans import Candidate
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.question_answering.words import in_whole_words, whole_words
-from corelane.engine.task import Query
+from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.engine.words import in_whole_words, whole_words
+from corelane.tasks.question_answering.options import AnswerOptions
 
 RIVER = "the river was red . the tower was blue ."
 
@@ -123,12 +123,12 @@ def test_item_of_more_windows_than_its_job_allows_fails_with_what_it_has_and_may
     task = make_task(tokenizer, tiny_artifact, 0)
     whole = read_one(task, Query("who", LONG))
     count, tokens = len(whole.windows), len(whole.context)
-    assert len(read_one(task, Query("who", LONG, Options(max_windows=count))).windows) == count
-    assert len(read_one(task, Query("who", "ada", Options(truncation="error"))).windows) == 1
+    assert len(read_one(task, Query("who", LONG, AnswerOptions(max_windows=count))).windows) == count
+    assert len(read_one(task, Query("who", "ada", AnswerOptions(truncation="error"))).windows) == 1
     for options, most, remedy in (
-        (Options(max_windows=count - 1), count - 1, "`max_windows`"),
-        (Options(truncation="error"), 1, "`truncation`"),
-        (Options(truncation="error", max_windows=count), 1, "`truncation`"),
+        (AnswerOptions(max_windows=count - 1), count - 1, "`max_windows`"),
+        (AnswerOptions(truncation="error"), 1, "`truncation`"),
+        (AnswerOptions(truncation="error", max_windows=count), 1, "`truncation`"),
     ):
         code, detail = failed_with(task, Query("who", LONG, options))
         assert code == "too_many_windows"
@@ -137,9 +137,9 @@ def test_item_of_more_windows_than_its_job_allows_fails_with_what_it_has_and_may
         assert remedy in detail
 
 
-@pytest.mark.parametrize("options", [Options(truncation="error"), Options(max_windows=3)])
+@pytest.mark.parametrize("options", [AnswerOptions(truncation="error"), AnswerOptions(max_windows=3)])
 def test_no_window_of_a_document_that_may_fail_is_read_before_all_of_it_is_known(
-    tokenizer: CountingTokenizer, tiny_artifact: Artifact, options: Options
+    tokenizer: CountingTokenizer, tiny_artifact: Artifact, options: AnswerOptions
 ) -> None:
     task = make_task(tokenizer, tiny_artifact, 0)
     assert task.tokenize([(0, Query("who", LONG * 50, options))]) == []
@@ -152,11 +152,11 @@ def test_no_window_of_a_document_that_may_fail_is_read_before_all_of_it_is_known
 
 def test_rows_and_questions_are_as_short_as_asked(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
     task = make_task(tokenizer, tiny_artifact, 0)
-    short = read_one(task, Query("who", LONG, Options(max_seq_len=32, doc_stride=4)))
+    short = read_one(task, Query("who", LONG, AnswerOptions(max_seq_len=32, doc_stride=4)))
     assert max(window.length for window in short.windows) == 32
     assert short.windows[-1].end == len(short.context)
-    assert len(read_one(task, Query("who " * 100, RIVER, Options(max_question_len=7))).question) == 7
-    code, detail = failed_with(task, Query("who", RIVER, Options(max_seq_len=4096)))
+    assert len(read_one(task, Query("who " * 100, RIVER, AnswerOptions(max_question_len=7))).question) == 7
+    code, detail = failed_with(task, Query("who", RIVER, AnswerOptions(max_seq_len=4096)))
     assert (code, "4,096" in detail, f"{tiny_artifact.manifest.max_length}" in detail) == ("invalid_input", True, True)
 
 

@@ -4,11 +4,11 @@ import orjson
 import pytest
 
 from corelane.domain.jobs import Job, JobStatus, Priority
-from corelane.domain.options import Options
 from corelane.domain.prices import Price
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.tasks.question_answering.options import AnswerOptions
 
 QUEUED = JobRecord("job_a", JobStatus.QUEUED, "m@1", 1, 1_700_000_000_123)
 
@@ -23,7 +23,7 @@ FINAL = JobRecord(
     succeeded=1,
     failed=1,
     canceled=1,
-    options=Options(top_k=3, no_answer_threshold=0.25, offsets=("utf16", "bytes")),
+    options=AnswerOptions(top_k=3, no_answer_threshold=0.25, offsets=("utf16", "bytes")),
     metadata={"ß": "\u2028"},
     priority=Priority.LOW,
     expires_ms=1_700_000_100_000,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Item, JobHead
 from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
 from corelane.store.jobs.submission import Submission
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, keep
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -62,7 +63,7 @@ def test_any_other_request_id_is_replaced_by_one_that_fits_a_header_and_a_log_li
 @pytest.mark.parametrize("kept", [{}, {"request_id": "a"}, {"request_id": "a", "traceparent": "b"}])
 def test_job_keeps_what_its_request_context_has(bench: Bench, kept: dict[str, str]) -> None:
     request = RequestContext(kept.get("request_id", ""), kept.get("traceparent", ""), received=time.perf_counter())
-    submission = Submission(JobHead(), items=[Item(question="q", context="c")], request=request)
+    submission = Submission(QuestionHead(), items=[Question(question="q", context="c")], request=request)
     job = bench.with_store(lambda store: keep(store, submission)).id
     fields = bench.raw.hgetall(f"cl:job:{{{job}}}")
     assert {name: fields[name] for name in ("request_id", "traceparent") if name in fields} == kept

@@ -11,20 +11,22 @@ import redis
 
 from corelane.domain.contexts import context_id
 from corelane.domain.dispatch import Core
-from corelane.domain.jobs import Item, JobHead, JobStatus, Priority, Webhook
-from corelane.domain.options import Options
-from corelane.domain.reuse import cut_out, item_digests, refuses_reuse, repeated
+from corelane.domain.jobs import JobStatus, Priority, Webhook
 from corelane.engine.null import NullRunner
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.reuse import cut_out, item_digests, refuses_reuse, repeated
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed, submit_as_admitted
 from tests.simulated_core import SimulatedCore
 from workers.core.drain import drain
 
-ADA = [Item(question="Who wrote the first program?", context="Ada wrote the first program.")]
+ADA = [Question(question="Who wrote the first program?", context="Ada wrote the first program.")]
 REDIS_KEYS = ("cl:computing", "cl:followed")
 
 
@@ -33,13 +35,13 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"reuse": True})
 
 
-def ask(bench: Bench, items: list[Item] = ADA, **given: Any) -> str:
+def ask(bench: Bench, items: list[Question] = ADA, **given: Any) -> str:
     return bench.submit(len(items), items=items, reuse=True, **given)
 
 
 def ask_many(bench: Bench, count: int) -> list[str]:
     """Ask the same so many times at once; the jobs as they were submitted."""
-    head = JobHead(model=VERSION)
+    head = QuestionHead(model=VERSION)
 
     async def submit(link: AsyncLink) -> list[str]:
         asked = [
@@ -244,7 +246,7 @@ def test_items_of_a_job_follow_one_by_one(bench: Bench) -> None:
     core = bench.core("a/0")
     ask(bench)
     claim = claimed(core)
-    items = [Item(id=f"n{n}", question=f"Which number, {n}?", context="One.") for n in range(6)]
+    items = [Question(id=f"n{n}", question=f"Which number, {n}?", context="One.") for n in range(6)]
     items[3:3] = [ADA[0].model_copy(update={"id": "ada"})]
     items.append(items[0].model_copy(update={"id": "again"}))
     job = ask(bench, items)
@@ -296,11 +298,11 @@ def caching(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
     return Bench(settings.model_copy(update={"cache_bytes": MB, "cache_ttl_s": 600}), raw, bell)
 
 
-def about(number: int) -> list[Item]:
-    return [Item(question=f"Which number, {number}?", context="One.")]
+def about(number: int) -> list[Question]:
+    return [Question(question=f"Which number, {number}?", context="One.")]
 
 
-def serve(bench: Bench, core: LoneCore, items: list[Item], **given: Any) -> str:
+def serve(bench: Bench, core: LoneCore, items: list[Question], **given: Any) -> str:
     """Ask, and have it computed."""
     job = ask(bench, items, **given)
     answer(core, claimed(core))
@@ -421,20 +423,22 @@ def test_every_option_that_changes_an_answer_changes_the_digest() -> None:
         "min_precision": 0.5,
         "offsets": ("utf16",),
     }
-    assert others.keys() == Options.model_fields.keys()
-    digests = {item_digests("o", "v@1", Options(), ADA, {})[0]}
-    digests |= {item_digests("o", "v@1", Options(**{name: value}), ADA, {})[0] for name, value in others.items()}
-    digests |= {item_digests(owner, version, Options(), ADA, {})[0] for owner, version in (("p", "v@1"), ("o", "v@2"))}
+    assert others.keys() == AnswerOptions.model_fields.keys()
+    digests = {item_digests("o", "v@1", AnswerOptions(), ADA, {})[0]}
+    digests |= {item_digests("o", "v@1", AnswerOptions(**{name: value}), ADA, {})[0] for name, value in others.items()}
+    digests |= {
+        item_digests(owner, version, AnswerOptions(), ADA, {})[0] for owner, version in (("p", "v@1"), ("o", "v@2"))
+    }
     assert len(digests) == len(others) + 3
     assert {len(digest) for digest in digests} == {22}
 
 
 def test_digest_knows_no_form() -> None:
     text = ADA[0].context or ""
-    whole = item_digests("o", "v@1", Options(top_k=2, doc_stride=64), ADA, {})
-    options = Options.model_validate_json('{"doc_stride": 64, "top_k": 2, "no_answer_threshold": null}')
-    shared = Item(id="x", question=ADA[0].question, context_id="mine")
-    stored = Item(question=ADA[0].question, context_id=context_id(text))
+    whole = item_digests("o", "v@1", AnswerOptions(top_k=2, doc_stride=64), ADA, {})
+    options = AnswerOptions.model_validate_json('{"doc_stride": 64, "top_k": 2, "no_answer_threshold": null}')
+    shared = Question(id="x", question=ADA[0].question, context_id="mine")
+    stored = Question(question=ADA[0].question, context_id=context_id(text))
     assert item_digests("o", "v@1", options, [shared], {"mine": text}) == whole
     assert item_digests("o", "v@1", options, [stored], {}) == whole
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.jobs import Item, Priority
+from corelane.domain.jobs import Priority
 from corelane.store.dispatch import Claim, SliceResults
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
 
 OPEN = ("queued", "running")
@@ -36,7 +37,7 @@ class Game:
         # Questions go out of use, so that not all are answered before they are asked again.
         newest, count = len(self.asked) // 8, self.chance.choice([1, 1, 1, 2, 3, 6])
         questions = [f"question {newest}.{self.chance.randrange(3)}" for _ in range(count)]
-        items = [Item(id=question, question=question, context="c") for question in questions]
+        items = [Question(id=question, question=question, context="c") for question in questions]
         job = self.bench.submit(
             len(items),
             items=items,

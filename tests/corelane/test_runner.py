@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.engine.task import Query
 from corelane.engine.text import chunks
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import POISON_ID, FixedBackend
 
 TEXTS = st.text(
@@ -35,7 +35,7 @@ def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
 def test_every_answer_is_a_slice_of_the_callers_own_string(
     runner: Runner, context: str, question: str, top_k: int, stride: int
 ) -> None:
-    options = Options(top_k=top_k, doc_stride=stride, no_answer=False, max_answer_tokens=8)
+    options = AnswerOptions(top_k=top_k, doc_stride=stride, no_answer=False, max_answer_tokens=8)
     [result] = runner.answer([Query(question, context, options)])
     if result["error"] is not None:
         assert result["error"]["code"] == "question_too_long"
@@ -52,16 +52,16 @@ def test_every_answer_is_a_slice_of_the_callers_own_string(
 
 def test_long_context_is_read_to_its_last_word(runner: Runner) -> None:
     context = "the river was red . " * 400 + "ada wrote the program"
-    [result] = runner.answer([Query("who", context, Options(no_answer=False, doc_stride=8, max_answer_tokens=1))])
+    [result] = runner.answer([Query("who", context, AnswerOptions(no_answer=False, doc_stride=8, max_answer_tokens=1))])
     assert result["windows"] > 20
     assert result["answer"]["end"] <= len(context)
-    everywhere = runner.answer([Query("who", context + " zz", Options(no_answer=False, max_answer_tokens=1))])
+    everywhere = runner.answer([Query("who", context + " zz", AnswerOptions(no_answer=False, max_answer_tokens=1))])
     assert everywhere[0]["answer"]["text"] in ("z", "zz")
 
 
 def test_accents_and_joiners_after_the_last_token_belong_to_the_answer(runner: Runner) -> None:
     context = "the cafe\u0301 was blue"
-    [result] = runner.answer([Query("what", context, Options(no_answer=False, top_k=5, max_answer_tokens=2))])
+    [result] = runner.answer([Query("what", context, AnswerOptions(no_answer=False, top_k=5, max_answer_tokens=2))])
     assert all(not answer["text"].endswith("cafe") for answer in result["answers"])
 
 
@@ -95,19 +95,19 @@ def test_item_that_failed_at_once_is_not_answered_once_it_is_dropped(runner: Run
 
 
 def test_threshold_decides_between_answer_and_null(runner: Runner) -> None:
-    query = Query("who", "ada wrote", Options(no_answer_threshold=-1000.0))
+    query = Query("who", "ada wrote", AnswerOptions(no_answer_threshold=-1000.0))
     assert runner.answer([query])[0]["answer"] is None
-    query = Query("who", "ada wrote", Options(no_answer_threshold=1000.0))
+    query = Query("who", "ada wrote", AnswerOptions(no_answer_threshold=1000.0))
     assert runner.answer([query])[0]["answer"] is not None
 
 
 def test_context_without_tokens_has_no_answer(runner: Runner) -> None:
-    [result] = runner.answer([Query("who", "\u200b\u0007", Options(no_answer=False))])
+    [result] = runner.answer([Query("who", "\u200b\u0007", AnswerOptions(no_answer=False))])
     assert (result["status"], result["answer"], result["no_answer_score"]) == ("succeeded", None, 1.0)
 
 
 def test_queries_do_not_change_each_others_answers(runner: Runner) -> None:
-    queries = [Query("who", "ada wrote the first program " * n, Options(no_answer=False)) for n in range(1, 12)]
+    queries = [Query("who", "ada wrote the first program " * n, AnswerOptions(no_answer=False)) for n in range(1, 12)]
     alone = [runner.answer([query])[0] for query in queries]
     assert runner.answer(queries) == alone
 
@@ -116,7 +116,11 @@ def test_rows_are_cut_to_the_longest_where_lengths_are_flexible(tiny_artifact: A
     exact = tiny_artifact.model_copy(
         update={"manifest": tiny_artifact.manifest.model_copy(update={"flexible_lengths": False})}
     )
-    query, results, padding = Query("Who wrote the first program?", "Ada Lovelace wrote the first program."), [], []
+    query, results, padding = (
+        Query("Who wrote the first program?", "Ada Lovelace wrote the first program."),
+        [],
+        [],
+    )
     for artifact in (exact, tiny_artifact):
         runner = Runner.open(open_backend("cpu"), artifact)
         results.append(runner.answer([query]))
@@ -136,7 +140,7 @@ def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact)
             return super().run(model, batch)
 
     hasty = Runner.open(Slow(), tiny_artifact, RunnerLimits(latency_target_s=1e-9))
-    queries = [Query("who", "ada wrote", Options(no_answer=False))] * 6
+    queries = [Query("who", "ada wrote", AnswerOptions(no_answer=False))] * 6
     hasty.warm_up()
     del sizes[:]
     answers = hasty.answer(queries)
@@ -161,7 +165,7 @@ def test_question_is_answered_while_a_document_is_still_being_tokenised(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "CHUNK_CHARS", 200)
-    document = Query("who", "the river was red . " * 200 + "ada wrote", Options(no_answer=False))
+    document = Query("who", "the river was red . " * 200 + "ada wrote", AnswerOptions(no_answer=False))
     runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=10_000))
     runner.admit([("document", document), ("question", Query("who", "ada"))])
     assert runner.waiting_tokens(500) > 500

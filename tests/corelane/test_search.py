@@ -8,22 +8,26 @@ import pytest
 
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_filter import ALL_OWNERS, EVERY_JOB, JobFilter
-from corelane.domain.jobs import Item, JobHead, JobStatus
+from corelane.domain.jobs import JobStatus
 from corelane.store import keys
 from corelane.store.jobs import search
 from corelane.store.jobs.idempotency import by_name
 from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, answer_all, answered, claimed, keep
 
-ITEM = Item(question="who", context="ada")
+ITEM = Question(question="who", context="ada")
 
 
 def submit(bench: Bench, *labels: str, owner: str = "o", name: str | None = None, now_ms: int | None = None) -> str:
     job, once = new_job_id(now_ms), (name and by_name(owner, name, "")) or None
     bench.with_store(
-        lambda store: keep(store, Submission(JobHead(labels=list(labels)), owner, [ITEM], id=job, name=name, once=once))
+        lambda store: keep(
+            store, Submission(QuestionHead(labels=list(labels)), owner, [ITEM], id=job, name=name, once=once)
+        )
     )
     return job
 

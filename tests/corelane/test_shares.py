@@ -3,9 +3,10 @@
 from collections import Counter
 
 from corelane.domain.dispatch import BESIDE_TOKENS, Ref
-from corelane.domain.jobs import Item, Priority
+from corelane.domain.jobs import Priority
 from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.jobs.submission import ItemFile
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 
@@ -21,7 +22,7 @@ def test_newcomer_goes_before_a_flood(bench: Bench) -> None:
 
 def test_owners_share_by_tokens_not_by_items(bench: Bench) -> None:
     core = bench.core("a/0")
-    long_items = [Item(question="who", context="ada " * 4000) for _ in range(40)]
+    long_items = [Question(question="who", context="ada " * 4000) for _ in range(40)]
     bench.submit(40, owner="long", items=long_items)
     bench.submit(3200, owner="short")
     served = {"long": 0, "short": 0}
@@ -141,7 +142,7 @@ def test_jobs_of_one_owner_share_by_tokens(bench: Bench) -> None:
     core = bench.core("a/0")
     first = bench.submit(9600)
     served_jobs(core, 5)
-    long_items = [Item(question="who", context="ada " * 4000) for _ in range(40)]
+    long_items = [Question(question="who", context="ada " * 4000) for _ in range(40)]
     second = bench.submit(40, items=long_items)
     served = served_jobs(core, 12)
     assert 0.7 < served[first] / served[second] < 1.4

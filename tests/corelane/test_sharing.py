@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
-from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
-from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
 from corelane.engine.sharing import FOUND, FRAGMENT_BATCHES, fragment_size
-from corelane.engine.task import Query, Result
+from corelane.engine.task import Result
 from corelane.engine.text import chunks
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
+from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
+from corelane.tasks.question_answering.engine.spans import find_spans
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import FixedBackend
 
 #: A document of many windows.
@@ -32,7 +33,7 @@ class NoisyBackend(FixedBackend):
 
     def run(self, model: Model, batch: WindowBatch) -> Logits:
         noise = np.stack([self._row(row) for row in batch.input_ids * batch.attention_mask])
-        return Logits(np.ascontiguousarray(noise[:, 0]), np.ascontiguousarray(noise[:, 1]))
+        return (np.ascontiguousarray(noise[:, 0]), np.ascontiguousarray(noise[:, 1]))
 
     def _row(self, row: np.ndarray) -> np.ndarray:
         seed = np.trim_zeros(row).tobytes()
@@ -119,7 +120,7 @@ def test_item_read_on_two_cores_is_answered_as_on_one(
     in_chunks: bool,
 ) -> None:
     own, other = runners
-    options = Options(top_k=top_k, max_answer_tokens=longest, doc_stride=stride, offsets=("utf16",))
+    options = AnswerOptions(top_k=top_k, max_answer_tokens=longest, doc_stride=stride, offsets=("utf16",))
     query = Query("who wrote it", " ".join(words), options)
     [alone] = own.answer([query])
     assert answer_shared(chunked if in_chunks else own, other, query, iter(steps)) == alone

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.question_answering.spans import find_spans, scores
+from corelane.tasks.question_answering.engine.spans import find_spans, scores
 
 LENGTH = 24
 

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import WINDOW_TOKENS, cut_slices, spread_slices
-from corelane.domain.jobs import Item
 from corelane.store.dispatch import Claim
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, claimed
 
 #: A passage of some 170 tokens.
 PASSAGE = "the old mill stands by the river bank and " * 16
 
 
-def questions(count: int) -> list[Item]:
-    return [Item(question=f"who is number {n}?", context=PASSAGE) for n in range(count)]
+def questions(count: int) -> list[Question]:
+    return [Question(question=f"who is number {n}?", context=PASSAGE) for n in range(count)]
 
 
 def items_of(claim: Claim | None) -> int:

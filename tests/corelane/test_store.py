@@ -3,11 +3,12 @@
 import pytest
 
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, JobStatus, Priority, Webhook
+from corelane.domain.jobs import JobStatus, Priority, Webhook
 from corelane.errors import StoreFull, StoreUnavailable
 from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 
@@ -255,8 +256,8 @@ def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench) -> Non
     assert low in taken
 
 
-def document() -> Item:
-    return Item(question="who", context="ada " * 40_000)
+def document() -> Question:
+    return Question(question="who", context="ada " * 40_000)
 
 
 def test_core_that_reads_a_document_takes_no_second_one_but_what_stands_behind_it(bench: Bench) -> None:

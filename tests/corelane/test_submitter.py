@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import KEPT, Speed
-from corelane.domain.jobs import Item, JobHead, Priority, Webhook
+from corelane.domain.jobs import Priority, Webhook
 from corelane.errors import DeadlineInfeasible, IdempotencyKeyReused, NotReady, Overloaded, StoreUnavailable
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.idempotency import Held, Holder, by_key, by_name
@@ -26,6 +26,8 @@ from corelane.submitting.submitter import (
     Submitter,
     seconds_until,
 )
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
 
 Found = TypeVar("Found")
@@ -206,7 +208,7 @@ def with_submitter(bench: Bench, action: Callable[[Submitter, JobStore], Awaitab
 
 
 def one(**more: Any) -> Submission:
-    return Submission(JobHead(), items=[Item(question="who", context="ada")], **more)
+    return Submission(QuestionHead(), items=[Question(question="who", context="ada")], **more)
 
 
 def close(bench: Bench, version: str) -> None:
@@ -217,7 +219,7 @@ def test_job_whose_version_closes_after_its_admission_goes_to_the_version_that_f
     bench.core("a/0")
 
     async def submit(submitter: Submitter, store: JobStore) -> Submitted:
-        admission = await submitter.admit(JobHead(), PUBLIC, "job")
+        admission = await submitter.admit(QuestionHead(), PUBLIC, "job")
         announce(bench.settings, "a/0", "next@2")
         Announcer(bench.settings, "a/0").beat({"state": "idle"}, ["next@2"], [])
         bench.raw.hset("cl:aliases", "default", "next@2")
@@ -232,7 +234,7 @@ def test_job_of_a_version_that_stays_closed_is_refused_and_leaves_nothing(bench:
     bench.core("a/0")
 
     async def submit(submitter: Submitter, store: JobStore) -> Submitted:
-        admission = await submitter.admit(JobHead(), PUBLIC, "job")
+        admission = await submitter.admit(QuestionHead(), PUBLIC, "job")
         close(bench, VERSION)
         return await submitter.submit(one(), admission)
 
@@ -282,7 +284,7 @@ def test_host_of_a_webhook_is_resolved_once_though_its_job_is_admitted_twice(
     bench.core("a/0")
     resolved: list[str] = []
     monkeypatch.setattr("corelane.webhooks.addresses.check_address", lambda _, url: resolved.append(url))
-    head = JobHead(webhook=Webhook(url="https://example.com/x"))
+    head = QuestionHead(webhook=Webhook(url="https://example.com/x"))
 
     async def submit(submitter: Submitter, store: JobStore) -> Submitted:
         admission = await submitter.admit(head, PUBLIC, "job")

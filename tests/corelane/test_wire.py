@@ -7,12 +7,13 @@ from pydantic import BaseModel, ValidationError
 
 from api.compat.huggingface import HfRequest
 from api.routes.rollout import AliasRequest
-from corelane.domain.batches import BatchLine, BatchRequest
+from corelane.domain.batches import BatchRequest
 from corelane.domain.bulk import BulkRequest
 from corelane.domain.contexts import ContextBody
-from corelane.domain.job_requests import JobRequest, LinesHead
-from corelane.domain.jobs import Item
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
+from corelane.tasks.question_answering.jobs import QuestionLines, QuestionRequest
+from corelane.tasks.question_answering.requests import BatchLine
+from corelane.tasks.question_answering.wire import Question
 
 OK = {"question": "Who?", "context": "Ada."}
 MANY = {f"unknown{number}": 1 for number in range(5000)}
@@ -22,17 +23,17 @@ LINE = {"custom_id": "c", "method": "POST", "url": "/v1/answers"}
 
 #: Each place where a caller may send many of something.
 PLACES: dict[str, tuple[type[BaseModel], Any]] = {
-    "items": (JobRequest, {"items": ONES}),
-    "items with unknown fields": (JobRequest, {"items": [OK | MANY]}),
-    "empty questions": (JobRequest, {"items": [{"question": "", "context": "c"}] * 5000}),
-    "unknown fields": (JobRequest, OK | MANY),
-    "contexts": (JobRequest, OK | {"contexts": MANY}),
-    "options": (JobRequest, OK | {"options": MANY}),
-    "offsets": (JobRequest, OK | {"options": {"offsets": ONES}}),
-    "labels": (JobRequest, OK | {"labels": ONES}),
-    "metadata": (JobRequest, OK | {"metadata": MANY}),
-    "events": (JobRequest, OK | {"webhook": {"url": "https://a.example", "events": ONES}}),
-    "a head": (LinesHead, MANY | {"labels": ONES, "contexts": MANY}),
+    "items": (QuestionRequest, {"items": ONES}),
+    "items with unknown fields": (QuestionRequest, {"items": [OK | MANY]}),
+    "empty questions": (QuestionRequest, {"items": [{"question": "", "context": "c"}] * 5000}),
+    "unknown fields": (QuestionRequest, OK | MANY),
+    "contexts": (QuestionRequest, OK | {"contexts": MANY}),
+    "options": (QuestionRequest, OK | {"options": MANY}),
+    "offsets": (QuestionRequest, OK | {"options": {"offsets": ONES}}),
+    "labels": (QuestionRequest, OK | {"labels": ONES}),
+    "metadata": (QuestionRequest, OK | {"metadata": MANY}),
+    "events": (QuestionRequest, OK | {"webhook": {"url": "https://a.example", "events": ONES}}),
+    "a head": (QuestionLines, MANY | {"labels": ONES, "contexts": MANY}),
     "inputs": (HfRequest, {"inputs": ONES}),
     "inputs with unknown fields": (HfRequest, {"inputs": [OK | MANY]}),
     "one input": (HfRequest, {"inputs": OK | MANY}),
@@ -53,7 +54,7 @@ def test_however_much_is_wrong_few_faults_are_listed(model: type[BaseModel], val
 
 def test_line_with_many_unknown_fields_names_few_and_says_what_it_lacks_rightly() -> None:
     with pytest.raises(ValidationError) as refused:
-        Item.model_validate(with_few_unknown(Item, MANY | OK))
+        Question.model_validate(with_few_unknown(Question, MANY | OK))
     assert [each["type"] for each in refused.value.errors()] == ["extra_forbidden"] * MOST_UNKNOWN
 
 
@@ -62,21 +63,21 @@ def test_fault_in_a_long_list_has_its_place_in_the_whole(at: int) -> None:
     items = [dict(OK) for _ in range(3 * PIECE)]
     items[at] = {"question": "Who?", "context": 3}  # type: ignore[dict-item]
     with pytest.raises(ValidationError) as refused:
-        JobRequest.model_validate({"items": items})
+        QuestionRequest.model_validate({"items": items})
     assert [each["loc"] for each in refused.value.errors()] == [("items", at, "context")]
 
 
 def test_long_list_that_is_good_is_taken_whole_and_in_order() -> None:
     questions = [f"Who {number}?" for number in range(3 * PIECE + 7)]
-    taken = JobRequest.model_validate({"items": [OK | {"question": question} for question in questions]})
+    taken = QuestionRequest.model_validate({"items": [OK | {"question": question} for question in questions]})
     assert [item.question for item in taken.items or ()] == questions
 
 
 def test_many_shared_passages_are_taken_and_the_first_that_is_none_is_named() -> None:
     contexts: dict[str, Any] = {f"c{number}": f"Passage {number}." for number in range(3 * PIECE)}
     value = {"items": [{"question": "Who?", "context_id": "c0"}], "contexts": contexts}
-    assert JobRequest.model_validate(value).contexts == contexts
+    assert QuestionRequest.model_validate(value).contexts == contexts
     contexts["c250"] = "  "
     with pytest.raises(ValidationError) as refused:
-        JobRequest.model_validate(value)
+        QuestionRequest.model_validate(value)
     assert [each["loc"] for each in refused.value.errors()] == [("contexts", "c250")]

@@ -11,16 +11,16 @@ from compile.build import build
 from compile.model.loading import quiet_transformers
 from compile.model.samples import EVERYTHING, LIGHTHOUSE, TOWER
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.spans import whole_characters
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.errors import ModelRefused
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.spans import whole_characters
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.families.networks import save_tiny
 from tests.families.official import Official, OfficialWindow, best_span
 from tests.families.rows import ROWS, Row
@@ -33,7 +33,7 @@ QUESTION = "When was the tower built?"
 #: Passages of one word, of a part of a row, of exactly one row and a few tokens more, and of several windows.
 CONTEXTS = ("1889", TOWER, LIGHTHOUSE[:180], LIGHTHOUSE, EVERYTHING[:500], *MULTI_SCRIPT)
 
-OPTIONS = Options(doc_stride=STRIDE, max_answer_tokens=MOST_TOKENS, no_answer=False)
+OPTIONS = AnswerOptions(doc_stride=STRIDE, max_answer_tokens=MOST_TOKENS, no_answer=False)
 
 
 @pytest.fixture(autouse=True)
@@ -97,8 +97,8 @@ def check_logits(artifact: Artifact, windows: Mapping[str, Sequence[OfficialWind
             got = backend.run(model, task.fill(Bucket(length=LENGTH, rows=2), rows, 2))
             large = max(1.0, float(np.abs(official.start).max()))
             assert len(official.start) == window.length
-            np.testing.assert_allclose(got.start[0, : window.length], official.start, atol=1e-4 * large, rtol=0)
-            np.testing.assert_allclose(got.end[0, : window.length], official.end, atol=1e-4 * large, rtol=0)
+            np.testing.assert_allclose(got[0][0, : window.length], official.start, atol=1e-4 * large, rtol=0)
+            np.testing.assert_allclose(got[1][0, : window.length], official.end, atol=1e-4 * large, rtol=0)
 
 
 def tidy(text: str, start: int, end: int) -> tuple[int, int]:

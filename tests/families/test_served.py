@@ -10,17 +10,17 @@ from compile.model.loading import quiet_transformers
 from compile.model.samples import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
-from corelane.domain.options import Options
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.families.networks import save_tiny
 from tests.families.rows import ROWS
 from tests.families.test_architectures import CONTEXTS, QUESTION
 from tests.waiting import eventually
 
-OPTIONS = Options(doc_stride=16, max_answer_tokens=12, no_answer=False)
+OPTIONS = AnswerOptions(doc_stride=16, max_answer_tokens=12, no_answer=False)
 
 
 def is_served(client: Client, version: str) -> bool:

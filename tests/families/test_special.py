@@ -13,12 +13,11 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.samples import LIGHTHOUSE
 from compile.model.source import find_source
 from corelane.artifacts.manifest import Artifact, Manifest
-from corelane.domain.options import Options
-from corelane.engine.backends.protocol import Logits
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.task import Query
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.families.networks import save_tiny
 from tests.families.official import Official
 from tests.families.rows import ROWS, Row
@@ -67,12 +66,12 @@ def test_token_of_no_answer_may_be_the_last(tmp_path: Path) -> None:
     assert template.null_last
     assert (len(template.before), len(template.between), len(template.after)) == (0, 1, 2)
     task = QuestionAnsweringTask(model.tokenizer, model.spec, 48)
-    (item,) = task.tokenize_all([Query("Who built it?", LIGHTHOUSE, Options(doc_stride=8))])
+    (item,) = task.tokenize_all([Query("Who built it?", LIGHTHOUSE, AnswerOptions(doc_stride=8))])
     assert isinstance(item, TokenizedQuery)
     window = item.windows[0]
     start = np.zeros((1, 48), dtype=np.float32)
     start[0, item.context_at], start[0, window.length - 1] = 3, 2
-    (found,) = task.decode(Logits(start, np.zeros_like(start)), [(item, window)])
+    (found,) = task.decode((start, np.zeros_like(start)), [(item, window)])
     assert found.spans.margins[0] == 1
     again = task.unpack(task.pack(item, item.windows), item.query)
     assert again.null_last

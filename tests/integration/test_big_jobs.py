@@ -11,10 +11,11 @@ import pytest
 import redis
 
 from corelane.client import Client, dump_lines
-from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Item, Job, JobStatus, Result
-from corelane.domain.options import Options
+from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import ServiceError
+from corelane.tasks.question_answering.jobs import QuestionLines
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet
 from tests.waiting import eventually
 
@@ -75,7 +76,7 @@ def test_job_of_lines_is_answered_in_order_under_its_head(fleet: Fleet) -> None:
     contexts = {f"c{n}": f"The number is {n}. The rest is noise." for n in range(10)}
     shared = ({"id": f"n{n}", "question": "What is the number?", "context_id": f"c{n}"} for n in range(10))
     own = (item for item in short(250) if int(item["id"][1:]) >= 10)
-    head = LinesHead(options=Options(top_k=2), contexts=contexts, metadata={"run": "7"})
+    head = QuestionLines(options=AnswerOptions(top_k=2), contexts=contexts, metadata={"run": "7"})
     with fleet.client() as client:
         job = client.submit_lines((item for part in (shared, own) for item in part), head)
         assert (job.status, job.counts.total, job.metadata) == (JobStatus.QUEUED, 250, {"run": "7"})
@@ -174,11 +175,11 @@ def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:
 def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) -> None:
     pairs = [(name, question) for name, asked in QUESTIONS.items() for question in asked]
     own = [{"question": question, "context": PASSAGES[name]} for name, question in pairs]
-    shared = [Item(question=question, context_id=name) for name, question in pairs]
+    shared = [Question(question=question, context_id=name) for name, question in pairs]
     with fleet.client() as client:
         expected = spans(list(client.iter_results(client.submit(own).id)))
         as_json = client.submit(shared, contexts=PASSAGES)
-        as_lines = client.submit_lines(shared, LinesHead(contexts=PASSAGES))
+        as_lines = client.submit_lines(shared, QuestionLines(contexts=PASSAGES))
         assert spans(list(client.iter_results(as_json.id))) == expected
         assert spans(list(client.iter_results(as_lines.id))) == expected
     assert ("March 1889", 34, 44) in expected

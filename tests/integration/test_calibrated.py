@@ -3,7 +3,7 @@
 import json
 
 from corelane.artifacts.calibration import SHIPPED_NAME
-from corelane.domain.jobs import Item
+from corelane.tasks.question_answering.wire import Question
 from tests.artifacts_for_tests import ROOT
 from tests.integration.conftest import Fleet
 
@@ -38,7 +38,7 @@ def test_null_is_answered_by_the_threshold_of_the_calibration(fleet: Fleet) -> N
 
 
 def test_the_better_of_two_passages_has_the_higher_score(fleet: Fleet) -> None:
-    items = [Item(question="When was the tower completed?", context=text) for text in (OTHER, PASSAGE)]
+    items = [Question(question="When was the tower completed?", context=text) for text in (OTHER, PASSAGE)]
     with fleet.client() as client:
         job = client.submit(items, wait_s=30)
         elsewhere, here = client.iter_results(job.id)

@@ -14,9 +14,9 @@ import redis
 
 from corelane.broker.app import make_celery
 from corelane.client import Client
-from corelane.domain.jobs import Item
 from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
 from corelane.settings import Settings
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import FLOWER, Fleet, parent_of
 from tests.waiting import eventually
 
@@ -47,7 +47,7 @@ def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
 
 def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> None:
     fleet.wait_whole()
-    items = [Item(question="Who wrote it?", context=f"Ada wrote it in {year}.") for year in range(1800, 1840)]
+    items = [Question(question="Who wrote it?", context=f"Ada wrote it in {year}.") for year in range(1800, 1840)]
     cores = sorted(fleet.states())
     with fleet.client() as client, Client(fleet.url, api_key="another") as other, ThreadPoolExecutor() as threads:
         version = client.submit(items[:1], wait_s=60).model
@@ -108,7 +108,9 @@ def test_overview_tells_how_cores_and_models_do(fleet: Fleet) -> None:
     fleet.wait_whole()
     with fleet.client() as client:
         before = client.overview().done.last_hour.items
-        job = client.submit([Item(question="What is the number?", context=f"The number is {n}.") for n in range(50)])
+        job = client.submit(
+            [Question(question="What is the number?", context=f"The number is {n}.") for n in range(50)]
+        )
         client.wait(job.id)
 
         def is_told() -> bool:
@@ -131,7 +133,9 @@ def test_overview_tells_how_cores_and_models_do(fleet: Fleet) -> None:
 
 def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(fleet: Fleet) -> None:
     items = [
-        Item(id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
+        Question(
+            id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20
+        )
         for n in range(RUN_ITEMS)
     ]
     fleet.wait_whole()
@@ -168,7 +172,7 @@ def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Flee
     document = filler * 250 + "The number is forty-two. " + filler * 250
     fleet.wait_whole()
     with fleet.client() as client:
-        job = client.submit([Item(id="d", question="What is the number?", context=document)])
+        job = client.submit([Question(id="d", question="What is the number?", context=document)])
         seen: list[tuple[str, str] | None] = []
 
         def is_shared() -> bool:
@@ -196,7 +200,9 @@ def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(f
     child = fleet.states()["testhost/0"]["pid"]
     celery = make_celery(Settings(redis_url=fleet.redis_url()))
     items = [
-        Item(id=f"s{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
+        Question(
+            id=f"s{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20
+        )
         for n in range(RUN_ITEMS)
     ]
     with fleet.client() as client:
@@ -213,7 +219,9 @@ def test_question_does_not_wait_for_documents_on_every_core(fleet: Fleet) -> Non
     filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
     fleet.wait_whole()
     with fleet.client() as client:
-        documents = [client.submit([Item(question="Who spoke?", context=filler * 1000)]) for _ in range(fleet.cores)]
+        documents = [
+            client.submit([Question(question="Who spoke?", context=filler * 1000)]) for _ in range(fleet.cores)
+        ]
         eventually(lambda: all(core["state"] == "busy" for core in fleet.states().values()))
         for n in range(5):
             assert client.ask("What is the number?", f"The number is {n}.").answer is not None

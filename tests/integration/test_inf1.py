@@ -10,7 +10,7 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
-from corelane.domain.jobs import Item
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.neuron_for_tests import Machine, holder, inject, neuron_environment
 from tests.waiting import eventually
@@ -62,7 +62,7 @@ def test_questions_are_answered_once_each_though_the_device_process_is_killed_tw
     inf1_fleet: Fleet, machine: Path
 ) -> None:
     items = [
-        Item(id=f"n{n}", question="where was ada ?", context=f"ada was in {'berlin ' * (n % 7 + 1)}. {n}")
+        Question(id=f"n{n}", question="where was ada ?", context=f"ada was in {'berlin ' * (n % 7 + 1)}. {n}")
         for n in range(QUESTIONS)
     ]
     # So that it does not end before it is killed.
@@ -102,4 +102,6 @@ def test_device_process_has_the_core_of_its_worker_nothing_of_corelane_and_its_e
     eventually(lambda: holder(machine, 0) not in (None, running))
     inf1_fleet.wait_whole()
     with Client(inf1_fleet.url) as client:
-        assert client.submit([Item(question="where was ada ?", context="ada was here .")], wait_s=30).counts.succeeded
+        assert client.submit(
+            [Question(question="where was ada ?", context="ada was here .")], wait_s=30
+        ).counts.succeeded

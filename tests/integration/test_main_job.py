@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from corelane.domain.jobs import Item
+from corelane.tasks.question_answering.wire import Question
 from tests.api.wires import request
 from tests.integration.conftest import Fleet
 from tests.javascript import run_javascript
@@ -128,7 +128,7 @@ def test_no_answer_is_null_and_can_be_switched_off(fleet: Fleet) -> None:
 
 def test_thousand_items_keep_all_cores_busy_and_come_back_in_order(fleet: Fleet) -> None:
     items = [
-        Item(id=f"n{n}", question="What is the number?", context=f"The number is {n}. The rest is noise.")
+        Question(id=f"n{n}", question="What is the number?", context=f"The number is {n}. The rest is noise.")
         for n in range(1000)
     ]
     before = {name: core["items"] for name, core in fleet.states().items()}

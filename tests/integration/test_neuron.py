@@ -19,8 +19,9 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
-from corelane.domain.jobs import Item, Result
+from corelane.domain.jobs import Result
 from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
@@ -103,13 +104,13 @@ def poison_id(neuron_artifacts: dict[str, Artifact]) -> int:
     return number
 
 
-def items(count: int, poisoned: int | None = None, longer: int = 0) -> list[Item]:
+def items(count: int, poisoned: int | None = None, longer: int = 0) -> list[Question]:
     """Return questions, the same at each call; with ``longer`` others, which no answer of seconds ago is reused for."""
     where = ["berlin"] * count
     if poisoned is not None:
         where[poisoned] = POISON
     return [
-        Item(
+        Question(
             id=f"n{n}",
             question="where was ada ?",
             context=f"ada was in {place} . " + "the tower is tall . " * (n % 3 + longer),
@@ -118,7 +119,7 @@ def items(count: int, poisoned: int | None = None, longer: int = 0) -> list[Item
     ]
 
 
-def answer(fleet: Fleet, sent: list[Item]) -> list[Result]:
+def answer(fleet: Fleet, sent: list[Question]) -> list[Result]:
     with Client(fleet.url) as client:
         results = list(client.iter_results(client.submit(sent).id))
     assert [result.id for result in results] == [item.id for item in sent]

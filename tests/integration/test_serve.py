@@ -22,8 +22,8 @@ from typer.testing import CliRunner, Result
 from corelane.cli import own_fleet
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
-from corelane.domain.jobs import Item
 from corelane.settings import Settings
+from corelane.tasks.question_answering.wire import Question
 from tests.fakes import save_server_stand_in
 from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
@@ -126,7 +126,7 @@ def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(
     eventually(lambda: is_listening(fleet.flower_url))
     before = task_events(fleet)
     with fleet.client() as client:
-        jobs = [client.submit([Item(question="Who?", context=f"It is {n}.")] * 500) for n in range(20)]
+        jobs = [client.submit([Question(question="Who?", context=f"It is {n}.")] * 500) for n in range(20)]
         for job in jobs:
             assert client.wait(job.id, 60).counts.succeeded == 500
 
@@ -253,7 +253,7 @@ def test_ctrl_c_stops_every_part_in_order_and_the_work_that_waits_is_done_after_
     fleet = pair[1]
     parts = children(fleet.process.pid)
     assert len(parts) == 6
-    items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
+    items = [Question(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
     with fleet.client() as client:
         job, lines = client.submit(items), client.submit_lines(items)
         eventually(lambda: client.get(job.id).counts.succeeded > 0)

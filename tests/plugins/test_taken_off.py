@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.domain.jobs import Item
 from corelane.plugin import GROUP, installed
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
 from tests.redis_for_tests import admin_url, client_of
 
@@ -125,7 +125,7 @@ def test_fleet_answers_without_any_plugin(tmp_path: Path) -> None:
     fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **env)
     try:
         with fleet.client() as client:
-            job = client.submit([Item(question="Who wrote it?", context="Ada wrote it.")])
+            job = client.submit([Question(question="Who wrote it?", context="Ada wrote it.")])
             assert client.wait(job.id).status == "succeeded"
         assert fleet.api.get("/metrics").is_success
         assert fleet.api.get("/openapi.json").is_success

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.domain.jobs import Item
 from corelane.engine.cores import cpu_slots
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 from tests.waiting import eventually
 
@@ -56,7 +56,7 @@ def wait_until_all_stopped(fleet: Fleet) -> None:
 def test_cores_follow_a_step_of_load_and_the_last_one_stops_when_idle(scaled: Fleet, tmp_path: Path) -> None:
     wait_until_all_stopped(scaled)
     assert scaled.api.get("/readyz").json()["cores"] == 0
-    items = [Item(question="What is it?", context=f"It is number {n}.") for n in range(ITEMS)]
+    items = [Question(question="What is it?", context=f"It is number {n}.") for n in range(ITEMS)]
     with scaled.client() as client:
         assert client.scaling().desired == 0
         # The first question starts a core.

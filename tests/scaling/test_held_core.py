@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Item
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
 from tests.neuron_for_tests import Machine, neuron_environment
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ print(held, flush=True)
 time.sleep(600)
 """
 
-ITEM = Item(question="where was ada ?", context="ada was in berlin .")
+ITEM = Question(question="where was ada ?", context="ada was in berlin .")
 
 
 @contextmanager

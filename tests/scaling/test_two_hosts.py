@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from corelane.client import Client
-from corelane.domain.jobs import Item
+from corelane.tasks.question_answering.wire import Question
 from tests.chaos.processes import environment, launch
 from tests.conftest import free_port
 from tests.scaling.test_autoscaler import ITEMS, JOBS, SERVING, SETTINGS
@@ -73,7 +73,7 @@ def test_hosts_are_filled_in_order_and_one_that_is_gone_is_replaced(tmp_path: Pa
         # A service that never had a core has one started.
         eventually(lambda: "up" in states(client).values())
         eventually(lambda: states(client) == STOPPED)
-        items = [Item(question="What is it?", context=f"It is number {n}.") for n in range(ITEMS)]
+        items = [Question(question="What is it?", context=f"It is number {n}.") for n in range(ITEMS)]
         jobs = [client.submit(items).id for _ in range(JOBS)]
         eventually(lambda: states(client) == {"a/0": "up", "b/0": "up"})
         assert client.scaling().fixed == 0

@@ -8,12 +8,12 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.dispatch import PUBLIC, Ref, estimate_tokens
-from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
-from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.runner import Runner, ServedModel
 from corelane.store.dispatch import Claim, ClaimedSlice
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
+from corelane.tasks.question_answering.options import AnswerOptions
 from workers.core.in_flight import InFlight
 
 MODEL = Path(__file__).parents[2] / "models" / "qa-minilm"
@@ -52,7 +52,7 @@ def runner() -> Runner:
 
     def run(batch: WindowBatch) -> Logits:
         start, end = noise.normal(scale=3.0, size=(2, batch.rows, batch.bucket.length)).astype(np.float32)
-        return Logits(start, end)
+        return (start, end)
 
     task = QuestionAnsweringTask(tokenizer, SPEC, ladder[-1].length)
     return Runner(task, ServedModel("noise", "noise@0", {}, ladder, flexible_rows=True), run)
@@ -65,7 +65,7 @@ def test_tokens_computed_are_charged_once_read_and_nearly_so_at_submit(
     context = (text * CHARS)[:CHARS]
     estimated = estimate_tokens(question, context, stride)
     ref = Ref("job", PUBLIC, 1, 0, 0, 1, estimated)
-    claimed = ClaimedSlice(ref, runner.version, [(None, question, context)], Options(doc_stride=stride))
+    claimed = ClaimedSlice(ref, runner.version, [(None, question, context)], AnswerOptions(doc_stride=stride))
     in_flight = InFlight({runner.version: runner})
     in_flight.add(Claim("lease", ((ref, runner.version),)), [claimed])
     while not in_flight.is_empty:

@@ -10,13 +10,13 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
-from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.metrics.recorder import Recorder
 from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 from workers.core.measures import CoreMetrics, CostBook
@@ -34,7 +34,9 @@ def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Cla
     """One ref per list of contexts, each of a job of its own."""
     refs = [Ref(f"job_{lease}{n}", "public", 1, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
     stretches = [
-        ClaimedSlice(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
+        ClaimedSlice(
+            ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], AnswerOptions(no_answer=False)
+        )
         for ref, texts in zip(refs, contexts, strict=True)
     ]
     return Claim(lease, tuple((ref, version) for ref in refs)), stretches

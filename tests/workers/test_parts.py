@@ -9,11 +9,12 @@ import redis
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import Core
-from corelane.domain.jobs import Item
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query, Result
+from corelane.engine.task import Result
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench
 from tests.fakes import FixedBackend
 from tests.simulated_core import SimulatedCore
@@ -84,7 +85,7 @@ class Fleet:
         return self.artifact.manifest.version_id
 
     def submit(self, text: str = DOCUMENT) -> str:
-        return self.bench.submit(1, items=[Item(question=QUESTION, context=text)], version=self.version)
+        return self.bench.submit(1, items=[Question(question=QUESTION, context=text)], version=self.version)
 
     def share(self) -> tuple[Worker, Worker]:
         """Have one core begin a document, and another take a part of it."""

@@ -53,7 +53,7 @@ def send(bench: BatchBench, settings: Settings, count: int) -> str:
     async def run(link: AsyncLink) -> str:
         store = JobStore(link, settings, bench.bell)
         submitter = Submitter(store, Fleet(link), settings)
-        lines = NdjsonBody(settings, body())
+        lines = NdjsonBody(settings, body(), submitter.tasks)
         await lines.read_head()
         job, file = await lines.keep()
         admission = replace(await store.admit(VERSION), version=VERSION)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.unanswered import failed_result
 from corelane.engine.runner import Runner
 from corelane.engine.sharing import FOUND
 from corelane.engine.task import Query
 from corelane.errors import CorelaneError
 from corelane.store.dispatch import Claim, ClaimedSlice, LeasedPreview, SliceResults
 from corelane.store.parts import TakenPart
+from corelane.tasks.unanswered import failed_result
 from workers.core.fragments import Fragments
 from workers.core.observer import CoreBatch, CoreObserver, TokenizedSlices, Trip
 from workers.core.pending import Key, PendingSlice, PendingSlices
@@ -92,7 +92,11 @@ class InFlight:
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
         """Take in a claim. Refs without payloads fail, so that their job ends, unless the job is gone."""
         found = {each.ref.key for each in slices}
-        gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
+        gone = [
+            SliceResults(ref, lost_payloads(ref, self._runners[version].task))
+            for ref, version in claim.refs
+            if ref.key not in found
+        ]
         if gone:
             self.done.setdefault(claim.lease, []).extend(gone)
         by_version: dict[str, list[ClaimedSlice]] = {}
@@ -111,8 +115,8 @@ class InFlight:
             key = pending.key
             self.pending[key] = pending
             queries += [
-                ((key, i), Query(question, context, each.options, ref.owner, ref.priority, ref.job))
-                for i, (_, question, context) in enumerate(each.items)
+                ((key, i), Query(beside, text, each.options, ref.owner, ref.priority, ref.job))
+                for i, (_, beside, text) in enumerate(each.items)
             ]
             tokens[ref.job] = tokens.get(ref.job, 0) + ref.tokens
         runner.admit(queries)
@@ -122,7 +126,7 @@ class InFlight:
     def add_fragment(self, part: TakenPart) -> None:
         """Take in a fragment of another core's item; one that cannot be read is given back."""
         began, ref = self._mark(), part.ref
-        key, about = (part.lease, ref.key), Query("", "", owner=ref.owner, priority=ref.priority, job=ref.job)
+        key, about = (part.lease, ref.key), Query(None, "", owner=ref.owner, priority=ref.priority, job=ref.job)
         try:
             tokens = self._runners[part.version].admit_fragment((key, 0), part.payload, about)
         except ValueError:
@@ -253,7 +257,7 @@ class InFlight:
         return seconds, min(seconds, cpu_s) if on_cpu else seconds
 
 
-def lost_payloads(ref: Ref) -> list[dict[str, Any]]:
-    """Return the results of items whose questions are not in the store any more."""
-    detail = "the question was lost from the store before it was answered; send it again"
-    return [failed_result(ref.first + i, None, CorelaneError.code, detail) for i in range(ref.count)]
+def lost_payloads(ref: Ref, task: str) -> list[dict[str, Any]]:
+    """Return the results of items that are not in the store any more."""
+    detail = "the item was lost from the store before it was answered; send it again"
+    return [failed_result(task, ref.first + i, None, CorelaneError.code, detail) for i in range(ref.count)]

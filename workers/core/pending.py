@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.previews import Preview
 from corelane.engine.task import Result
 from corelane.store.dispatch import ClaimedSlice, LeasedPreview
 from corelane.store.parts import TakenPart
+from corelane.tasks.registry import task_named
 
 #: Identifies a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -37,6 +39,8 @@ class PendingSlice:
     results: dict[int, Result] = field(default_factory=dict)
     #: The claimed slice, unless this is a fragment.
     slice: ClaimedSlice | None = None
+    #: The name of its task.
+    task: str = DEFAULT_TASK
     #: Tokens of windows that other cores read.
     elsewhere: int = 0
     #: Whether fragments of it were offered to other cores.
@@ -49,7 +53,9 @@ class PendingSlice:
         """Return a claimed slice of which nothing was read yet."""
         ref, ids = claimed.ref, [item[0] for item in claimed.items]
         estimate = ref.tokens // max(ref.count, 1)
-        return cls(lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, slice=claimed)
+        return cls(
+            lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, slice=claimed, task=claimed.options.task
+        )
 
     @property
     def key(self) -> Key:
@@ -62,13 +68,12 @@ class PendingSlice:
         self.ref = replace(self.ref, tokens=self.found + self.unread * self.estimate)
 
     def preview(self, found: Preview) -> LeasedPreview:
-        """Return the best answer so far of one of its items, in the form that is sent."""
+        """Return what is known so far of one of its items, in the form that is sent."""
         _, i = found.key
         data = {
             "index": self.ref.first + i,
             "id": self.ids[i],
-            "answer": found.result["answer"],
-            "no_answer_score": found.result["no_answer_score"],
+            **task_named(self.task).preview(found.result),
             "windows_done": found.windows_done,
             "windows_total": found.windows_total,
         }

@@ -102,12 +102,12 @@ class CpuBackend:
 def run_module(module: Any, batch: WindowBatch) -> Logits:
     """Run one forward pass of a module of TorchScript."""
     with torch.inference_mode():
-        start, end = module(
+        found = module(
             torch.from_numpy(batch.input_ids),
             torch.from_numpy(batch.attention_mask),
             torch.from_numpy(batch.token_type_ids),
         )
-    return Logits(start.float().numpy(), end.float().numpy())
+    return tuple(each.float().numpy() for each in (found if isinstance(found, tuple) else (found,)))
 
 
 def open_trace(artifact: Artifact, file: str) -> Pass:

@@ -42,13 +42,8 @@ class WindowBatch:
         return WindowBatch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
 
 
-@dataclass(frozen=True, slots=True)
-class Logits:
-    """Start and end logits of a batch, each rows × length, fp32."""
-
-    start: Floats
-    end: Floats
-
+#: What a model gives for a batch: fp32 arrays, each with one entry per row. Its task says what they are.
+Logits = tuple[Floats, ...]
 
 #: A forward pass.
 Pass = Callable[[WindowBatch], Logits]

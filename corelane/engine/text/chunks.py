@@ -93,7 +93,7 @@ class ChunkReader:
     def add(self, key: Hashable, query: Query) -> None:
         """Add a query on a long context."""
         if query.passage not in self.documents:
-            self.documents[query.passage] = Document(deque(cut_text(query.context, CHUNK_CHARS)))
+            self.documents[query.passage] = Document(deque(cut_text(query.text, CHUNK_CHARS)))
         self.documents[query.passage].queries[key] = query
 
     @property

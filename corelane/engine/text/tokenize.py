@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from corelane.domain.dispatch import MIN_CONTEXT_SHARE, count_windows, overlap
+from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
 from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong, TooManyWindows
 
@@ -138,8 +138,8 @@ def known_windows(
 def _room(question_tokens: int, max_length: int, specials: int) -> int:
     """Return how many tokens of context a window holds beside a question; raise QuestionTooLong if too few."""
     room = max_length - specials - question_tokens
-    if room < max_length * MIN_CONTEXT_SHARE:
-        limit = int(max_length * (1 - MIN_CONTEXT_SHARE)) - specials
+    if room < max_length * MIN_TEXT_SHARE:
+        limit = int(max_length * (1 - MIN_TEXT_SHARE)) - specials
         raise QuestionTooLong(
             f"the question has {question_tokens} tokens; this model's windows of {max_length} leave room for {limit}: "
             "shorten the question"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from corelane.domain.contexts import Known
-from corelane.domain.dispatch import Estimator, cost_class
+from corelane.domain.dispatch import cost_class
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.item_costs import CostClass
@@ -27,6 +27,8 @@ from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
 from corelane.submitting.submitter import Submitter, make_promise, require_in_time
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.registry import task_named
 
 
 class JobSizing:
@@ -44,9 +46,9 @@ class JobSizing:
         """``known`` holds the stored contexts that items name, by id; more may be added."""
         self._most = settings.slice_items, settings.slice_tokens
         self._head, self._owner, self._admission = head, owner, admission
-        self._contexts = head.contexts or {}
+        self._texts = head.texts
         self._known = known
-        self._estimator = Estimator(self._contexts, head.options.doc_stride, known)
+        self._estimator = Estimator(self._texts, head.options, known)
         self.costs = costs
         self._rates = CostRates(costs.sums, costs.recent, costs.rows)
         self._ratios: dict[str, float] = {}
@@ -78,8 +80,8 @@ class JobSizing:
         if not self._slice:
             return self
         ended, tokens, self._slice, self._slice_tokens = self._slice, self._slice_tokens, [], 0
-        first, contexts = self.items - len(ended), [self._context(item) for item in ended]
-        its_class = CostClass.decode(cost_class(first, tokens, contexts))
+        first, texts = self.items - len(ended), [self._text(item) for item in ended]
+        its_class = CostClass.decode(cost_class(first, tokens, texts))
         if (ratio := self._ratios.get(its_class.script)) is None:
             ratio = self._ratios[its_class.script] = self._rates.text_ratio(its_class.script)
         lot = self.lots.setdefault(its_class, Lot())
@@ -124,12 +126,13 @@ class JobSizing:
             note=note_of(estimate, costs) if admission.pause is None else f"it would wait: {admission.pause.text}",
         )
 
-    def _context(self, item: Item) -> str:
-        """Return an item's passage; for a stored one its beginning, which is enough."""
-        if item.context is not None:
-            return item.context
-        name = item.context_id or ""
-        return self._known[name].head if name in self._known else self._contexts.get(name, "")
+    def _text(self, item: Item) -> str:
+        """Return an item's text; for a stored one its beginning, which is enough."""
+        _, text, text_id = task_named(self._head.options.task).parts(item)
+        if text is not None:
+            return text
+        name = text_id or ""
+        return self._known[name].head if name in self._known else self._texts.get(name, "")
 
 
 class JobDryRuns:
@@ -145,7 +148,7 @@ class JobDryRuns:
         self._submitter.check_sizes(submission)
         head, owner = submission.head, submission.owner
         admission = await self._submitter.admit(head, owner, submission.id)
-        wanted = stored_ids(submission.items, head.contexts)
+        wanted = stored_ids(head, submission.items)
         known = await self._submitter.contexts.find(owner, wanted, afresh=True) if wanted else {}
         sizing = await self.begin(head, owner, admission, known)
         found: list[Item | BadItem] = [*submission.items, *bad]

@@ -11,10 +11,11 @@ import orjson
 
 from corelane.client import Client
 from corelane.domain.batches import FINAL
-from corelane.domain.jobs import Item, Result
-from corelane.domain.options import Options
+from corelane.domain.jobs import Result
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.workload import Given, Questions
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
 
 #: Most documents: more than can be read while the questions are asked.
 MOST_DOCUMENTS = 1000
@@ -71,7 +72,7 @@ class LinesJob(SubmittedItems):
         """Send the lines; the id of each item is its number."""
         asked = map(self._questions.asked.__getitem__, self.places)
         items = (
-            Item(id=str(number), question=each.question, context=each.context) for number, each in enumerate(asked)
+            Question(id=str(number), question=each.question, context=each.context) for number, each in enumerate(asked)
         )
         self._id = self._client.submit_lines(items, self._target.head).id
 
@@ -140,8 +141,8 @@ class Documents:
 
     def submit(self) -> None:
         """Submit the next document."""
-        item = Item(question=QUESTION, context=make_document(self._contexts, self._words, self._read))
-        options = Options.model_validate(self._target.options | {"no_answer": False})
+        item = Question(question=QUESTION, context=make_document(self._contexts, self._words, self._read))
+        options = AnswerOptions.model_validate(self._target.options | {"no_answer": False})
         self._job = self._client.submit([item], model=self._target.model, options=options).id
 
     def poll(self) -> Standing:

@@ -8,14 +8,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from compile.model.timing import one_thread
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.jobs import Result
 from corelane.domain.squad import Question
 from corelane.engine import task
 from corelane.engine.backends.registry import open_backend
-from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, TokenizedQuery, best_candidates
 from corelane.engine.runner import Runner
 from corelane.plugins.tune.held_out import Seen
 from corelane.settings import NEURON_PYTHON
+from corelane.tasks.question_answering.engine.task import (
+    QuestionAnsweringTask,
+    QuestionQuery,
+    ReadWindow,
+    TokenizedQuery,
+    best_candidates,
+)
+from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Questions answered between two steps of the progress bar.
 STEP = 64
@@ -36,11 +42,11 @@ class CandidateRunner(Runner):
     task_type = CandidateTask
 
 
-def answer(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
+def answer(artifact: Artifact, questions: Sequence[Question]) -> list[AnswerResult]:
     """Ask a version every question, in the way a worker does."""
     with one_thread():
         results = _run(Runner.open(open_backend(artifact.manifest.target), artifact), questions)
-    return [Result.model_validate(each | {"index": number}) for number, each in enumerate(results)]
+    return [AnswerResult.model_validate(each | {"index": number}) for number, each in enumerate(results)]
 
 
 def observe(artifact: Artifact, questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
@@ -59,7 +65,7 @@ def _run(runner: Runner, questions: Sequence[Question]) -> list[dict[str, Any]]:
         shown = progress.add_task("asking", total=len(questions))
         for at in range(0, len(questions), STEP):
             part = questions[at : at + STEP]
-            found += runner.answer([task.Query(each.question, each.context) for each in part])
+            found += runner.answer([QuestionQuery(each.question, each.context) for each in part])
             progress.advance(shown, len(part))
     runner.close()
     return found

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from corelane.domain.jobs import Result
 from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.evaluation import Metrics, Scored, measure, score_all
+from corelane.tasks.question_answering.wire import AnswerResult
 
 #: The name of the check of the calibration error in reports.
 ECE_RISEN = "ECE risen"
@@ -102,8 +102,8 @@ class GateReport:
 
 def compare_versions(
     questions: Sequence[Question],
-    new: tuple[str, Sequence[Result]],
-    old: tuple[str, Sequence[Result]],
+    new: tuple[str, Sequence[AnswerResult]],
+    old: tuple[str, Sequence[AnswerResult]],
     limits: GateLimits,
 ) -> GateReport:
     """Compare the results of two named versions with each other, and the difference with the limits."""

@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from corelane.domain.jobs import JobStatus, Result
+from corelane.domain.jobs import JobStatus
 from corelane.domain.squad import Question, best_over, exact_match, normalise, token_f1
+from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Bins of equal width for confidences, as in Guo et al., 2017.
 BINS = 10
@@ -97,17 +98,17 @@ class PrecisionPoint:
     precision: float | None
 
 
-def evaluate(questions: Sequence[Question], results: Sequence[Result]) -> Metrics:
+def evaluate(questions: Sequence[Question], results: Sequence[AnswerResult]) -> Metrics:
     """Return the metrics of results; questions and results are in the same order."""
     return measure(score_all(questions, results))
 
 
-def score_all(questions: Sequence[Question], results: Sequence[Result]) -> list[Scored]:
+def score_all(questions: Sequence[Question], results: Sequence[AnswerResult]) -> list[Scored]:
     """Score the results of questions, in the same order."""
     return [score(*pair) for pair in zip(questions, results, strict=True)]
 
 
-def score(question: Question, result: Result) -> Scored:
+def score(question: Question, result: AnswerResult) -> Scored:
     """Score one result, and check the offsets of each of its answers."""
     prediction = result.answer.text if result.answer else ""
     given = {(each.start, each.end, each.text) for each in (result.answer, *result.answers) if each is not None}

@@ -9,11 +9,12 @@ have different mixes if its articles differ.
 import math
 from collections.abc import Sequence
 
-from corelane.domain.jobs import Answer, JobStatus, Result
+from corelane.domain.jobs import JobStatus
 from corelane.domain.squad import Question
-from corelane.engine.question_answering.spans import Candidate
 from corelane.plugins.tune.evaluation import rightness
 from corelane.plugins.tune.fitting import Fit, Observation, fit
+from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 #: Number of folds; each is scored by a calibration that was fitted on the others.
 FOLDS = 5
@@ -36,12 +37,12 @@ def observations(seen: Sequence[Seen]) -> list[Observation]:
     ]
 
 
-def held_out(seen: Sequence[Seen]) -> list[Result]:
+def held_out(seen: Sequence[Seen]) -> list[AnswerResult]:
     """Return the result of each question, in order, by a fit that never saw its passage.
 
     Raises InvalidInput if the questions outside a fold are too few to fit curves.
     """
-    results: dict[int, Result] = {}
+    results: dict[int, AnswerResult] = {}
     for fold in deal(seen):
         held = set(fold)
         fitted = fit(observations([each for place, each in enumerate(seen) if place not in held]))
@@ -64,14 +65,14 @@ def _mix(seen: Sequence[Seen]) -> tuple[float, float]:
     return sum(bool(question.gold) for question, _ in seen) / len(seen), right / len(seen)
 
 
-def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> Result:
+def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> AnswerResult:
     """Return the result of a question with this calibration."""
     if best is None:
-        return Result(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)
+        return AnswerResult(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)
     known = fitted.answerable.log_chance(best.margin)
     score = math.exp(known + fitted.right.log_chance(best.log_share))
     answer = Answer(text=question.context[best.start : best.end], start=best.start, end=best.end, score=score)
-    return Result(
+    return AnswerResult(
         index=place,
         status=JobStatus.SUCCEEDED,
         answer=answer if -best.margin <= fitted.no_answer_threshold else None,

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.jobs import Result
 from corelane.domain.squad import Question
 from corelane.errors import InvalidInput, SetupError
+from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Name and version of the format.
 SCHEMA = "corelane.answers/1"
@@ -26,7 +26,7 @@ def questions_hash(questions: Iterable[Question]) -> str:
 
 
 def save_answers(
-    path: Path, questions: Sequence[Question], results: Iterable[Result], version: str, options: Mapping[str, Any]
+    path: Path, questions: Sequence[Question], results: Iterable[AnswerResult], version: str, options: Mapping[str, Any]
 ) -> None:
     """Write the answers of a version; raise SetupError if the file cannot be written."""
     head = {
@@ -43,14 +43,16 @@ def save_answers(
         raise SetupError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def read_answers(path: Path, questions: Sequence[Question], options: Mapping[str, Any]) -> tuple[str, list[Result]]:
+def read_answers(
+    path: Path, questions: Sequence[Question], options: Mapping[str, Any]
+) -> tuple[str, list[AnswerResult]]:
     """Return the version and its results; raise InvalidInput if the questions or options are different."""
     try:
         first, *lines = path.read_bytes().splitlines()
         head = orjson.loads(first)
         if not isinstance(head, dict) or head.get("schema") != SCHEMA:
             raise InvalidInput(f"{path} holds no answers that `corelane eval --save` wrote")
-        results = [Result.model_validate_json(line) for line in lines]
+        results = [AnswerResult.model_validate_json(line) for line in lines]
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, ValidationError) as error:

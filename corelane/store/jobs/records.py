@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
@@ -10,12 +9,12 @@ import orjson
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.job_references import describe_input, describe_output
-from corelane.domain.jobs import Job, JobStatus, Priority
+from corelane.domain.jobs import Job, JobStatus, Priority, TaskOptions
 from corelane.domain.jobs import Promise as PromiseOnTheWire
-from corelane.domain.options import Options
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
+from corelane.tasks.registry import parse_options
 
 #: Fields of a job's hash that may be missing: those that are plain text, and those that are plain numbers.
 TEXTS = (
@@ -31,9 +30,6 @@ FAILED = "failed:"
 
 #: Microseconds in a second.
 US = 1_000_000
-
-#: Parses stored options, cached because most jobs have the same few.
-parse_options = lru_cache(maxsize=256)(Options.model_validate_json)
 
 PRIORITIES = tuple(Priority)
 
@@ -125,7 +121,7 @@ class JobRecord:
     failed: int = 0
     canceled: int = 0
     expired: int = 0
-    options: Options = field(default_factory=Options)
+    options: TaskOptions = field(default_factory=TaskOptions)
     metadata: dict[str, str] = field(default_factory=dict)
     owner: str = PUBLIC
     priority: Priority = Priority.NORMAL
@@ -235,6 +231,7 @@ class JobRecord:
             "name": self.name,
             "status": self.status,
             "model": self.version,
+            "task": self.options.task,
             "counts": {
                 "total": self.total,
                 "succeeded": self.succeeded,

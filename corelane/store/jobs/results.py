@@ -11,13 +11,13 @@ import orjson
 
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, slice_ids
 from corelane.domain.jobs import JobStatus
-from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ResultsDropped
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.keys import RedisKey
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink
+from corelane.tasks.unanswered import unanswered_result
 
 #: Items read in one trip.
 PAGE_ITEMS = 1024
@@ -104,7 +104,9 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
         elif record.status.is_final:
             ids = await _item_ids(link, record, at, count) if ids is None else ids
             index = at + len(found)
-            found.append(unanswered_result(index, ids[index - at], status) | {"error": record.error})
+            found.append(
+                unanswered_result(record.options.task, index, ids[index - at], status) | {"error": record.error}
+            )
         else:
             break
     return found

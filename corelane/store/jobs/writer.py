@@ -11,10 +11,8 @@ from typing import Any
 import orjson
 
 from corelane.domain.contexts import PREFIX, digest_in
-from corelane.domain.dispatch import Ref, encode_slice, item_row
+from corelane.domain.dispatch import Ref, encode_slice
 from corelane.domain.jobs import JobStatus
-from corelane.domain.options import ADDED_OPTIONS, Options
-from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
@@ -24,6 +22,9 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten
+from corelane.tasks.registry import stored_options, task_named
+from corelane.tasks.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
+from corelane.tasks.rows import item_row
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -110,7 +111,7 @@ class JobWriter:
         most = MOST_CACHED_ITEMS if self._settings.cache else MOST_ITEMS
         if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
             return []
-        return item_digests(submission.owner, version, head.options, items, head.contexts or {})
+        return item_digests(submission.owner, version, head.options, items, head.texts)
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
         """Submit the job. If it has one payload, which is small, and no shared contexts, one call has all of it.
@@ -118,10 +119,10 @@ class JobWriter:
         Otherwise payloads and shared contexts are written first, in the same trip.
         """
         payloads, refs = _slices(submission, slices)
-        if len(payloads) == 1 and not submission.head.contexts and len(*payloads.values()) <= INLINE_BYTES:
+        if len(payloads) == 1 and not submission.head.texts and len(*payloads.values()) <= INLINE_BYTES:
             return await self._link.run("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
         written: list[Command] = []
-        texts = dict(enumerate((submission.head.contexts or {}).values()))
+        texts = dict(enumerate(submission.head.texts.values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
             if values:
                 key = pattern % submission.id
@@ -153,7 +154,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "item_ids": digests and any(item.id for item in items) and orjson.dumps([item.id for item in items]),
         "no_reuse": not head.reuse and 1,
         "input_url": submission.input_url,
-        "context_ids": is_read and head.contexts and orjson.dumps(list(head.contexts)),
+        "context_ids": is_read and head.texts and orjson.dumps(list(head.texts)),
         "output_url": head.output_url,
         "invalid_items": is_read and head.invalid_items,
         "stored": " ".join(_stored_digests(submission)),
@@ -163,7 +164,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "left": submission.total,
         "owner": submission.owner,
         "priority": head.priority.rank,
-        "options": orjson.dumps(_stored_options(head.options)),
+        "options": stored_options(head.options),
         "metadata": orjson.dumps(head.metadata),
         **{name: value for name, value in optional.items() if value},
     }
@@ -177,19 +178,11 @@ def _stored_digests(submission: Submission) -> list[str]:
     return [digest_in(each) for each in submission.known]
 
 
-def _stored_options(options: Options) -> dict[str, Any]:
-    """Return options in stored form, without newer ones at their default: older workers refuse unknown options."""
-    return {
-        name: value
-        for name, value in vars(options).items()
-        if name not in ADDED_OPTIONS or value != Options.model_fields[name].default
-    }
-
-
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:
     """Return the payloads by the index of their first item, and the refs to them."""
-    numbers = {context_id: number for number, context_id in enumerate(submission.head.contexts or ())}
-    rows = [item_row(item, numbers) for item in submission.items]
+    task = task_named(submission.head.options.task)
+    numbers = {text_id: number for number, text_id in enumerate(submission.head.texts)}
+    rows = [item_row(task, item, numbers) for item in submission.items]
     rank = submission.head.priority.rank
     payloads = {first: encode_slice(rows[first : first + count]) for first, count, _ in slices}
     refs = [

@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from corelane.domain import dispatch, forecast, reuse
+from corelane.domain import dispatch, forecast
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
 from corelane.plugin import installed
 from corelane.store import keys
+from corelane.tasks import reuse
 
 FOLDER = Path(__file__).parent.parent / "lua"
 

@@ -14,13 +14,13 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.question_lines import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
-from corelane.domain.jobs import JobStatus
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.domain.prices import NOTHING, Price
-from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ServiceError
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
+from corelane.tasks.unanswered import unanswered_result
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
 from tests.corelane.store_bench import VERSION, age, announce
@@ -329,7 +329,9 @@ def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> 
     questions, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     questions.write_bytes(b"".join(orjson.dumps(ONE) + b"\n" for _ in range(50)) + b"broken\n")
     assert orjson.loads(run(service, batch, str(questions), "--json"))["items"] == 50
-    output.write_bytes(b"".join(write_line(unanswered_result(n, None, JobStatus.FAILED)) for n in range(30)))
+    output.write_bytes(
+        b"".join(write_line(unanswered_result(DEFAULT_TASK, n, None, JobStatus.FAILED)) for n in range(30))
+    )
     found = orjson.loads(run(service, batch, str(questions), "-o", str(output), "--json"))
     assert (found["items"], found["object"]) == (20, "job.forecast")
     assert not list(tmp_path.glob("out.jsonl?*"))

@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.domain.dispatch import LENGTHS, SMALL_TOKENS, Estimator, cost_class, script_of
+from corelane.domain.dispatch import LENGTHS, SMALL_TOKENS, cost_class, script_of
 from corelane.domain.item_costs import CostClass, CostSums, RowCost
-from corelane.domain.jobs import Item
 from corelane.plugins.accounting.estimate import ITEM_TOKENS, CostRates, Lot
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import Question
 
 CLASSES = st.builds(
     CostClass,
@@ -173,9 +175,9 @@ def test_job_costs_what_its_parts_cost(rates: CostRates, lots: dict[CostClass, L
 
 
 def test_windows_follow_the_model_and_its_tokenizer() -> None:
-    item = Item(question="Who wrote the notes on the engine?", context="Ada Lovelace wrote the notes. " * 100)
-    estimator = Estimator({}, 128)
-    assert estimator.windows(Item(question="Who?", context="Ada."), 384, 1.0) == 1
+    item = Question(question="Who wrote the notes on the engine?", context="Ada Lovelace wrote the notes. " * 100)
+    estimator = Estimator({}, AnswerOptions())
+    assert estimator.windows(Question(question="Who?", context="Ada."), 384, 1.0) == 1
     assert estimator.windows(item, 384, 1.0) == 3
     assert estimator.windows(item, 512, 1.0) == 2
     assert estimator.windows(item, 384, 2.0) > 5

@@ -16,6 +16,7 @@ from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest, Room, SliceResults
 from corelane.store.jobs.records import read_times
 from corelane.store.link.blocking import Link
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
 from workers.core.measures import CostBook
 from workers.core.observer import Claimed, CoreBatch, Heartbeat, TokenizedSlices, Trip
@@ -296,7 +297,7 @@ def test_jobs_that_left_are_forgotten(book: TimeBook, clock: Clock) -> None:
 def answered(job: str, first: int, count: int, tokens: int) -> tuple[PendingSlice, SliceResults]:
     """Return an answered slice of items that were estimated at 100 tokens."""
     ref = Ref(job, "public", 1, first, first, count, 100 * count)
-    pending = PendingSlice.of("lease", ClaimedSlice(ref, "m@1", [(None, "who", "ada")] * count, None))  # type: ignore[arg-type]
+    pending = PendingSlice.of("lease", ClaimedSlice(ref, "m@1", [(None, "who", "ada")] * count, AnswerOptions()))
     pending.tokens = tokens
     return pending, SliceResults(ref, [{"windows": 1}] * count)
 

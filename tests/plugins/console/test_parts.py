@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Answer
 from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview, Sign
 from corelane.plugins.console.pages.highlight import Piece, cut
 from corelane.plugins.console.pages.mount import FILES
@@ -18,6 +17,7 @@ from corelane.plugins.console.pages.render import duration, fragment, number, pe
 from corelane.plugins.console.pages.samples import SAMPLES
 from corelane.plugins.console.pages.snippets import Service, ask_snippets, job_snippets, jobs_snippets
 from corelane.plugins.console.pages.waterfall import FULL, lay_out
+from corelane.tasks.question_answering.wire import Answer
 
 TIMING = {"submit_s": 0.002, "wait_s": 0.01, "compute_s": 0.02, "merge_s": 0.0, "other_s": 0.0, "wall_s": 0.032}
 

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
-from corelane.domain.unanswered import failed_result
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import Overloaded
 from corelane.plugins.console import bulk, failed_items
 from corelane.plugins.console.audit import read_audit
@@ -18,6 +18,7 @@ from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
 from corelane.submitting import retries
+from corelane.tasks.unanswered import failed_result
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule
@@ -146,7 +147,7 @@ def fail_some(office: Office, codes: dict[int, str]) -> None:
             indexes = range(ref.first, ref.first + ref.count)
             ok = {"status": "succeeded", "error": None}
             results = [
-                failed_result(n, f"i{n}", codes[n], f"because <b>{n}</b>")
+                failed_result(DEFAULT_TASK, n, f"i{n}", codes[n], f"because <b>{n}</b>")
                 if n in codes
                 else {"index": n, "id": f"i{n}"} | ok
                 for n in indexes

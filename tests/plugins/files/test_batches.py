@@ -12,15 +12,15 @@ import redis
 
 from corelane.domain.batches import BatchRequest
 from corelane.domain.ids import new_id
-from corelane.domain.jobs import JobStatus
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.domain.request_context import RequestContext
-from corelane.domain.unanswered import failed_result
 from corelane.plugins.files.batches.context import BatchContext, LeaseLost
 from corelane.plugins.files.batches.task import BatchRunner, end, step, tidy
 from corelane.plugins.files.store.batches import BatchStore
 from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
 from corelane.store.link.blocking import Link
+from corelane.tasks.unanswered import failed_result
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
 
@@ -220,6 +220,8 @@ def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_on
         bench.answer(core)
     bench.raw.delete("cl:batcher")
     script = """from corelane.settings import Settings
+from corelane.domain.jobs import DEFAULT_TASK
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.plugins.files.batches.task import run_batches
 run_batches(Settings(), '', bool)"""
     env = bench.settings.environment(fault_points=f"{point}:1")
@@ -367,7 +369,7 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     bench.feed()
     claim = claimed(core)
     [outcome] = answered(claim)
-    results = [outcome.results[0], failed_result(1, "c1", "worker_lost", "lost"), outcome.results[2]]
+    results = [outcome.results[0], failed_result(DEFAULT_TASK, 1, "c1", "worker_lost", "lost"), outcome.results[2]]
     core.commit(claim.lease, [replace(outcome, results=results)])
     bench.steps()
     assert bench.batch(batch).status == "completed"

@@ -13,7 +13,6 @@ import redis
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from corelane.domain.job_requests import JobRequest
 from corelane.domain.request_context import NO_CONTEXT
 from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.plugins.files.references.carrier import Carrier
@@ -30,6 +29,7 @@ from corelane.store.link.link import AsyncLink
 from corelane.submitting.lines import cut_lines
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
+from corelane.tasks.question_answering.jobs import QuestionRequest
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
 from tests.s3 import S3Server, put
 
@@ -44,7 +44,7 @@ class Fleet:
         self.feeder = Feeder(settings, bell)
 
     def submit(self, **body: Any) -> str:
-        request = JobRequest.model_validate(body | {"model": VERSION})
+        request = QuestionRequest.model_validate(body | {"model": VERSION})
         submission = Submission(request, items=request.items or (), input_url=request.input_url)
 
         async def submit(link: AsyncLink) -> str:

@@ -7,7 +7,6 @@ import pytest
 
 from corelane.domain.contexts import Stored, context_id, digest_of, is_context_id
 from corelane.domain.dispatch import Row, decode_slice, encode_slice
-from corelane.domain.jobs import Item, JobHead
 from corelane.domain.request_context import NO_CONTEXT
 from corelane.errors import ContextsFull, UnknownContext
 from corelane.plugins.files.store.contexts import ContextKeeper
@@ -18,6 +17,8 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed, submit_as_admitted
 
 TEXT = "Ada was the first to write a program. Zoë came later."
@@ -38,7 +39,7 @@ def keep(bench: Bench, text: str = TEXT, owner: str = OWNER, ttl_s: int = HOUR_S
 
 
 def ask(bench: Bench, *names: str, owner: str = OWNER, **given: Any) -> str:
-    return bench.submit(0, owner=owner, items=[Item(question="who", context_id=name) for name in names], **given)
+    return bench.submit(0, owner=owner, items=[Question(question="who", context_id=name) for name in names], **given)
 
 
 def remove(bench: Bench, name: str = NAME, owner: str = OWNER) -> bool:
@@ -148,7 +149,7 @@ def test_context_removed_by_another_process_is_found_missing_as_the_job_is_taken
     async def run(link: AsyncLink) -> None:
         store = JobStore(link, bench.settings, bench.bell)
         submitter = Submitter(store, Fleet(link), bench.settings)
-        submission = Submission(JobHead(model=VERSION), OWNER, [Item(question="who", context_id=NAME)])
+        submission = Submission(QuestionHead(model=VERSION), OWNER, [Question(question="who", context_id=NAME)])
         await submitter.contexts.resolve(submission)
         await ContextKeeper(link, bench.settings).remove(OWNER, NAME)
         with pytest.raises(UnknownContext):  # though this process remembers it
@@ -271,7 +272,7 @@ def test_estimate_is_that_of_the_same_text_sent_with_the_job(bench: Bench) -> No
     text = TEXT * 40
     keep(bench, text)
     stored = ask(bench, context_id(text))
-    sent = bench.submit(0, owner=OWNER, items=[Item(question="who", context_id="a")], contexts={"a": text})
+    sent = bench.submit(0, owner=OWNER, items=[Question(question="who", context_id="a")], contexts={"a": text})
     refs = bench.raw.lrange(f"cl:lane:{VERSION}:1:{OWNER}", 0, -1)
     assert [ref.split(":")[0] for ref in refs] == [stored, sent]
     assert len({ref.split(":")[6] for ref in refs}) == 1
@@ -283,7 +284,10 @@ def test_job_that_was_made_once_is_found_again_after_its_context_is_gone(bench: 
 
     keep(bench)
     submission = Submission(
-        JobHead(model=VERSION), OWNER, [Item(question="who", context_id=NAME)], once=by_name(OWNER, "mine", "body")
+        QuestionHead(model=VERSION),
+        OWNER,
+        [Question(question="who", context_id=NAME)],
+        once=by_name(OWNER, "mine", "body"),
     )
 
     async def submit(link: AsyncLink) -> str:

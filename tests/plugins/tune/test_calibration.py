@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
-from corelane.domain.options import Options
 from corelane.domain.squad import Question
-from corelane.engine.question_answering.spans import Candidate, WindowSpans, gives_answer
-from corelane.engine.question_answering.task import ReadWindow, compose_result
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.plugins.tune.evaluation import evaluate
 from corelane.plugins.tune.fitting import Observation, check_kinds, choose_threshold, fit
 from corelane.plugins.tune.held_out import Seen, held_out
+from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpans, gives_answer
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.engine.task import ReadWindow, compose_result
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 
@@ -135,7 +135,7 @@ def test_calibration_makes_no_new_version_and_runners_take_it_up(tiny_artifact: 
     plain, calibrated = Runner.open(FixedBackend(), tiny_artifact), Runner.open(FixedBackend(), artifact)
     assert calibrated.version == plain.version
     assert (plain.summary["calibrated"], calibrated.summary["calibrated"]) == (False, True)
-    query = Query("who", "ada wrote the first program", Options(no_answer=False))
+    query = Query("who", "ada wrote the first program", AnswerOptions(no_answer=False))
     [one], [other] = plain.answer([query]), calibrated.answer([query])
     assert (one["answer"]["text"], other["answer"]["text"]) == (one["answer"]["text"],) * 2
     assert one["answer"]["score"] != other["answer"]["score"]
@@ -167,7 +167,7 @@ def test_calibration_of_another_version_is_refused(tiny_artifact: Artifact, tmp_
 
 def test_precision_asked_of_a_model_that_is_not_calibrated_fails_that_item_alone(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    results = runner.answer([Query("who", "ada", Options(min_precision=0.5)), Query("who", "ada")])
+    results = runner.answer([Query("who", "ada", AnswerOptions(min_precision=0.5)), Query("who", "ada")])
     assert [result["status"] for result in results] == ["failed", "succeeded"]
     assert results[0]["error"]["code"] == "not_calibrated"
 
@@ -179,7 +179,7 @@ def test_precision_asked_of_a_calibrated_model_gives_only_answers_that_sure(
     [best] = runner.answer([Query("who", "ada wrote")])
     score = best["answers"][0]["score"]
     for asked, is_given in ((score - 0.01, True), (score + 0.01, False)):
-        [result] = runner.answer([Query("who", "ada wrote", Options(min_precision=asked))])
+        [result] = runner.answer([Query("who", "ada wrote", AnswerOptions(min_precision=asked))])
         assert (result["answer"] is not None) == is_given
         assert result["answers"] == best["answers"]
 
@@ -187,17 +187,17 @@ def test_precision_asked_of_a_calibrated_model_gives_only_answers_that_sure(
 @pytest.mark.parametrize(
     ("options", "threshold", "is_given"),
     [
-        (Options(), -1.0, True),
-        (Options(), -1.1, False),
-        (Options(no_answer=False), -1.1, True),
-        (Options(no_answer_threshold=-3.0), 0.0, False),
-        (Options(no_answer_threshold=3.0), -1.1, True),
-        (Options(min_precision=0.4), -1.1, True),
-        (Options(min_precision=0.6), 0.0, False),
+        (AnswerOptions(), -1.0, True),
+        (AnswerOptions(), -1.1, False),
+        (AnswerOptions(no_answer=False), -1.1, True),
+        (AnswerOptions(no_answer_threshold=-3.0), 0.0, False),
+        (AnswerOptions(no_answer_threshold=3.0), -1.1, True),
+        (AnswerOptions(min_precision=0.4), -1.1, True),
+        (AnswerOptions(min_precision=0.6), 0.0, False),
     ],
 )
 def test_what_the_job_asks_for_decides_before_the_models_own_threshold(
-    options: Options, threshold: float, is_given: bool
+    options: AnswerOptions, threshold: float, is_given: bool
 ) -> None:
     assert gives_answer(options, 1.0, 0.5, threshold) == is_given
 
@@ -258,7 +258,7 @@ def answer(windows: Sequence[ReadWindow], calibration: Calibration | None, top_k
     length = 5 * TOKENS
     places = np.column_stack([np.arange(length), np.arange(1, length + 1)]).astype(np.int32)
     context = Context(np.zeros(length, dtype=np.int32), places)
-    query = Query("q", "abcdefghijkl" * 5, Options(top_k=top_k, no_answer=False))
+    query = Query("q", "abcdefghijkl" * 5, AnswerOptions(top_k=top_k, no_answer=False))
     return compose_result(query, context, windows, 0.0, calibration)
 
 

@@ -13,17 +13,17 @@ from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.domain.options import Options
 from corelane.domain.squad import Question, read_questions
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
 from corelane.plugins.tune.asking import answer, observe
 from corelane.plugins.tune.cli.tuned import finish
 from corelane.plugins.tune.comparison import GateLimits
 from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.held_out import deal, held_out
 from corelane.settings import Settings
+from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from corelane.tasks.question_answering.options import AnswerOptions
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")
@@ -91,7 +91,7 @@ def test_calibration_is_fitted_shown_and_kept_beside_the_artifact(
     assert (calibration.file, calibration.questions, calibration.dtype) == ("made.json", 240, "fp32")
     assert (home / "manifest.json").read_bytes() == manifest
     runner = Runner.open(open_backend("cpu"), artifact)
-    [result] = runner.answer([Query("who", next(contexts()), Options(min_precision=0.01))])
+    [result] = runner.answer([Query("who", next(contexts()), AnswerOptions(min_precision=0.01))])
     assert result["status"] == "succeeded"
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Answer, JobStatus, Result
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.domain.squad import Question
-from corelane.domain.unanswered import failed_result
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.comparison import (
     GateLimits,
@@ -21,6 +20,8 @@ from corelane.plugins.tune.comparison import (
 )
 from corelane.plugins.tune.evaluation import Scored, score
 from corelane.plugins.tune.saved import read_answers, save_answers
+from corelane.tasks.question_answering.wire import Answer, AnswerResult
+from corelane.tasks.unanswered import failed_result
 
 CONTEXT = "Ada wrote the first program."
 
@@ -29,12 +30,12 @@ def question(number: int, *gold: str, context: str = CONTEXT) -> Question:
     return Question(str(number), f"question {number}?", context, gold)
 
 
-def result(text: str | None, score: float, no_answer: float, *, given: bool = True) -> Result:
+def result(text: str | None, score: float, no_answer: float, *, given: bool = True) -> AnswerResult:
     answers = []
     if text is not None:
         start = CONTEXT.find(text)
         answers = [Answer(text=text, start=start, end=start + len(text), score=score)]
-    return Result(
+    return AnswerResult(
         index=0,
         status=JobStatus.SUCCEEDED,
         answer=answers[0] if answers and given else None,
@@ -44,7 +45,7 @@ def result(text: str | None, score: float, no_answer: float, *, given: bool = Tr
     )
 
 
-def readings(*found: tuple[Question, Result]) -> list[Scored]:
+def readings(*found: tuple[Question, AnswerResult]) -> list[Scored]:
     return [score(*each) for each in found]
 
 
@@ -96,7 +97,7 @@ def test_a_failed_question_is_wrong_and_fails_the_gate() -> None:
     asked = question(1, "Ada")
     old, new = (
         readings((asked, result("Ada", 0.9, 0.1))),
-        readings((asked, Result.model_validate(failed_result(0, None, "run_failed", "it broke")))),
+        readings((asked, AnswerResult.model_validate(failed_result(DEFAULT_TASK, 0, None, "run_failed", "it broke")))),
     )
     found = compare(new, old)
     broken = {each.name for each in check(found, GateLimits()) if not each.holds}

@@ -6,8 +6,8 @@ import orjson
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
-from corelane.domain.jobs import Item
 from corelane.plugins.tune.cli.evaluate import evaluate
+from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet
 
 HERE = Path(__file__).parent
@@ -38,9 +38,11 @@ def test_built_in_model_answers_as_it_is_known_to(fleet: Fleet) -> None:
 def test_first_questions_of_the_readme_get_answers_and_those_without_one_null(fleet: Fleet) -> None:
     """Asked without any option. One in other words than the passage's gets its answer where null may not be given."""
     lines = [orjson.loads(line) for line in FILE.with_name("questions.jsonl").read_bytes().splitlines()]
-    asked = [Item(**line) for line in [*lines[:5], *(line for line in lines if line["id"].startswith("none"))]]
-    reworded = Item(question="What is the stream of charged particles from the Sun called?", context=asked[4].context)
-    asked += [Item(question="How tall is it?", context="The Eiffel Tower is 330 metres tall."), reworded]
+    asked = [Question(**line) for line in [*lines[:5], *(line for line in lines if line["id"].startswith("none"))]]
+    reworded = Question(
+        question="What is the stream of charged particles from the Sun called?", context=asked[4].context
+    )
+    asked += [Question(question="How tall is it?", context="The Eiffel Tower is 330 metres tall."), reworded]
     with fleet.client() as client:
         results = list(client.iter_results(client.submit(asked, wait_s=30).id))
         results.append(client.ask(reworded.question, reworded.context, no_answer=False))

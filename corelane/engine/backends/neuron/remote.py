@@ -104,7 +104,7 @@ class RemoteModules:
         inputs[0], inputs[1], inputs[2] = batch.input_ids, batch.attention_mask, batch.token_type_ids
         self._ask({"do": "run", "module": module, "rows": rows, "length": length}, self._pass_timeout_s)
         logits = np.frombuffer(memory, np.float32, 2 * tokens, INPUT_BYTES * tokens).reshape(2, rows, length).copy()
-        return Logits(logits[0], logits[1])
+        return (logits[0], logits[1])
 
     def drop(self, modules: dict[Any, Any]) -> None:
         """Drop the modules, which frees their device memory. If the process is gone, that is free already."""

@@ -257,7 +257,7 @@ class CudaBackend:
         except RuntimeError as error:
             raise classify(error, ticket.what, RunFailed) from error
         start, end = buffers.host_out.numpy()[:, : ticket.rows].copy()
-        ticket.logits = Logits(start, end)
+        ticket.logits = (start, end)
 
 
 def forward(module: Callable[..., Any], inputs: Any) -> Any:

@@ -23,11 +23,11 @@ from compile.torch.int8 import INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 from corelane.errors.reasons import last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
 
 #: Windows on which scales and costs are measured, spread over the questions. With twice as many the same layers are
 #: chosen.
@@ -178,10 +178,10 @@ def representable(low: float, high: float) -> tuple[float, float]:
 def divergence(expected: Logits, got: Logits) -> float:
     """Return the KL divergence of a pass from the eager network, over starts and ends, in nats per row."""
     total = 0.0
-    for one, other in ((expected.start, got.start), (expected.end, got.end)):
+    for one, other in ((expected[0], got[0]), (expected[1], got[1])):
         true, found = _log_softmax(one), _log_softmax(other)
         total += float((np.exp(true) * (true - found)).sum())
-    return total / len(expected.start)
+    return total / len(expected[0])
 
 
 def cost(run: Run, calibration: CalibrationBatches) -> float:

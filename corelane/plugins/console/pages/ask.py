@@ -12,10 +12,8 @@ from api.errors import status_of
 from api.jobs import CallerWait
 from api.routes.fleet import list_models
 from api.state import AppState
-from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Answer, JobHead, Result
-from corelane.domain.options import Options
+from corelane.domain.jobs import JobHead
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, read_form, service_of
@@ -26,6 +24,9 @@ from corelane.plugins.console.pages.samples import SAMPLES, sample_named
 from corelane.plugins.console.pages.snippets import ask_snippets
 from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.submission import Submission
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.requests import AnswerRequest
+from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
@@ -129,7 +130,7 @@ def read_question(form: Mapping[str, str]) -> tuple[AnswerRequest, dict[str, Any
     body |= {"context_id": stored} if stored else {"context": passage}
     if (model := form.get("model", "").strip()) and model != "default":
         body["model"] = model
-    defaults = Options()
+    defaults = AnswerOptions()
     if chosen := {name: value for name, value in options.items() if value != getattr(defaults, name)}:
         body["options"] = chosen
     return AnswerRequest.model_validate(body), body
@@ -143,7 +144,7 @@ def number(text: str, kind: type[int] | type[float]) -> float | str:
         return text
 
 
-def likely(result: Result | None) -> list[Answer]:
+def likely(result: AnswerResult | None) -> list[Answer]:
     """Return the answers to mark in the passage: the best one, and others with a sufficient score."""
     answers = result.answers if result and result.answer else []
     return [answer for place, answer in enumerate(answers) if not place or answer.score >= LEAST_SCORE]
@@ -170,7 +171,7 @@ async def answer(
     if wait.has_left and not record.status.is_final:
         await state.store.cancel(record.id)
     found = await state.store.results(record, 0, 1) if record.status.is_final else []
-    result = Result.model_validate(found[0]) if found else None
+    result = AnswerResult.model_validate(found[0]) if found else None
     job = await state.jobs.describe(record, is_held=submitted.is_held)
     timing = job.timing
     model = next((each for each in (await list_models(state)).data if each.id == job.model), None)

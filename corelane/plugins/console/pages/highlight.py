@@ -6,7 +6,7 @@ Offsets are code points, as Python counts them, so emoji and CJK need no special
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corelane.domain.jobs import Answer
+from corelane.tasks.question_answering.wire import Answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
-from corelane.domain.jobs import JobStatus, Result
+from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound, ResultsDropped
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, said, service_of
@@ -33,6 +33,7 @@ from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
 from corelane.store.jobs.items import AskedItem
 from corelane.store.jobs.records import JobRecord
+from corelane.tasks.question_answering.wire import AnswerResult
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
@@ -151,7 +152,7 @@ async def marked(state: AppState, record: JobRecord, index: int, item: AskedItem
         found = await state.store.results(record, index, 1)
     except ResultsDropped:
         found = []
-    return cut(item.context, Result.model_validate(found[0]).answers if found else [])
+    return cut(item.context, AnswerResult.model_validate(found[0]).answers if found else [])
 
 
 @router.post("/{job_id}/cancel")

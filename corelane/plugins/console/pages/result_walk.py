@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from api.state import AppState
 from corelane.domain.jobs import JobStatus, Result
 from corelane.store.jobs.records import JobRecord
+from corelane.tasks.registry import task_named
 
 #: Results on a page.
 PAGE_RESULTS = 25
@@ -56,7 +57,7 @@ class ResultWalk:
             for raw in found:
                 self.at += 1
                 if self.only is None or raw["status"] == self.only:
-                    self.rows.append(Result.model_validate(raw))
+                    self.rows.append(task_named(record.options.task).result.model_validate(raw))
                 if len(self.rows) == PAGE_RESULTS:
                     break
             if len(found) < count:

@@ -14,11 +14,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.batches import BatchError, BatchLine
+from corelane.domain.batches import BatchError
 from corelane.domain.contexts import Known, named_in
-from corelane.domain.dispatch import Estimator
-from corelane.domain.jobs import Item, JobHead, Priority
-from corelane.domain.options import Options
+from corelane.domain.jobs import JobHead, Priority
 from corelane.errors import InvalidInput, TooLarge, UnknownContext
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
@@ -26,7 +24,12 @@ from corelane.settings import Settings
 from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import id_of, no_such, read_line
 from corelane.submitting.lines import InputLine, cut_lines
-from corelane.submitting.submitter import check_item
+from corelane.tasks.estimating import Estimator
+from corelane.tasks.question_answering.jobs import QuestionHead
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.requests import BatchLine
+from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.registry import task_named
 
 #: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
@@ -49,7 +52,7 @@ class GoodLine:
 
     model: str
     options: str
-    item: Item
+    item: Question
     tokens: int
 
 
@@ -165,10 +168,10 @@ class Sorter:
         except ValidationError as error:
             raise InvalidInput(first_fault(error)) from None
         item = body.item
-        check_item(self._settings, f"line {number}", item)
+        task_named(body.options.task).check(self._settings, f"line {number}: ", item)
         if item.context_id is not None and item.context_id not in self.known:
             raise UnknownContext(no_such(item.context_id))
-        tokens = Estimator({}, body.options.doc_stride, self.known).tokens(item)
+        tokens = Estimator({}, body.options, self.known).tokens(item)
         return GoodLine(body.model, body.options.model_dump_json(), item, tokens)
 
     def _place(self, line: GoodLine) -> int:
@@ -185,5 +188,6 @@ class Sorter:
 
 def group_head(model: str, options: str, expires_in_s: float) -> JobHead:
     """Return the head of the job that answers a group's lines."""
-    its_options = Options.model_validate_json(options)
-    return JobHead(model=model, options=its_options, priority=Priority.LOW, expires_in_s=expires_in_s)
+    its_options = AnswerOptions.model_validate_json(options)
+    head: JobHead = QuestionHead(model=model, options=its_options, priority=Priority.LOW, expires_in_s=expires_in_s)
+    return head

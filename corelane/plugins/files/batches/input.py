@@ -12,8 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError
-from corelane.domain.dispatch import item_row
 from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, UnknownContext, UnknownModel, VersionNotReady
 from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
 from corelane.plugins.files.batches.context import PLANS, BatchContext
@@ -23,6 +23,8 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.tasks.registry import task_named
+from corelane.tasks.rows import item_row
 
 
 class InputRefused(Exception):
@@ -77,7 +79,7 @@ class GroupFiles:
             self._files.append(self._stack.enter_context(self._context.writing(name)))
             self.groups.append(group)
         group = self.groups[place]
-        self._files[place].write(encode_line(item_row(line.item, {}), line.tokens))
+        self._files[place].write(encode_line(item_row(task_named(DEFAULT_TASK), line.item, {}), line.tokens))
         self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
         if line.item.context_id is not None and line.item.context_id not in group.stored:
             group.stored.append(line.item.context_id)

@@ -13,7 +13,8 @@ from corelane.errors import InputFailed, TooLarge
 from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker
 from corelane.submitting.lines import BYTE_ORDER_MARK
-from corelane.submitting.submitter import check_contexts
+from corelane.submitting.ndjson import item_fields
+from corelane.submitting.submitter import check_texts
 
 #: zlib's name for gzip's format.
 GZIP = 16 + zlib.MAX_WBITS
@@ -63,17 +64,17 @@ def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
 
     Raise InputFailed if the line has other fields, which belong in the request.
     """
-    if not isinstance(value, dict) or "question" in value or "contexts" not in value:
+    if not isinstance(value, dict) or "contexts" not in value or not item_fields().isdisjoint(value):
         return False
     if others := sorted(set(value) - {"contexts", "items"}):
         raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
     contexts = value["contexts"]
-    if checker.contexts and contexts:
+    if checker.texts and contexts:
         raise InputFailed("the request has `contexts`, and so has the input: leave one of them out")
     if not isinstance(contexts, dict) or not all(isinstance(text, str) and text.strip() for text in contexts.values()):
         raise InputFailed("the input's `contexts` must be an object of texts")
     try:
-        check_contexts(settings, contexts)
+        check_texts(settings, contexts)
     except TooLarge as error:
         raise InputFailed(error.detail) from None
     if contexts:

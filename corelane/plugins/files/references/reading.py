@@ -93,8 +93,8 @@ class InputReader:
                 chunks = bounded(unpacked(chunks), most_bytes)
             find = partial(self._find_context, record)
             refuses = record.invalid_items == "refuse"
-            contexts, doc_stride = self._store.contexts(record), record.options.doc_stride
-            checker = ItemChecker(settings, contexts, doc_stride, find, refuses=refuses)
+            texts = self._store.contexts(record)
+            checker = ItemChecker(settings, texts, record.options, find, refuses=refuses)
             if format_of(url) == "json":
                 self._keep_document(record, chunks, checker, part)
             else:
@@ -124,14 +124,14 @@ class InputReader:
     def _is_head(self, record: JobRecord, text: bytes, checker: ItemChecker) -> bool:
         with suppress(orjson.JSONDecodeError):
             if take_head(self._settings, checker, orjson.loads(text)):
-                self._store.keep_contexts(record, checker.contexts)
+                self._store.keep_contexts(record, checker.texts)
                 return True
         return False
 
     def _keep_document(self, record: JobRecord, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts") -> None:
         items = items_of(self._settings, read_document(chunks, self._settings.max_body_bytes), checker)
-        if checker.contexts:
-            self._store.keep_contexts(record, checker.contexts)
+        if checker.texts:
+            self._store.keep_contexts(record, checker.texts)
         for number, value in enumerate(items, 1):
             if number > part.done.lines:
                 part.keep(*checker.row(checker.check(f"item {number - 1}", value)), 0, number)

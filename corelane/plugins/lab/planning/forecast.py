@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from corelane.domain.dispatch import MIN_CONTEXT_SHARE, SPECIAL_TOKENS, count_windows, measure, overlap
+from corelane.domain.dispatch import MIN_TEXT_SHARE, SPECIAL_TOKENS, count_windows, measure, overlap
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.profile import Profile, variation
 from corelane.plugins.lab.traces import TraceEntry
@@ -71,7 +71,7 @@ class Mix:
 
 def windows_of(question: float, context: float, ratio: float, longest: int) -> Windows:
     """Return the tokens of the windows of an item, from the estimated tokens of its texts."""
-    beside = min(SPECIAL_TOKENS + ratio * question, longest * (1 - MIN_CONTEXT_SHARE))
+    beside = min(SPECIAL_TOKENS + ratio * question, longest * (1 - MIN_TEXT_SHARE))
     room, left = longest - beside, ratio * context
     count = count_windows(left, room, DOC_STRIDE)
     last = left - (count - 1) * (room - overlap(room, DOC_STRIDE))

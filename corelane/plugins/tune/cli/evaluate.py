@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -20,13 +20,13 @@ from corelane.cli.commands import Made
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
-from corelane.domain.jobs import Result
 from corelane.domain.squad import QuestionSet, read_set
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.tune.cli.reports import report_table, show_comparison, show_files
 from corelane.plugins.tune.comparison import GateLimits, compare_versions
 from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
 from corelane.plugins.tune.saved import read_answers, save_answers
+from corelane.tasks.question_answering.wire import AnswerResult
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -86,8 +86,8 @@ def evaluate(
 
 def pass_gate(
     asked: QuestionSet,
-    new: tuple[str, Sequence[Result]],
-    old: tuple[str, Sequence[Result]],
+    new: tuple[str, Sequence[AnswerResult]],
+    old: tuple[str, Sequence[AnswerResult]],
     limits: GateLimits,
     *,
     as_json: bool,
@@ -106,7 +106,7 @@ def pass_gate(
 
 def ask_and_score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
-) -> tuple[dict[str, Any], list[Scored], list[Result]]:
+) -> tuple[dict[str, Any], list[Scored], list[AnswerResult]]:
     """Ask the questions; return report, scores and results in order. The set gives ``no_answer`` if no option does."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
@@ -122,7 +122,7 @@ def version_of(client: "Client", model: str) -> str:
     return str(found[0]) if len(found) == 1 else model
 
 
-def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[Result]:
+def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[AnswerResult]:
     from corelane.client.bulk import answer_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
@@ -131,7 +131,7 @@ def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, An
         task = progress.add_task("asking", total=len(asked.questions))
         results = answer_all(client, items, model=model, options=options)
         for result in results:
-            yield result
+            yield cast(AnswerResult, result)
             progress.advance(task)
 
 

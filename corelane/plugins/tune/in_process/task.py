@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.question_answering.task import QuestionAnsweringTask, Row, TokenizedQuery
 from corelane.engine.task import Query, Ready, Result, failure
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
@@ -22,6 +21,7 @@ from corelane.plugins.tune.in_process.scoring import (
     score_window,
     word_places,
 )
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, Row, TokenizedQuery
 
 #: The default overlap of windows, in tokens; at most half of a row.
 DOC_STRIDE = 128
@@ -49,7 +49,7 @@ class PipelineTask(QuestionAnsweringTask):
         ready: list[Ready[TokenizedQuery]] = []
         for key, query in queries:
             parameters = query.parameters if isinstance(query, Ask) else Parameters()
-            texts = [query.question, query.context]
+            texts = [query.beside, query.text]
             question, context = self._tokenizer.encode_batch(texts, add_special_tokens=False)
             ids = np.array(question.ids[: parameters.max_question_len], dtype=np.int32)
             tokens = Context.of(context)
@@ -57,7 +57,7 @@ class PipelineTask(QuestionAnsweringTask):
             try:
                 windows = self._windows(len(ids), len(tokens), parameters)
             except QuestionTooLong as error:
-                ready.append((key, failure(error)))
+                ready.append((key, failure(query, error)))
                 continue
             context_at = len(self._before) + len(ids) + len(self._between)
             null_last = self._template.null_last
@@ -85,7 +85,7 @@ class PipelineTask(QuestionAnsweringTask):
         found = []
         for row, (item, window) in enumerate(rows):
             inside, null = slice(item.context_at, item.ends_at(window)), window.length - 1 if item.null_last else 0
-            start, end = logits.start[row], logits.end[row]
+            start, end = logits[0][row], logits[1][row]
             found.append(
                 WindowLogits(
                     window.start, start[inside].copy(), end[inside].copy(), float(start[null]), float(end[null])
@@ -103,5 +103,5 @@ class PipelineTask(QuestionAnsweringTask):
         ]
         places = item.places if isinstance(item, TokenizedAsk) else item.context.places
         null = parameters.handle_impossible_answer
-        answers = merge_windows(item.query.context, windows, places, top_k=parameters.top_k, with_null=null)
+        answers = merge_windows(item.query.text, windows, places, top_k=parameters.top_k, with_null=null)
         return {"answers": answers, "error": None}

@@ -17,13 +17,12 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput, ModelRefused
 from corelane.plugins.tune.training.examples import Example
 from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, QuestionQuery, TokenizedQuery
 
 #: Texts tokenized at a time.
 TOKENIZED_AT_ONCE = 2048
@@ -140,7 +139,7 @@ class Dataset:
     def _shown(self, row: Row) -> tuple[TokenizedQuery, Window]:
         item, context = self.items[row.item], self.items[row.passage].context
         window = Window(row.start, row.end, row.length)
-        query = Query(item.example.question, "")
+        query = QuestionQuery(item.example.question, "")
         return TokenizedQuery(query, item.question, context, [window], self._context_at(item)), window
 
     def _context_at(self, item: TokenizedExample) -> int:

@@ -11,12 +11,16 @@ from compile.model.reference import Run
 from corelane.artifacts.calibration import Curve
 from corelane.domain.squad import Question
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.task import QuestionAnsweringTask, ReadWindow, best_candidates
-from corelane.engine.task import Query
 from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.fitting import Fit, choose_threshold
 from corelane.plugins.tune.held_out import Seen, observations, result_of
 from corelane.plugins.tune.training.examples import Example
+from corelane.tasks.question_answering.engine.task import (
+    QuestionAnsweringTask,
+    QuestionQuery,
+    ReadWindow,
+    best_candidates,
+)
 
 #: Tokens of a batch without gradients.
 BATCH_TOKENS = 8192
@@ -51,7 +55,7 @@ class Evaluator:
 
     def __init__(self, examples: Sequence[Example], model: SourceModel, max_length: int) -> None:
         self._task = QuestionAnsweringTask(model.tokenizer, model.spec, max_length)
-        queries = [Query(each.question, each.context) for each in examples]
+        queries = [QuestionQuery(each.question, each.context) for each in examples]
         self._rows = sorted(read_rows(self._task, queries), key=lambda row: row[2].length)
         #: The questions that are short enough to be asked, by number.
         self._asked = {number: (examples[number], item) for number, item, _ in sorted(self._rows, key=itemgetter(0))}

@@ -106,6 +106,6 @@ def _ask(
         for batch in split_sorted(rows[at : at + ROWS_AT_ONCE], PASS_TOKENS):
             logits = run(dataset.fill(batch).batch)
             for number, row in enumerate(batch):
-                pair = torch.from_numpy(logits.start[number]), torch.from_numpy(logits.end[number])
+                pair = torch.from_numpy(logits[0][number]), torch.from_numpy(logits[1][number])
                 found.append(torch.stack(pair)[:, : row.length].half())
     return torch.cat(found, dim=1)

@@ -10,7 +10,6 @@ import torch
 from corelane.domain.squad import Question
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.spans import Candidate
 from corelane.plugins.tune.held_out import Seen
 from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint
 from corelane.plugins.tune.training.dataset import Filled, Row
@@ -19,6 +18,7 @@ from corelane.plugins.tune.training.loss import distance, log_shares, marginal_l
 from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions
 from corelane.plugins.tune.training.teachers import follow
 from corelane.plugins.tune.training.weights import rate_at
+from corelane.tasks.question_answering.engine.spans import Candidate
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ calibrated or not: the best answer of a document is the best of its windows' ans
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,14 @@ from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.question_answering.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
-from corelane.engine.question_answering.offsets import convert_offsets
-from corelane.engine.question_answering.spans import (
+from corelane.engine.task import Query, Ready, Result, RunnerWork, failure
+from corelane.engine.text.chunks import ChunkReader
+from corelane.engine.text.offsets import convert_offsets
+from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
+from corelane.engine.windows import Window
+from corelane.errors import InvalidInput, NotCalibrated
+from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
+from corelane.tasks.question_answering.engine.spans import (
     Candidate,
     SpanSource,
     WindowSpans,
@@ -29,12 +34,15 @@ from corelane.engine.question_answering.spans import (
     gives_answer,
     scores,
 )
-from corelane.engine.question_answering.words import in_whole_words
-from corelane.engine.task import Query, Ready, Result, RunnerWork, failure
-from corelane.engine.text.chunks import ChunkReader
-from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
-from corelane.engine.windows import Window
-from corelane.errors import InvalidInput, NotCalibrated
+from corelane.tasks.question_answering.engine.words import in_whole_words
+from corelane.tasks.question_answering.options import AnswerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionQuery(Query):
+    """A question and its passage, with the default options unless others are given."""
+
+    options: AnswerOptions = field(default_factory=AnswerOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +130,8 @@ class QuestionAnsweringTask:
         at_once, short_chars = [], self._long.short_chars or math.inf
         for key, query in queries:
             if query.options.min_precision is not None and self._calibration is None:
-                ready.append((key, failure(NotCalibrated(NO_PROBABILITIES))))
-            elif len(query.context) > short_chars and self._cache.find(query.passage) is None:
+                ready.append((key, failure(query, NotCalibrated(NO_PROBABILITIES))))
+            elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
                 at_once.append((key, query))
@@ -149,7 +157,7 @@ class QuestionAnsweringTask:
         if query.options.truncation == "error" or query.options.max_windows is not None:
             # It may fail once all its text is known, and then no window of it may be read.
             return []
-        [question] = tokenize(self._tokenizer, [query.question])
+        [question] = tokenize(self._tokenizer, [query.beside])
         asked, ids = question.ids[: query.options.max_question_len], np.concatenate(document.ids)
         try:
             windows = known_windows(
@@ -189,7 +197,7 @@ class QuestionAnsweringTask:
         passages = dict.fromkeys(query.passage for _, query in queries)
         kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
         missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
-        texts = [*(query.question for _, query in queries), *(text for _, text in missing)]
+        texts = [*(query.beside for _, query in queries), *(text for _, text in missing)]
         tokens = tokenize(self._tokenizer, texts)
         fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})
         for passage, context in fresh.items():
@@ -219,7 +227,7 @@ class QuestionAnsweringTask:
                 bound=bound,
             )
         except InvalidInput as error:
-            return failure(error)
+            return failure(query, error)
         context_at = self._context_at(question)
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
@@ -295,6 +303,7 @@ class QuestionAnsweringTask:
 
 def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
     """Search every row by its item's options; rows with the same options are searched together."""
+    start, end = logits
     groups: dict[tuple[int, bool], list[int]] = {}
     for row, (item, _) in enumerate(rows):
         options = item.query.options
@@ -306,8 +315,8 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
         null_at = [rows[row][1].length - 1 if rows[row][0].null_last else 0 for row in numbers]
         width = max(*last, *null_at) + 1
         spans = find_spans(
-            logits.start[picked, :width],
-            logits.end[picked, :width],
+            start[picked, :width],
+            end[picked, :width],
             np.array([rows[row][0].context_at for row in numbers]),
             np.array(last),
             max_answer_tokens=max_answer_tokens,
@@ -331,16 +340,16 @@ def compose_result(
     """Return one item's result in stored form, without its index and id; answers are whole ``words``, if given."""
     options = query.options
     best = best_candidates(query, context, windows, calibration)
-    best = best if words is None else in_whole_words(words, query.context, best)
+    best = best if words is None else in_whole_words(words, query.text, best)
     shares, null_share = _weigh(best, windows, calibration)
     # The best candidate is kept whatever its score. Others are dropped if their score is 0.
     best = best[: 1 + sum(round(share, SCORE_DIGITS) > 0 for share in shares[1:])]
     answers: list[Result] = [
-        {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, SCORE_DIGITS)}
+        {"text": query.text[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, SCORE_DIGITS)}
         for c, share in zip(best, shares, strict=False)
     ]
     if options.offsets:
-        for answer, offsets in zip(answers, convert_offsets(query.context, best, options.offsets), strict=True):
+        for answer, offsets in zip(answers, convert_offsets(query.text, best, options.offsets), strict=True):
             answer["offsets"] = offsets
     has_answer = bool(best) and gives_answer(options, best[0].margin, shares[0], default_threshold)
     return {
@@ -358,7 +367,7 @@ def best_candidates(
 ) -> list[Candidate]:
     """Return the ``top_k`` best candidates over all windows, best first; none overlaps a better one."""
     sources = [
-        SpanSource(query.context, context, read.spans, read.window.start - read.context_at, calibration)
+        SpanSource(query.text, context, read.spans, read.window.start - read.context_at, calibration)
         for read in windows
     ]
     return choose_candidates(sources, query.options.top_k)

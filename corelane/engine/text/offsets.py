@@ -1,24 +1,38 @@
 """Offsets in other units than code points: UTF-16 code units (JavaScript, Java, C#) and bytes of UTF-8. Pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from corelane.domain.options import OffsetUnit
-from corelane.engine.question_answering.spans import Candidate
+from corelane.domain.offsets import OffsetUnit
 
 #: The encoding of each unit, and the bytes of one unit.
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 
 
+class Stretch(Protocol):
+    """A stretch of a text, in code points."""
+
+    @property
+    def start(self) -> int:
+        """Return its first code point."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Return the code point after its last one."""
+        ...
+
+
 def convert_offsets(
-    text: str, spans: Sequence[Candidate], units: Iterable[OffsetUnit]
+    text: str, stretches: Sequence[Stretch], units: Iterable[OffsetUnit]
 ) -> list[dict[str, tuple[int, int]]]:
-    """Return the start and end of each span in each unit; the text is read once per unit."""
-    found: list[dict[str, tuple[int, int]]] = [{} for _ in spans]
-    places = sorted({place for span in spans for place in (span.start, span.end)})
+    """Return the start and end of each stretch in each unit; the text is read once per unit."""
+    found: list[dict[str, tuple[int, int]]] = [{} for _ in stretches]
+    places = sorted({place for each in stretches for place in (each.start, each.end)})
     for unit in units:
         at = _positions(text, places, *ENCODINGS[unit])
-        for span, offsets in zip(spans, found, strict=True):
-            offsets[unit] = (at[span.start], at[span.end])
+        for each, offsets in zip(stretches, found, strict=True):
+            offsets[unit] = (at[each.start], at[each.end])
     return found
 
 

@@ -20,9 +20,9 @@ import regex
 from numpy.typing import NDArray
 
 from corelane.artifacts.calibration import Calibration
-from corelane.domain.options import Options
 from corelane.engine.backends.protocol import Floats, Ints
 from corelane.engine.text.tokenize import Context
+from corelane.tasks.question_answering.options import AnswerOptions
 
 Doubles = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -295,7 +295,7 @@ def _rank(offer: tuple[Candidate, SpanSource]) -> tuple[float, int, int]:
     return -candidate.strength, candidate.start, candidate.end
 
 
-def gives_answer(options: Options, margin: float, score: float, default_threshold: float) -> bool:
+def gives_answer(options: AnswerOptions, margin: float, score: float, default_threshold: float) -> bool:
     """Return whether the best candidate is given as the answer, by the job's own options or the threshold."""
     if not options.no_answer:
         return True

@@ -1,4 +1,4 @@
-"""The options of a job, by which its items are read and answered: their wire format and bounds."""
+"""The options by which questions are answered: their wire format and bounds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,21 +6,23 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from corelane.domain.wire import Wire, at_most
-
-#: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
-OffsetUnit = Literal["utf16", "bytes"]
+from corelane.domain.jobs import TaskOptions
+from corelane.domain.offsets import OffsetUnit
+from corelane.domain.wire import at_most
 
 #: Names that other libraries use for options of a job.
 OTHER_NAMES = {"max_answer_len": "max_answer_tokens", "max_answer_length": "max_answer_tokens", "topk": "top_k"}
 OTHER_NAMES |= {"handle_impossible_answer": "no_answer", "truncate": "truncation"}
 
 
-class Options(Wire):
-    """The options by which the items of a job are read and answered."""
+class AnswerOptions(TaskOptions):
+    """The options by which questions are answered."""
 
     hints: ClassVar[Mapping[str, str]] = MappingProxyType(
         {name: f"it is `{right}`" for name, right in OTHER_NAMES.items()}
+    )
+    added: ClassVar[frozenset[str]] = frozenset(
+        {"truncation", "max_windows", "max_seq_len", "max_question_len", "align_to_words"}
     )
     top_k: int = Field(
         1, ge=1, le=20, strict=True, description="Answers returned per item, best first, not overlapping."
@@ -74,13 +76,3 @@ class Options(Wire):
                 "leave `no_answer` on"
             )
         return value
-
-
-#: Options that workers of the previous version do not know. They are stored only if they are used.
-ADDED_OPTIONS = frozenset({"truncation", "max_windows", "max_seq_len", "max_question_len", "align_to_words"})
-
-#: Hints for options that a caller put beside `options` instead of into it, under any of their names.
-IN_OPTIONS = MappingProxyType(
-    dict.fromkeys(Options.model_fields, "it belongs into `options`")
-    | {name: f"it is `{right}`, in `options`" for name, right in OTHER_NAMES.items()}
-)

@@ -1,7 +1,7 @@
-"""Reuse: the digest by which equal items are found, and which jobs may share answers. Pure.
+"""Reuse: the digest by which equal items are found, and which jobs may share results. Pure.
 
-Two items are equal if they have the same owner, model version, options, question and passage, however the passage is
-given. ``store/lua/reuse.lua`` does the bookkeeping.
+Two items are equal if they have the same owner, model version, options, text and what stands beside it, however the
+text is given. ``store/lua/reuse.lua`` does the bookkeeping.
 """
 
 import hashlib
@@ -12,10 +12,10 @@ from itertools import pairwise
 import orjson
 
 from corelane.domain.contexts import digest_in, digest_of
-from corelane.domain.jobs import Item
-from corelane.domain.options import Options
+from corelane.domain.jobs import Item, TaskOptions
+from corelane.tasks.registry import task_named
 
-#: Jobs of at most ``MOST_ITEMS`` items share answers, or of ``MOST_CACHED_ITEMS`` if a cache is on. In larger jobs the
+#: Jobs of at most ``MOST_ITEMS`` items share results, or of ``MOST_CACHED_ITEMS`` if a cache is on. In larger jobs the
 #: bookkeeping for each item would cost more than equal items save.
 MOST_ITEMS, MOST_CACHED_ITEMS = 8, 32
 
@@ -27,29 +27,30 @@ NOT_REUSED = frozenset({"no-store", "no-cache"})
 
 
 def refuses_reuse(cache_control: str | None) -> bool:
-    """Return whether a request's ``Cache-Control`` asks that no answer is reused."""
+    """Return whether a request's ``Cache-Control`` asks that no result is reused."""
     if not cache_control:
         return False
     return not NOT_REUSED.isdisjoint(word.strip().lower() for word in cache_control.split(","))
 
 
 def item_digests(
-    owner: str, version: str, options: Options, items: Sequence[Item], contexts: Mapping[str, str]
+    owner: str, version: str, options: TaskOptions, items: Sequence[Item], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the digest of each item of a job; ``contexts`` are the passages that its items share, by id.
+    """Return the digest of each item of a job; ``texts`` are those that its items share, by id.
 
-    A passage that is not in ``contexts`` is a stored one, whose id contains its digest.
+    A text that is not among them is a stored one, whose id contains its digest.
     """
     same = b"\n".join((owner.encode(), version.encode(), orjson.dumps(vars(options)), b""))
     begun = hashlib.blake2b(same, digest_size=DIGEST_BYTES)
-    shared = {name: digest_of(text) for name, text in contexts.items()}
-    digests = []
+    shared = {name: digest_of(text) for name, text in texts.items()}
+    parts, digests = task_named(options.task).parts, []
     for item in items:
-        name = item.context_id or ""
-        passage = digest_of(item.context) if item.context is not None else shared.get(name) or digest_in(name)
+        beside, text, text_id = parts(item)
+        name = text_id or ""
+        of_text = digest_of(text) if text is not None else shared.get(name) or digest_in(name)
         digest = begun.copy()
-        # The passage's digest has a fixed length, so it cannot be confused with the beginning of a question.
-        digest.update((passage + item.question).encode())
+        # The text's digest has a fixed length, so it cannot be confused with the beginning of what stands beside it.
+        digest.update(of_text.encode() + (beside.encode() if type(beside) is str else orjson.dumps(beside)))
         digests.append(urlsafe_b64encode(digest.digest())[:DIGEST_CHARS].decode())
     return digests
 

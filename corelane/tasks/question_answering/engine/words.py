@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from corelane.engine.question_answering.spans import Candidate, overlaps
+from corelane.tasks.question_answering.engine.spans import Candidate, overlaps
 
 #: Longest part of a word that is searched for on either side of an answer, in characters.
 MOST_CHARS = 256

@@ -11,10 +11,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from corelane.domain.options import Options
-from corelane.engine.question_answering.spans import SpanLogits, WindowSpans
 from corelane.engine.task import Query
 from corelane.engine.windows import Window
+from corelane.tasks.question_answering.engine.spans import SpanLogits, WindowSpans
+from corelane.tasks.question_answering.options import AnswerOptions
 
 #: Types of token ids, of places, of the backends' floats, and of sums.
 KINDS = ("<i4", "<i8", "<f4", "<f8")
@@ -41,7 +41,7 @@ def unpack_windows(payload: bytes, about: Query) -> tuple[Query, Ints, Ints, int
     """
     arrays = _unpack(payload, "facts", "question", "context", "windows")
     context_at, max_answer_tokens, several = map(int, arrays["facts"])
-    options = Options(max_answer_tokens=max_answer_tokens, top_k=2 if several else 1)
+    options = AnswerOptions(max_answer_tokens=max_answer_tokens, top_k=2 if several else 1)
     query = Query("", "", options, about.owner, about.priority, about.job)
     windows = [Window(*map(int, place)) for place in arrays["windows"].reshape(-1, 3)]
     question, context = arrays["question"], arrays["context"]

@@ -1,0 +1,38 @@
+"""Estimates what items cost, before anything is read with a tokenizer. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from corelane.domain.contexts import Known
+from corelane.domain.dispatch import measure
+from corelane.domain.jobs import Item, TaskOptions
+from corelane.tasks.registry import task_named
+
+
+class Estimator:
+    """Estimates the items of one job. Each shared text is measured once; stored texts are not measured."""
+
+    def __init__(
+        self, texts: Mapping[str, str], options: TaskOptions, known: Mapping[str, Known] | None = None
+    ) -> None:
+        """``known`` are the stored texts that items name, by their ids. The caller may add more later."""
+        self._shared = {text_id: measure(text) for text_id, text in texts.items()}
+        self._known = known if known is not None else {}
+        self._options = options
+        self._task = task_named(options.task)
+
+    def tokens(self, item: Item) -> int:
+        """Estimate an item, however its text is given."""
+        beside, text, text_id = self._task.parts(item)
+        if text is not None:
+            return self._task.tokens(beside, text, self._options)
+        return self._task.tokens_of(beside, self._tokens_of(text_id), self._options)
+
+    def windows(self, item: Item, max_length: int, ratio: float) -> int:
+        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
+        beside, text, text_id = self._task.parts(item)
+        tokens = self._tokens_of(text_id) if text is None else measure(text)
+        return self._task.windows_of(beside, tokens, self._options, max_length, ratio)
+
+    def _tokens_of(self, text_id: Any) -> float:
+        return self._known[text_id].tokens if text_id in self._known else self._shared[text_id]

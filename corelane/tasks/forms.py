@@ -1,0 +1,67 @@
+"""The requests that make jobs of one task: those of ``domain.job_requests`` with its items and options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, create_model
+
+from corelane.domain.job_requests import JobRequest, LinesHead
+from corelane.domain.jobs import JobHead, TaskOptions
+from corelane.domain.wire import in_pieces
+from corelane.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """A job without its items, the first line of one that is sent as lines, and the body of one as JSON."""
+
+    head: type[JobHead]
+    lines: type[LinesHead]
+    request: type[JobRequest]
+
+
+def misplaced(options: type[TaskOptions]) -> Mapping[str, str]:
+    """Return hints for options that a caller put beside `options` instead of into it, under any of their names."""
+    inside = dict.fromkeys(options.model_fields, "it belongs into `options`")
+    return MappingProxyType(inside | {name: f"{hint}, in `options`" for name, hint in options.hints.items()})
+
+
+@cache
+def forms(task: Task) -> Forms:
+    """Return the requests that make jobs of a task."""
+    head, lines, request = (_form(task, base) for base in (JobHead, LinesHead, JobRequest))
+    return Forms(head, lines, request)
+
+
+def _form(task: Task, base: type[JobHead]) -> Any:
+    fields: dict[str, Any] = {
+        "options": (task.options, Field(default_factory=task.options, description="How the items are read."))
+    }
+    inside: dict[str, Any] = {"hints": misplaced(task.options)}
+    if issubclass(base, JobRequest):
+        items = Annotated[list[task.item], Field(min_length=1), in_pieces(task.item)]  # type: ignore[name-defined]
+        fields["items"] = items | None, Field(None, description="The items of this job.")
+        fields |= _in_place(task.item, base)
+        inside["item"] = task.item
+    made = create_model(base.__name__, __base__=(task.shares, base) if task.shares else base, **fields)
+    for name, value in inside.items():
+        setattr(made, name, value)
+    return made
+
+
+def _in_place(item: type[BaseModel], base: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of an item that a request may have in place, all optional.
+
+    A field that a job has itself cannot be given in place.
+    """
+    return {
+        name: (
+            Annotated[(field.annotation | None, *field.metadata, "in place")],  # type: ignore[operator]
+            Field(None, description=f"Without `items`: {field.description}"),
+        )
+        for name, field in item.model_fields.items()
+        if name not in base.model_fields
+    }

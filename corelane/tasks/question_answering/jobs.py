@@ -1,0 +1,9 @@
+"""The requests that make jobs of questions."""
+
+from corelane.tasks.forms import forms
+from corelane.tasks.question_answering.task import QuestionAnswering
+from corelane.tasks.registry import TASKS
+
+QuestionHead, QuestionLines, QuestionRequest = (
+    getattr(forms(TASKS[QuestionAnswering.name]), form) for form in ("head", "lines", "request")
+)

@@ -1,0 +1,81 @@
+"""Question answering as a task: its items are a question and a passage."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
+from corelane.domain.jobs import DEFAULT_TASK
+from corelane.errors import NotCalibrated, PrecisionOutOfReach
+from corelane.settings import Settings
+from corelane.tasks.question_answering.contexts import SharesContexts
+from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.wire import AnswerResult, Question
+from corelane.tasks.sizes import check_length
+from corelane.tasks.task import Parts, Task
+
+
+class QuestionAnswering(Task):
+    """Extractive question answering."""
+
+    name = DEFAULT_TASK
+    version = 1
+    item = Question
+    options = AnswerOptions
+    result = AnswerResult
+    shares = SharesContexts
+    beside = (str,)
+    nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
+    example: Mapping[str, Any] = MappingProxyType(
+        {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
+    )
+    engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
+
+    def parts(self, item: Question) -> Parts:
+        """Return the question, and the passage or its id."""
+        return item.question, item.context, item.context_id
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:
+        """Return the fields of a question."""
+        passage = {"context": text} if text_id is None else {"context_id": text_id}
+        return {"question": beside, **passage}
+
+    def tokens(self, beside: Any, text: str, options: AnswerOptions) -> int:
+        """Estimate the tokens of all windows of a question and its passage."""
+        return estimate_tokens(beside, text, options.doc_stride)
+
+    def tokens_of(self, beside: Any, text_tokens: float, options: AnswerOptions) -> int:
+        """Estimate the same for a passage that was measured."""
+        return estimate(measure(beside), text_tokens, options.doc_stride)
+
+    def windows_of(self, beside: Any, text_tokens: float, options: AnswerOptions, max_length: int, ratio: float) -> int:
+        """Estimate the windows of a passage beside a question."""
+        return estimate_windows(beside, text_tokens, options.doc_stride, max_length, ratio)
+
+    def check(self, settings: Settings, place: str, item: Question) -> None:
+        """Raise TooLarge for a question or a passage that is too long."""
+        check_length(place + "the question", item.question, settings.max_question_chars, "question")
+        if item.context is not None:
+            check_length(place + "the context", item.context, settings.max_context_chars, "context")
+
+    def depends_on_version(self, options: AnswerOptions) -> bool:
+        """Return whether a precision is asked for, which only calibrated versions have."""
+        return options.min_precision is not None
+
+    def check_version(self, options: AnswerOptions, version: str, summary: Mapping[str, Any]) -> None:
+        """Raise NotCalibrated if no answer of a version can have the precision that is asked for."""
+        if not summary.get("calibrated"):
+            raise NotCalibrated(
+                f"{version} is not calibrated: leave `min_precision` out, or have its operator calibrate it"
+            )
+        # Workers of releases before this field do not send it.
+        highest, asked = summary.get("highest_precision", 1.0), options.min_precision or 0.0
+        if asked > highest:
+            raise PrecisionOutOfReach(
+                f"no answer of {version} has a score above {highest:g}, so `min_precision` {asked:g} would give none: "
+                f"ask for {highest:g} at most, or have its operator calibrate it on questions like yours"
+            )
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the best answer so far."""
+        return {"answer": result["answer"], "no_answer_score": result["no_answer_score"]}

@@ -1,0 +1,45 @@
+"""The tasks there are, by name."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
+from corelane.tasks.question_answering.task import QuestionAnswering
+from corelane.tasks.task import Task
+
+#: The tasks by name.
+TASKS: Mapping[str, Task] = {task.name: task for task in (QuestionAnswering(),)}
+
+#: The name of the task in stored options, where it is not the default.
+TASK = "task"
+
+
+def task_named(name: str) -> Task:
+    """Return a task; raise ValueError for a name that is unknown, as a later version may have stored it."""
+    if name not in TASKS:
+        raise ValueError(f"there is no task {name!r} in this version")
+    return TASKS[name]
+
+
+@lru_cache(maxsize=256)
+def parse_options(stored: bytes) -> TaskOptions:
+    """Read the options of a job, cached because most jobs have the same few; raise ValueError."""
+    given = orjson.loads(stored)
+    return task_named(given.pop(TASK, DEFAULT_TASK)).options.model_validate(given)
+
+
+def stored_options(options: TaskOptions) -> bytes:
+    """Return options in stored form, without newer ones at their default: older workers refuse unknown options."""
+    given: dict[str, Any] = {} if options.task == DEFAULT_TASK else {TASK: options.task}
+    fields = type(options).model_fields
+    return orjson.dumps(
+        given
+        | {
+            name: value
+            for name, value in vars(options).items()
+            if name not in options.added or value != fields[name].default
+        }
+    )

@@ -1,0 +1,79 @@
+"""What a task is: the form of its items, options and results, and what is known of an item before a model reads it.
+
+An item is stored as a row: its id, what stands ``beside`` its text (any JSON value), and the text, which items may
+share. So the store, the API and the client carry items of any task, and know of them only that one text.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
+from corelane.settings import Settings
+
+#: What stands beside an item's text; the text, or the id of one that items share.
+Parts = tuple[Any, str | None, str | None]
+
+
+class Task(ABC):
+    """One kind of work. Pure; what needs a model is in its ``engine``."""
+
+    #: Its name, that of Hugging Face's pipeline, and the version of its stored rows and results.
+    name: str
+    version: int
+
+    #: The forms of an item, of a job's options, and of a result.
+    item: type[Item]
+    options: type[TaskOptions]
+    result: type[Result]
+
+    #: The job's field for texts that its items share, if the task has one.
+    shares: type[JobHead] | None
+
+    #: The types of what stands beside an item's text, in a row.
+    beside: tuple[type, ...]
+
+    #: The fields of a result that has no output.
+    nothing: Mapping[str, Any]
+
+    #: An item, for documents and error messages.
+    example: Mapping[str, Any]
+
+    #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
+    engine: str
+
+    @abstractmethod
+    def parts(self, item: Any) -> Parts:
+        """Return an item without its id: what stands beside its text, and the text or the id of a shared one."""
+
+    @abstractmethod
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:
+        """Return the fields of an item on the wire from its parts."""
+
+    @abstractmethod
+    def tokens(self, beside: Any, text: str, options: Any) -> int:
+        """Estimate the tokens of all rows of an item, without a tokenizer."""
+
+    @abstractmethod
+    def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:
+        """Estimate the same if the tokens of its text are estimated already (``dispatch.measure``)."""
+
+    @abstractmethod
+    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:
+        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
+
+    @abstractmethod
+    def check(self, settings: Settings, place: str, item: Any) -> None:
+        """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
+
+    def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
+        """Return whether a version must be looked at before these options are accepted."""
+        return False
+
+    def check_version(self, options: Any, version: str, summary: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if a version, as workers announced it, cannot do what options ask for."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a result so far that a preview shows."""

@@ -20,7 +20,7 @@ from compile.manifests import Toolchain, host_tools
 from compile.model.evaluation import EvalSet, F1Loss, measure_loss
 from compile.model.loading import quiet_transformers
 from compile.model.probes import Probe, fill_probe, make_probe
-from compile.model.reference import QuestionAnswering, Run, runner_of
+from compile.model.reference import QuestionAnsweringNetwork, Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
@@ -158,7 +158,7 @@ def check_company(plan: BuildPlan, root: Path, target: str) -> None:
 class TracedNetwork:
     """A network in one dtype and its trace, and the seconds that both took."""
 
-    module: QuestionAnswering
+    module: QuestionAnsweringNetwork
     traced: Any
     seconds: float
 

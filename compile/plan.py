@@ -8,7 +8,7 @@ from pathlib import Path
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.logit_cache import LogitCache
 from compile.model.probes import check_runs
-from compile.model.reference import QuestionAnswering, Run, official_run, wrap
+from compile.model.reference import QuestionAnsweringNetwork, Run, official_run, wrap
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -31,7 +31,7 @@ class BuildPlan:
 
     name: str
     model: SourceModel
-    reference: QuestionAnswering
+    reference: QuestionAnsweringNetwork
     ladder: Sequence[Bucket]
 
     @property

@@ -15,7 +15,7 @@ from corelane.engine.backends.protocol import Logits, WindowBatch
 Run = Callable[[WindowBatch], Logits]
 
 
-class QuestionAnswering(nn.Module):
+class QuestionAnsweringNetwork(nn.Module):
     """A network with the engine's interface: three int64 arrays in, (start_logits, end_logits) out, both fp32.
 
     The third array, token types, is ignored if the network takes none.
@@ -33,12 +33,12 @@ class QuestionAnswering(nn.Module):
         return outputs.start_logits.float(), outputs.end_logits.float()
 
 
-def wrap(model: SourceModel) -> QuestionAnswering:
+def wrap(model: SourceModel) -> QuestionAnsweringNetwork:
     """Wrap a model's eager network, in the form that will be compiled."""
     return _wrapped(model, adapt(model.network))
 
 
-def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
+def official_run(model: SourceModel, reference: QuestionAnsweringNetwork) -> Run:
     """Return the run whose logits a compiled model must reproduce.
 
     It is the run of ``reference``. If a changed form of the network is compiled, it is the run of the official network,
@@ -61,10 +61,10 @@ def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
     return run_alone
 
 
-def _wrapped(model: SourceModel, network: Any) -> QuestionAnswering:
+def _wrapped(model: SourceModel, network: Any) -> QuestionAnsweringNetwork:
     accepts = "token_type_ids" in inspect.signature(model.network.forward).parameters
     types = model.spec.uses_token_types and accepts
-    return QuestionAnswering(network, types).eval()
+    return QuestionAnsweringNetwork(network, types).eval()
 
 
 def runner_of(module: Any, device: str = "cpu") -> Run:

@@ -21,11 +21,11 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.domain.squad import best_over, read_set, token_f1
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
+from corelane.tasks.question_answering.squad import best_over, read_set, token_f1
 
 if TYPE_CHECKING:
     from compile.model.evaluation import EvalSet

@@ -29,6 +29,8 @@ class JobRequest(JobHead):
 
     #: The form of an item.
     item: ClassVar[type[Item]] = Item
+    #: The fields of an item that may be given in place.
+    in_place: ClassVar[tuple[str, ...]] = ()
     input_url: str | None = Field(
         None,
         max_length=MAX_URL_CHARS,
@@ -53,7 +55,7 @@ class JobRequest(JobHead):
     @property
     def single(self) -> dict[str, Any]:
         """Return the fields of the only item that were given in place."""
-        return {name: value for name in self.item.model_fields if (value := getattr(self, name, None)) is not None}
+        return {name: value for name in self.in_place if (value := getattr(self, name)) is not None}
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -192,7 +192,7 @@ class JobHead(Wire):
     )
 
     @property
-    def texts(self) -> Mapping[str, str]:
+    def shared_texts(self) -> Mapping[str, str]:
         """Return the texts that its items share, by their ids; tasks whose items share texts have a field for them."""
         return {}
 

@@ -16,7 +16,7 @@ from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
-from corelane.engine.task import Query, Ready, Result, RunnerWork, Task
+from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine
 from corelane.engine.windows import Window
 from corelane.tasks.registry import TASKS, task_named
 
@@ -65,7 +65,7 @@ class NullItem:
     windows: Sequence[Window]
 
 
-class NullTask(Task[NullItem]):
+class NullTask(TaskEngine[NullItem]):
     """Answers at once, or with the next batch if batches take time."""
 
     def __init__(self, *, needs_batches: bool) -> None:

@@ -32,7 +32,7 @@ from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
-from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
+from corelane.engine.task import Query, Ready, Result, TaskEngine, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.warming import PASSES, warm_ups
 from corelane.engine.windows import Window
@@ -129,7 +129,7 @@ class Runner(SharedItems):
 
     def __init__(
         self,
-        task: Task[Any],
+        task: TaskEngine[Any],
         served: ServedModel,
         run: Callable[[WindowBatch], Logits],
         *,

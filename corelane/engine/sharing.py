@@ -16,7 +16,7 @@ from corelane.engine.batching import WaitingItem, smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.engine.passes import Pace
 from corelane.engine.previews import LONG_WINDOWS, PreviewTimes
-from corelane.engine.task import Query, Result, Task, Tokenized
+from corelane.engine.task import Query, Result, TaskEngine, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
@@ -76,7 +76,7 @@ class ItemInProgress:
 class SharedItems:
     """The part of a runner that hands out windows, and admits those of other cores. Not thread-safe."""
 
-    _task: Task[Any]
+    _task: TaskEngine[Any]
     _ladder: Sequence[Bucket]
     _pace: Pace
     _arrivals: int

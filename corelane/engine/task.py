@@ -1,8 +1,7 @@
-"""The interface of tasks: a task turns an item's text into its result, around a model's forward pass.
+"""The interface of a task's engine: it turns an item into its result, around a model's forward pass.
 
-Question answering is one folder (``question_answering``), the null engine one file (``null``). Another task, such as
-classification, implements ``Task`` and is chosen in ``Runner.open``. The default methods are for a task without long
-items: it reads contexts at once and hands no windows to other cores.
+Each task has one in its folder (``corelane.tasks``); the null engine is one file (``null``). The default methods are
+for a task without long items: it reads texts at once and hands no windows to other cores.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -75,7 +74,7 @@ Item = TypeVar("Item", bound=Tokenized)
 Ready = tuple[Any, Item | Result]
 
 
-class Task(Protocol[Item]):
+class TaskEngine(Protocol[Item]):
     """The way from queries to results around the forward pass. Not thread-safe.
 
     A query that cannot be answered has a result that says why; no error is raised.

@@ -68,4 +68,4 @@ def stored_ids(head: JobHead, items: Iterable[Item]) -> list[str]:
     if task.shares is None:
         return []
     ids = {text_id: None for item in items if (text_id := task.parts(item)[2]) is not None}
-    return [each for each in ids if is_context_id(each) and each not in head.texts]
+    return [each for each in ids if is_context_id(each) and each not in head.shared_texts]

@@ -164,9 +164,9 @@ class TolerantJobs:
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
-        wanted = {name for value in values if (name := stored_in(value)) and name not in head.texts}
+        wanted = {name for value in values if (name := stored_in(value)) and name not in head.shared_texts}
         known = await self._contexts.find_some(owner, wanted) if wanted else {}
-        checker = ItemChecker(self._settings, head.texts, head.options, known.get, refuses=False)
+        checker = ItemChecker(self._settings, head.shared_texts, head.options, known.get, refuses=False)
         return checker, await asyncio.to_thread(
             lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]
         )

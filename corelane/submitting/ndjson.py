@@ -88,13 +88,13 @@ class NdjsonBody:
         is_item = any(name in item_fields() for name in value)
         self._first = self._line if is_item else None
         self.head = _head(forms(task).lines, number, {} if is_item else value)
-        check_texts(self._settings, self.head.texts)
+        check_texts(self._settings, self.head.shared_texts)
         self._checker = self._new_checker()
 
     def _new_checker(self) -> ItemChecker:
         head = self.head
         refuses = head.invalid_items != "fail"
-        return ItemChecker(self._settings, head.texts, head.options, refuses=refuses)
+        return ItemChecker(self._settings, head.shared_texts, head.options, refuses=refuses)
 
     async def keep(self) -> tuple[str, ItemFile]:
         """Read the items into a file; return the id of the new job, and the file.

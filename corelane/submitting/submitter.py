@@ -225,7 +225,7 @@ class Submitter:
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Estimate the job, check that there is room for it, and hand it to the store."""
         head, owner, file = submission.head, submission.owner, submission.file
-        estimator = Estimator(head.texts, head.options, submission.known)
+        estimator = Estimator(head.shared_texts, head.options, submission.known)
         costs = [estimator.tokens(item) for item in submission.items]
         slices = spread_slices(costs, self._settings.slice_items, self._settings.slice_tokens, admission.idle)
         if file is None:
@@ -245,7 +245,7 @@ class Submitter:
         task = task_named(submission.head.options.task)
         for index, item in enumerate(items):
             task.check(self._settings, f"item {index}: " if len(items) > 1 else "", item)
-        check_texts(self._settings, submission.head.texts)
+        check_texts(self._settings, submission.head.shared_texts)
 
     async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
         """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now.

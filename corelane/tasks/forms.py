@@ -44,8 +44,9 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     if issubclass(base, JobRequest):
         items = Annotated[list[task.item], Field(min_length=1), in_pieces(task.item)]  # type: ignore[name-defined]
         fields["items"] = items | None, Field(None, description="The items of this job.")
-        fields |= _in_place(task.item, base)
-        inside["item"] = task.item
+        in_place = _in_place(task.item, base)
+        fields |= in_place
+        inside |= {"item": task.item, "in_place": tuple(in_place)}
     made = create_model(base.__name__, __base__=(task.shares, base) if task.shares else base, **fields)
     for name, value in inside.items():
         setattr(made, name, value)

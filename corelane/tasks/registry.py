@@ -7,11 +7,26 @@ from typing import Any
 import orjson
 
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
+from corelane.tasks.feature_extraction.task import FeatureExtraction
 from corelane.tasks.question_answering.task import QuestionAnswering
 from corelane.tasks.task import Task
+from corelane.tasks.text_classification.task import TextClassification
+from corelane.tasks.text_ranking.task import TextRanking
+from corelane.tasks.token_classification.task import TokenClassification
+from corelane.tasks.zero_shot_classification.task import ZeroShotClassification
 
-#: The tasks by name.
-TASKS: Mapping[str, Task] = {task.name: task for task in (QuestionAnswering(),)}
+#: The tasks by name, which is that of Hugging Face's pipeline.
+TASKS: Mapping[str, Task] = {
+    task.name: task
+    for task in (
+        QuestionAnswering(),
+        TextClassification(),
+        ZeroShotClassification(),
+        TokenClassification(),
+        FeatureExtraction(),
+        TextRanking(),
+    )
+}
 
 #: The name of the task in stored options, where it is not the default.
 TASK = "task"

@@ -121,7 +121,7 @@ def test_several_models_share_the_process_and_one_unloaded_gives_its_memory_back
         small = backend.run(first, batch())
         # The batch is larger than any before.
         assert np.allclose(backend.run(second, batch(bucket=Bucket(32, 8)))[0][:4], small[0], atol=1e-4)
-        assert backend.run(second, batch(bucket=Bucket(64, 8))).end.shape == (8, 64)
+        assert backend.run(second, batch(bucket=Bucket(64, 8)))[1].shape == (8, 64)
         with pytest.raises(LoadFailed, match="status 4"):
             backend.load(neuron_artifacts["inf1"])
         backend.unload(first)

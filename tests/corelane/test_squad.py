@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.squad import (
-    Question,
+from corelane.errors import InvalidInput
+from corelane.tasks.question_answering.squad import (
+    SquadQuestion,
     best_over,
     exact_match,
     normalise,
     read_questions,
     token_f1,
 )
-from corelane.errors import InvalidInput
 
 #: Made for these tests, with every field that the published files have.
 FILES = Path(__file__).parent / "squad"
@@ -69,7 +69,7 @@ def test_gold_answers_that_say_nothing_are_passed_over() -> None:
 def test_squad_files_are_read_with_or_without_unanswerable_questions() -> None:
     qas = [{"id": 1, "question": "q", "answers": [{"text": "x", "answer_start": 0}]}]
     first = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": qas}]}]})
-    assert first.questions == [Question("1", "q", "x y", ("x",))]
+    assert first.questions == [SquadQuestion("1", "q", "x y", ("x",))]
     assert not first.may_be_unanswerable
     marked = [{"id": "2", "question": "q", "answers": [], "is_impossible": True}]
     second = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": marked}]}]})

@@ -46,7 +46,7 @@ class JobSizing:
         """``known`` holds the stored contexts that items name, by id; more may be added."""
         self._most = settings.slice_items, settings.slice_tokens
         self._head, self._owner, self._admission = head, owner, admission
-        self._texts = head.texts
+        self._texts = head.shared_texts
         self._known = known
         self._estimator = Estimator(self._texts, head.options, known)
         self.costs = costs

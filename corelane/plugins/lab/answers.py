@@ -4,10 +4,10 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from corelane.domain.squad import best_over, exact_match, token_f1
 from corelane.plugins.lab.schema import AnswerCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.workload import Questions
+from corelane.tasks.question_answering.squad import best_over, exact_match, token_f1
 
 
 class AnswerJudge:

@@ -14,7 +14,6 @@ from dataclasses import asdict, replace
 from typing import Literal
 from uuid import uuid4
 
-from corelane.domain.squad import Question
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
@@ -22,6 +21,7 @@ from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request
 from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
 from corelane.plugins.lab.session import OnTick, described
 from corelane.plugins.lab.workload import Questions
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 Side = Literal["A", "B"]
 
@@ -71,7 +71,7 @@ class BothSides:
         for sender in self._sides.values():
             await sender.close()
 
-    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
         """Send one request to the side that its slot belongs to."""
         slot = self._sent // self._slot
         self._sent += 1

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.http import Broken, Connections, Response
 from corelane.plugins.lab.schema import Hearing, Outcome, Way
 from corelane.plugins.lab.workload import Given
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 #: Statuses that mean that the service is overloaded.
 REFUSALS = (429, 503)
@@ -42,7 +42,7 @@ class Target:
         """The model and the options of a request, as its body has them."""
         return {"model": self.model} | ({"options": self.options} if self.options else {})
 
-    def batch_line(self, number: int, asked: Question) -> bytes:
+    def batch_line(self, number: int, asked: SquadQuestion) -> bytes:
         """Return a line of a file for a batch, with the number as its id."""
         body = self.head | {"question": asked.question, "context": asked.context}
         line = {"custom_id": str(number), "method": "POST", "url": "/v1/answers", "body": body}
@@ -82,7 +82,7 @@ class Sender(Protocol):
     async def open(self, connections: int) -> None:
         """Connect in advance; raise CorelaneError if the service cannot be reached or the manner cannot work."""
 
-    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
         """Send one request and return its outcome; a failure is a reply too."""
 
     async def close(self) -> None:
@@ -124,7 +124,7 @@ class HttpSender:
         """Close connections."""
         await self.http.close()
 
-    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
         """Send one request, with its time limit."""
         reply = Reply()
         try:
@@ -141,11 +141,11 @@ class HttpSender:
             reply.detail = f"the answer is not as expected: {type(error).__name__} {error}"
         return reply
 
-    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         """Send the request and read its answers into the reply; raise Refused, Failed or Broken."""
         raise NotImplementedError
 
-    async def _try(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def _try(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         while True:
             try:
                 await self.ask(reply, index, questions)

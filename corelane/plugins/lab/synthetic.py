@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from corelane.domain.dispatch import estimate_tokens
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.workload import DOC_STRIDE, Questions
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 #: Default number of questions.
 COUNT = 200
@@ -88,7 +88,7 @@ def make_questions(text: str, count: int = COUNT, seed: int = 0, passages: Seque
     return Questions(asked, source, seed, made_by_seed=True)
 
 
-def _make(number: int, lengths: Lengths, rng: random.Random, filler: Sequence[str]) -> Question:
+def _make(number: int, lengths: Lengths, rng: random.Random, filler: Sequence[str]) -> SquadQuestion:
     fact = _fact(rng)
     length = lengths.draw(rng)
     sentences = [fact.sentence]
@@ -100,7 +100,7 @@ def _make(number: int, lengths: Lengths, rng: random.Random, filler: Sequence[st
     if lengths.unit == "tokens":
         while estimate_tokens(fact.question, context, DOC_STRIDE) > length and len(context.split()) > LEAST_WORDS:
             context = _cut(context, fact.sentence, len(context.split()) - 1)
-    return Question(f"made-{number}", fact.question, context, (fact.answer,))
+    return SquadQuestion(f"made-{number}", fact.question, context, (fact.answer,))
 
 
 def _cut(context: str, sentence: str, words: int) -> str:

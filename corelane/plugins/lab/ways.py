@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput, SignatureRefused
 from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
 from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
 from corelane.plugins.lab.workload import Given
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
 LONGEST_WAIT_S = 55
@@ -106,7 +106,7 @@ class CorelaneSender(HttpSender):
         if self._callbacks is not None:
             await self._callbacks.close()
 
-    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         """Submit the request, wait for its end and fetch its answers."""
         if self.manner.way == "batch":
             await self._ask_batch(reply, questions)
@@ -118,7 +118,7 @@ class CorelaneSender(HttpSender):
             job = await self._submit(reply, questions)
             await self._finish(reply, await self._hear(reply, job))
 
-    async def _ask_one(self, reply: Reply, question: Question) -> None:
+    async def _ask_one(self, reply: Reply, question: SquadQuestion) -> None:
         body = self.target.head | {"question": question.question, "context": question.context}
         waits = JSON_TYPE | {"Prefer": f"wait={LONGEST_WAIT_S}"}
         response = self.began(reply, await self.http.exchange("POST", "/v1/answers", orjson.dumps(body), waits))
@@ -129,14 +129,16 @@ class CorelaneSender(HttpSender):
         reply.ended_s = now()
         reply.results = read_results([response.json() | {"index": 0}])
 
-    async def _ask_called(self, reply: Reply, index: int, questions: Sequence[Question], callbacks: Callbacks) -> None:
+    async def _ask_called(
+        self, reply: Reply, index: int, questions: Sequence[SquadQuestion], callbacks: Callbacks
+    ) -> None:
         url, called = callbacks.expect(index)
         job = await self._submit(reply, questions, {"webhook": {"url": url}})
         event, reply.ended_s = await called
         await self._finish(reply, job | event["data"])
 
     async def _submit(
-        self, reply: Reply, questions: Sequence[Question], extra: Mapping[str, Any] | None = None
+        self, reply: Reply, questions: Sequence[SquadQuestion], extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         head = self.target.head | dict(extra or {})
         items = [
@@ -214,7 +216,7 @@ class CorelaneSender(HttpSender):
                 return
             after = f"&after={page['next']}"
 
-    async def _ask_batch(self, reply: Reply, questions: Sequence[Question]) -> None:
+    async def _ask_batch(self, reply: Reply, questions: Sequence[SquadQuestion]) -> None:
         content = b"".join(self.target.batch_line(place, each) for place, each in enumerate(questions))
         boundary = uuid.uuid4().hex
         form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from corelane.domain.dispatch import estimate, measure
-from corelane.domain.squad import Question, read_questions
 from corelane.errors import InvalidInput, SetupError
 from corelane.plugins.lab.schema import Spread, Workload
 from corelane.plugins.lab.stats import spread
+from corelane.tasks.question_answering.squad import SquadQuestion, read_questions
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -47,7 +47,7 @@ class Given(NamedTuple):
 class Questions:
     """Questions to ask, and the known facts about their answers."""
 
-    asked: list[Question]
+    asked: list[SquadQuestion]
     source: str
     seed: int = 0
     made_by_seed: bool = False
@@ -146,7 +146,7 @@ def _content(path: Path) -> bytes:
         raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _read_lines(path: Path, content: bytes) -> list[Question]:
+def _read_lines(path: Path, content: bytes) -> list[SquadQuestion]:
     found = []
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
@@ -154,7 +154,7 @@ def _read_lines(path: Path, content: bytes) -> list[Question]:
         try:
             given: dict[str, Any] = orjson.loads(line)
             texts = _references(given)
-            found.append(Question(str(given.get("id", number)), given["question"], given["context"], texts))
+            found.append(SquadQuestion(str(given.get("id", number)), given["question"], given["context"], texts))
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             raise InvalidInput(
                 f'{path}, line {number}: a line is {{"question": "…", "context": "…"}}, with `answers` if known'

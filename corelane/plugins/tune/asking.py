@@ -8,7 +8,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from compile.model.timing import one_thread
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.squad import Question
 from corelane.engine import task
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
@@ -21,6 +20,7 @@ from corelane.tasks.question_answering.engine.task import (
     TokenizedQuery,
     best_candidates,
 )
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Questions answered between two steps of the progress bar.
@@ -42,14 +42,14 @@ class CandidateRunner(Runner):
     task_type = CandidateTask
 
 
-def answer(artifact: Artifact, questions: Sequence[Question]) -> list[AnswerResult]:
+def answer(artifact: Artifact, questions: Sequence[SquadQuestion]) -> list[AnswerResult]:
     """Ask a version every question, in the way a worker does."""
     with one_thread():
         results = _run(Runner.open(open_backend(artifact.manifest.target), artifact), questions)
     return [AnswerResult.model_validate(each | {"index": number}) for number, each in enumerate(results)]
 
 
-def observe(artifact: Artifact, questions: Sequence[Question], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
+def observe(artifact: Artifact, questions: Sequence[SquadQuestion], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
     """Return each question with its best span, uncalibrated; None if there is no span or the question failed."""
     with one_thread():
         backend = open_backend(artifact.manifest.target, neuron_python=neuron_python)
@@ -57,7 +57,7 @@ def observe(artifact: Artifact, questions: Sequence[Question], neuron_python: st
     return [(question, result.get("best")) for question, result in zip(questions, results, strict=True)]
 
 
-def _run(runner: Runner, questions: Sequence[Question]) -> list[dict[str, Any]]:
+def _run(runner: Runner, questions: Sequence[SquadQuestion]) -> list[dict[str, Any]]:
     """Return the runner's result of each question, with a progress bar, and close it."""
     found: list[dict[str, Any]] = []
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.evaluation import Metrics, Scored, measure, score_all
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: The name of the check of the calibration error in reports.
@@ -101,7 +101,7 @@ class GateReport:
 
 
 def compare_versions(
-    questions: Sequence[Question],
+    questions: Sequence[SquadQuestion],
     new: tuple[str, Sequence[AnswerResult]],
     old: tuple[str, Sequence[AnswerResult]],
     limits: GateLimits,

@@ -1,7 +1,7 @@
 """Evaluate results of questions: questions and results in, metrics out. Pure.
 
 `eval`, the gate between two versions, `calibrate` and the training all use it. EM and F1 are those of SQuAD's official
-evaluation (``corelane.domain.squad``).
+evaluation (``corelane.tasks.question_answering.squad``).
 
 The answers of a version depend on its threshold, so F1 alone can mislead: a version that says "no answer" more often
 looks better or worse just because of that. So each version is also measured at fixed operating points: the threshold is
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from corelane.domain.jobs import JobStatus
-from corelane.domain.squad import Question, best_over, exact_match, normalise, token_f1
+from corelane.tasks.question_answering.squad import SquadQuestion, best_over, exact_match, normalise, token_f1
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Bins of equal width for confidences, as in Guo et al., 2017.
@@ -32,7 +32,7 @@ class Scored:
     if it was not given. A result that failed has the lowest margin and no right answer.
     """
 
-    question: Question
+    question: SquadQuestion
     prediction: str
     exact: float
     f1: float
@@ -98,17 +98,17 @@ class PrecisionPoint:
     precision: float | None
 
 
-def evaluate(questions: Sequence[Question], results: Sequence[AnswerResult]) -> Metrics:
+def evaluate(questions: Sequence[SquadQuestion], results: Sequence[AnswerResult]) -> Metrics:
     """Return the metrics of results; questions and results are in the same order."""
     return measure(score_all(questions, results))
 
 
-def score_all(questions: Sequence[Question], results: Sequence[AnswerResult]) -> list[Scored]:
+def score_all(questions: Sequence[SquadQuestion], results: Sequence[AnswerResult]) -> list[Scored]:
     """Score the results of questions, in the same order."""
     return [score(*pair) for pair in zip(questions, results, strict=True)]
 
 
-def score(question: Question, result: AnswerResult) -> Scored:
+def score(question: SquadQuestion, result: AnswerResult) -> Scored:
     """Score one result, and check the offsets of each of its answers."""
     prediction = result.answer.text if result.answer else ""
     given = {(each.start, each.end, each.text) for each in (result.answer, *result.answers) if each is not None}

@@ -10,17 +10,17 @@ import math
 from collections.abc import Sequence
 
 from corelane.domain.jobs import JobStatus
-from corelane.domain.squad import Question
 from corelane.plugins.tune.evaluation import rightness
 from corelane.plugins.tune.fitting import Fit, Observation, fit
 from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 #: Number of folds; each is scored by a calibration that was fitted on the others.
 FOLDS = 5
 
 #: A question, and the best span in its context before calibration; None if there is none.
-Seen = tuple[Question, Candidate | None]
+Seen = tuple[SquadQuestion, Candidate | None]
 
 
 def observations(seen: Sequence[Seen]) -> list[Observation]:
@@ -65,7 +65,7 @@ def _mix(seen: Sequence[Seen]) -> tuple[float, float]:
     return sum(bool(question.gold) for question, _ in seen) / len(seen), right / len(seen)
 
 
-def result_of(place: int, question: Question, best: Candidate | None, fitted: Fit) -> AnswerResult:
+def result_of(place: int, question: SquadQuestion, best: Candidate | None, fitted: Fit) -> AnswerResult:
     """Return the result of a question with this calibration."""
     if best is None:
         return AnswerResult(index=place, status=JobStatus.SUCCEEDED, no_answer_score=1.0)

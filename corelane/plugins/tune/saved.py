@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput, SetupError
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Name and version of the format.
 SCHEMA = "corelane.answers/1"
 
 
-def questions_hash(questions: Iterable[Question]) -> str:
+def questions_hash(questions: Iterable[SquadQuestion]) -> str:
     """Return the SHA-256 of what was asked, in order: ids, questions and contexts."""
     digest = hashlib.sha256()
     for each in questions:
@@ -26,7 +26,11 @@ def questions_hash(questions: Iterable[Question]) -> str:
 
 
 def save_answers(
-    path: Path, questions: Sequence[Question], results: Iterable[AnswerResult], version: str, options: Mapping[str, Any]
+    path: Path,
+    questions: Sequence[SquadQuestion],
+    results: Iterable[AnswerResult],
+    version: str,
+    options: Mapping[str, Any],
 ) -> None:
     """Write the answers of a version; raise SetupError if the file cannot be written."""
     head = {
@@ -44,7 +48,7 @@ def save_answers(
 
 
 def read_answers(
-    path: Path, questions: Sequence[Question], options: Mapping[str, Any]
+    path: Path, questions: Sequence[SquadQuestion], options: Mapping[str, Any]
 ) -> tuple[str, list[AnswerResult]]:
     """Return the version and its results; raise InvalidInput if the questions or options are different."""
     try:

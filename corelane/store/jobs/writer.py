@@ -111,7 +111,7 @@ class JobWriter:
         most = MOST_CACHED_ITEMS if self._settings.cache else MOST_ITEMS
         if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
             return []
-        return item_digests(submission.owner, version, head.options, items, head.texts)
+        return item_digests(submission.owner, version, head.options, items, head.shared_texts)
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
         """Submit the job. If it has one payload, which is small, and no shared contexts, one call has all of it.
@@ -119,10 +119,10 @@ class JobWriter:
         Otherwise payloads and shared contexts are written first, in the same trip.
         """
         payloads, refs = _slices(submission, slices)
-        if len(payloads) == 1 and not submission.head.texts and len(*payloads.values()) <= INLINE_BYTES:
+        if len(payloads) == 1 and not submission.head.shared_texts and len(*payloads.values()) <= INLINE_BYTES:
             return await self._link.run("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
         written: list[Command] = []
-        texts = dict(enumerate(submission.head.texts.values()))
+        texts = dict(enumerate(submission.head.shared_texts.values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
             if values:
                 key = pattern % submission.id
@@ -154,7 +154,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "item_ids": digests and any(item.id for item in items) and orjson.dumps([item.id for item in items]),
         "no_reuse": not head.reuse and 1,
         "input_url": submission.input_url,
-        "context_ids": is_read and head.texts and orjson.dumps(list(head.texts)),
+        "context_ids": is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
         "output_url": head.output_url,
         "invalid_items": is_read and head.invalid_items,
         "stored": " ".join(_stored_digests(submission)),
@@ -181,7 +181,7 @@ def _stored_digests(submission: Submission) -> list[str]:
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:
     """Return the payloads by the index of their first item, and the refs to them."""
     task = task_named(submission.head.options.task)
-    numbers = {text_id: number for number, text_id in enumerate(submission.head.texts)}
+    numbers = {text_id: number for number, text_id in enumerate(submission.head.shared_texts)}
     rows = [item_row(task, item, numbers) for item in submission.items]
     rank = submission.head.priority.rank
     payloads = {first: encode_slice(rows[first : first + count]) for first, count, _ in slices}

@@ -21,7 +21,7 @@ class SharesContexts(JobHead):
     )
 
     @property
-    def texts(self) -> Mapping[str, str]:
+    def shared_texts(self) -> Mapping[str, str]:
         """Return the passages by their ids."""
         return self.contexts or {}
 
@@ -33,5 +33,5 @@ class SharesContexts(JobHead):
         """Raise ValueError for an item whose ``context_id`` is not in ``contexts`` and no id of a stored context."""
         for index, item in enumerate(items):
             name = item.context_id if isinstance(item, Question) else None
-            if name is not None and name not in self.texts and not is_context_id(name):
+            if name is not None and name not in self.shared_texts and not is_context_id(name):
                 raise ValueError(f"item {index}: {no_context(name)}")

@@ -3,22 +3,22 @@
 import time
 from collections.abc import Sequence
 
-from corelane.domain.squad import Question
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.ways import CorelaneSender
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 NAME = f"{__name__}:Noting"
 
 
 class Noting(CorelaneSender):
-    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         began_s = time.monotonic()
         await super().ask(reply, index, questions)
         reply.detail = f"{began_s} {time.monotonic()}"
 
 
 class Broken(CorelaneSender):
-    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         raise AttributeError("not written yet")
 
 
@@ -26,7 +26,7 @@ BROKEN = f"{__name__}:Broken"
 
 
 class Wordy(CorelaneSender):
-    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
         await super().ask(reply, index, questions)
         reply.detail = "word " * 20_000
 

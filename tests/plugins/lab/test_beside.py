@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from corelane.domain.squad import Question
 from corelane.errors import SetupError
 from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document
 from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe
 from corelane.plugins.lab.schema import Request
 from corelane.plugins.lab.workload import Given, Questions
+from corelane.tasks.question_answering.squad import SquadQuestion
 from tests.plugins.lab.queues import request
 
 PLAN = BesidePlan(rate_per_s=10, warmup_s=1.0)
@@ -74,7 +74,9 @@ class DoneWork:
 
 
 def test_lost_doubled_and_wrong_answers_of_a_batch_are_found() -> None:
-    questions = Questions([Question(str(n), f"Who is {n}?", f"It is Nr {n}.", (f"Nr {n}",)) for n in range(4)], "made")
+    questions = Questions(
+        [SquadQuestion(str(n), f"Who is {n}?", f"It is Nr {n}.", (f"Nr {n}",)) for n in range(4)], "made"
+    )
     places = [questions.pick(number)[0] for number in range(8)]
     assert sorted(places) == [0, 0, 1, 1, 2, 2, 3, 3]
     given = [Given(number, f"Nr {place}") for number, place in enumerate(places)]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.squad import Question
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
 from corelane.plugins.lab.schema import AnswerCheck, Request
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
+from corelane.tasks.question_answering.squad import SquadQuestion
 from tests.plugins.lab.test_figures import measured, request
 
 
@@ -60,7 +60,7 @@ class Asked:
     async def close(self) -> None:
         pass
 
-    async def send(self, index: int, questions: Sequence[Question]) -> Reply:
+    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
         return Reply("ok", job=f"{self.target.url} {self.target.model} {self.target.options}")
 
 

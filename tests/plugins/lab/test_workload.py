@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.schema import AnswerCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_questions, parse_lengths
 from corelane.plugins.lab.workload import Given, Questions, read_file
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 SQUAD = {
     "data": [
@@ -32,7 +32,7 @@ SQUAD = {
 
 
 def questions(count: int = 20, seed: int = 0) -> Questions:
-    asked = [Question(str(n), f"Who is {n}?", f"It is {n}. " + "word " * 10 * n, (str(n),)) for n in range(count)]
+    asked = [SquadQuestion(str(n), f"Who is {n}?", f"It is {n}. " + "word " * 10 * n, (str(n),)) for n in range(count)]
     return Questions(asked, "made", seed)
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
-from corelane.domain.squad import Question
 from corelane.engine.runner import Runner
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
@@ -26,6 +25,7 @@ from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpan
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.engine.task import ReadWindow, compose_result
 from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.squad import SquadQuestion
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 
@@ -47,7 +47,7 @@ def as_seen(observed: Observation, context: str) -> Seen:
     context += " right"
     gold = () if not observed.answerable else ("right",) if observed.right else ("wrong",)
     best = Candidate(len(context) - 5, len(context), observed.margin, observed.log_share, observed.margin)
-    return Question("q", "what", context, gold), best
+    return SquadQuestion("q", "what", context, gold), best
 
 
 def calibrated_copy(artifact: Artifact, folder: Path) -> Artifact:

@@ -13,7 +13,6 @@ from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.domain.squad import Question, read_questions
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.plugins.tune.asking import answer, observe
@@ -24,6 +23,7 @@ from corelane.plugins.tune.held_out import deal, held_out
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.squad import SquadQuestion, read_questions
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")
@@ -37,7 +37,7 @@ def contexts() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def squad(tiny_artifact: Artifact) -> dict[str, Any]:
     """Write a file in which large margins mean answerable and large shares mean right, with some noise."""
-    questions = [Question("q", question, context, ()) for context in contexts() for question in QUESTIONS]
+    questions = [SquadQuestion("q", question, context, ()) for context in contexts() for question in QUESTIONS]
     seen = [best for _, best in observe(tiny_artifact, questions) if best is not None]
     assert len(seen) == len(questions)
     margin = sorted(best.margin for best in seen)[len(seen) // 3]
@@ -132,7 +132,7 @@ def test_file_that_is_too_small_or_not_marked_is_refused_and_nothing_kept(
 
 
 def test_folds_hold_whole_passages_and_the_same_mix() -> None:
-    questions = [Question(str(n), "q", str(n // 4), ("a",) if n < 120 else ()) for n in range(240)]
+    questions = [SquadQuestion(str(n), "q", str(n // 4), ("a",) if n < 120 else ()) for n in range(240)]
     folds = deal([(question, None) for question in questions])
     assert sorted(place for fold in folds for place in fold) == list(range(240))
     passages = [{questions[place].context for place in fold} for fold in folds]

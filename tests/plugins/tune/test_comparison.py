@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
-from corelane.domain.squad import Question
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.comparison import (
     GateLimits,
@@ -20,14 +19,15 @@ from corelane.plugins.tune.comparison import (
 )
 from corelane.plugins.tune.evaluation import Scored, score
 from corelane.plugins.tune.saved import read_answers, save_answers
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 from corelane.tasks.unanswered import failed_result
 
 CONTEXT = "Ada wrote the first program."
 
 
-def question(number: int, *gold: str, context: str = CONTEXT) -> Question:
-    return Question(str(number), f"question {number}?", context, gold)
+def question(number: int, *gold: str, context: str = CONTEXT) -> SquadQuestion:
+    return SquadQuestion(str(number), f"question {number}?", context, gold)
 
 
 def result(text: str | None, score: float, no_answer: float, *, given: bool = True) -> AnswerResult:
@@ -45,7 +45,7 @@ def result(text: str | None, score: float, no_answer: float, *, given: bool = Tr
     )
 
 
-def readings(*found: tuple[Question, AnswerResult]) -> list[Scored]:
+def readings(*found: tuple[SquadQuestion, AnswerResult]) -> list[Scored]:
     return [score(*each) for each in found]
 
 

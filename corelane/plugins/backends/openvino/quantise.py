@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from compile.model.loading import SourceModel
 from compile.model.probes import read_rows
-from compile.model.reference import QuestionAnswering, Run, tensors
+from compile.model.reference import QuestionAnsweringNetwork, Run, tensors
 from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import INT8_MAX, SMALLEST
@@ -88,7 +88,7 @@ def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -
     return chosen
 
 
-def convert(reference: QuestionAnswering, example: WindowBatch) -> Any:
+def convert(reference: QuestionAnsweringNetwork, example: WindowBatch) -> Any:
     """Return the eager network as an OpenVINO graph in fp32 for any shape; raises CompileFailed."""
     ov = require_openvino()
     traced = trace(reference, example)

@@ -22,10 +22,10 @@ from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.domain.squad import read_set
 from corelane.errors import InvalidInput
 from corelane.plugins.tune.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
 from corelane.settings import read_settings
+from corelane.tasks.question_answering.squad import read_set
 
 if TYPE_CHECKING:
     from corelane.plugins.tune.fitting import Observation

@@ -15,7 +15,6 @@ from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import Artifact, digest_file, model_name
 from corelane.cli.compile import show_progress
 from corelane.cli.output import error_console
-from corelane.domain.squad import Question, read_set
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
 from corelane.plugins.tune.asking import answer, observe
 from corelane.plugins.tune.cli.calibrate import calibrate_on, keep
@@ -24,6 +23,7 @@ from corelane.plugins.tune.comparison import ECE_RISEN, GateLimits, compare_vers
 from corelane.plugins.tune.evaluation import evaluate
 from corelane.plugins.tune.held_out import held_out, observations
 from corelane.settings import Settings
+from corelane.tasks.question_answering.squad import SquadQuestion, read_set
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: The development part of a run, in its folder.
@@ -139,7 +139,9 @@ def build(model: str, name: str, settings: Settings) -> Artifact:
         return compile_model(model, settings=settings, name=name, report=step)
 
 
-def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> list[AnswerResult] | None:
+def calibrate(
+    artifact: Artifact, file: Path, questions: Sequence[SquadQuestion], model: Path
+) -> list[AnswerResult] | None:
     """Calibrate a version on the development part, and return its cross-validated results there.
 
     The calibration is also written to the model's folder, so that compiling it again keeps the calibration. If the part
@@ -160,7 +162,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
     return results
 
 
-def answers_of(artifact: Artifact, file: Path, questions: Sequence[Question]) -> list[AnswerResult]:
+def answers_of(artifact: Artifact, file: Path, questions: Sequence[SquadQuestion]) -> list[AnswerResult]:
     """Return a version's answers to a file's questions; cross-validated if it was calibrated on this file."""
     calibration = read_calibration(artifact.path, artifact.manifest.version)
     if calibration is not None and calibration.file_digest == digest_file(file):

@@ -9,7 +9,6 @@ from compile.model.loading import SourceModel
 from compile.model.probes import Row, read_rows
 from compile.model.reference import Run
 from corelane.artifacts.calibration import Curve
-from corelane.domain.squad import Question
 from corelane.engine.buckets import Bucket
 from corelane.plugins.tune.evaluation import Metrics, evaluate
 from corelane.plugins.tune.fitting import Fit, choose_threshold
@@ -21,6 +20,7 @@ from corelane.tasks.question_answering.engine.task import (
     ReadWindow,
     best_candidates,
 )
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 #: Tokens of a batch without gradients.
 BATCH_TOKENS = 8192
@@ -85,7 +85,7 @@ class Evaluator:
         example, item = self._asked[number]
         windows.sort(key=lambda read: read.window.start)
         best = best_candidates(item.query, item.context, windows, None)
-        question = Question(example.id, example.question, example.context, example.gold)
+        question = SquadQuestion(example.id, example.question, example.context, example.gold)
         return question, best[0] if best else None
 
 

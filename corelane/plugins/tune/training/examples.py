@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.squad import entries, read_unzipped, what_is_wrong
 from corelane.errors import InvalidInput
+from corelane.tasks.question_answering.squad import entries, read_unzipped, what_is_wrong
 
 #: Most faults that a refusal lists; it counts the others.
 MOST_LISTED = 20

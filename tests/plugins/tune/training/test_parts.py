@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from corelane.domain.squad import Question
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.plugins.tune.held_out import Seen
@@ -19,6 +18,7 @@ from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions
 from corelane.plugins.tune.training.teachers import follow
 from corelane.plugins.tune.training.weights import rate_at
 from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.squad import SquadQuestion
 
 
 def state(value: float) -> dict[str, torch.Tensor]:
@@ -107,7 +107,7 @@ SPAN, WHOLE, PARTLY, OTHER = "ada byron", ("ada byron",), ("ada",), ("red",)
 
 
 def seen(margin: float, gold: tuple[str, ...] = ()) -> Seen:
-    return Question("q", "who", SPAN, gold), Candidate(0, len(SPAN), margin, 0.0, margin)
+    return SquadQuestion("q", "who", SPAN, gold), Candidate(0, len(SPAN), margin, 0.0, margin)
 
 
 def test_the_threshold_gives_the_answers_that_are_worth_it() -> None:
@@ -121,6 +121,6 @@ def test_the_threshold_gives_the_answers_that_are_worth_it() -> None:
 
 
 def test_a_question_without_a_span_gets_no_answer() -> None:
-    without = (Question("q", "who", "", WHOLE), None)
+    without = (SquadQuestion("q", "who", "", WHOLE), None)
     assert score_spans([without]).metrics.f1 == 0
     assert score_spans([without, seen(1, WHOLE)]).metrics.f1 == 50

@@ -25,7 +25,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SquadQuestion:
     """One question and its gold answers; none if it cannot be answered from its context."""
 
     id: str
@@ -39,7 +39,7 @@ class Question:
 class QuestionSet:
     """A file's questions; ``may_be_unanswerable`` is true for v2.0, false if every question has an answer."""
 
-    questions: list[Question]
+    questions: list[SquadQuestion]
     may_be_unanswerable: bool
 
 
@@ -100,10 +100,10 @@ def what_is_wrong(error: Exception) -> str:
     return "it is not an object with `data`, a list of articles or of questions"
 
 
-def _question(entry: Mapping[str, Any]) -> Question:
+def _question(entry: Mapping[str, Any]) -> SquadQuestion:
     answers = [entry["answer"]] if "answers" not in entry else [answer["text"] for answer in entry["answers"]]
     texts = tuple(str(text) for text in answers)
-    return Question(str(entry["id"]), entry["question"], entry["context"], texts, entry.get("lang"))
+    return SquadQuestion(str(entry["id"]), entry["question"], entry["context"], texts, entry.get("lang"))
 
 
 def normalise(text: str) -> str:

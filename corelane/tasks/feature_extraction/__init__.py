@@ -1,0 +1,1 @@
+"""Feature extraction: a text as a vector."""

@@ -1,0 +1,25 @@
+"""Feature extraction as a task."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult
+from corelane.tasks.text import TextItem, TextTask
+
+
+class FeatureExtraction(TextTask):
+    """Turns a text into a vector."""
+
+    name = EmbeddingOptions.task
+    item = TextItem
+    options = EmbeddingOptions
+    result = EmbeddingResult
+    nothing: Mapping[str, Any] = MappingProxyType({"embedding": None, "tokens": 0})
+    example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
+    engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
+    overlap = 0
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # half a vector says nothing
+        """Return nothing: the mean of a part is no result."""
+        return {}

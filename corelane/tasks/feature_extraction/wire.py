@@ -1,0 +1,52 @@
+"""The wire format of texts that become vectors, and of the vectors."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from corelane.domain.jobs import ERROR, REUSED, WINDOWS, ItemError, Result, TaskOptions
+
+#: How the vectors of tokens become one.
+Pooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
+
+
+class EmbeddingOptions(TaskOptions):
+    """The options by which texts become vectors."""
+
+    task: ClassVar[str] = "feature-extraction"
+    pooling: Pooling | None = Field(
+        None, description="How the vectors of tokens become one; as the model has it if null."
+    )
+    normalize: bool | None = Field(
+        None, strict=True, description="Whether vectors have the length 1; as the model has it if null."
+    )
+    dimensions: int | None = Field(
+        None,
+        ge=1,
+        strict=True,
+        description="Only so many of the first numbers are given; the vector is made of length 1 after that if it is "
+        "normalized.",
+    )
+    prompt_name: str | None = Field(
+        None, min_length=1, max_length=100, description="One of the model's prompts, which goes before each text."
+    )
+    encoding: Literal["float", "base64"] = Field(
+        "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in a quarter of the space."
+    )
+    long: Literal["error", "mean"] = Field(
+        "error",
+        description="What becomes of a text that is longer than the model reads at once: `error` fails the item, "
+        "`mean` has all of it read in windows and gives their mean, by their tokens. Nothing is ever cut off.",
+    )
+
+
+class EmbeddingResult(Result):
+    """The outcome of one text."""
+
+    mark: ClassVar[str] = "embedding"
+
+    embedding: list[float] | str | None = Field(None, description="The vector; text with the encoding `base64`.")
+    tokens: int = Field(0, ge=0, description="Tokens of the text, with its prompt and special tokens.")
+    windows: int = WINDOWS
+    error: ItemError | None = ERROR
+    reused: bool = REUSED

@@ -1,0 +1,52 @@
+"""What tasks share whose items are one text: the item, what becomes of long texts, and their estimates."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
+from corelane.domain.jobs import Item, Text
+from corelane.settings import Settings
+from corelane.tasks.sizes import check_length
+from corelane.tasks.task import Parts, Task
+
+
+class TextItem(Item):
+    """One text."""
+
+    text: Text = Field(description="The text, of any length if the option `long` allows it.")
+
+
+class TextTask(Task):
+    """A task whose items are one text, and perhaps a second one beside it."""
+
+    version = 1
+    shares = None
+    beside: tuple[type, ...] = (type(None),)
+
+    #: Tokens that neighbouring windows of a long text share.
+    overlap: ClassVar[int] = 32
+
+    def parts(self, item: Any) -> Parts:
+        """Return the text; nothing stands beside it."""
+        return None, item.text, None
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the field of the text."""
+        return {"text": text}
+
+    def tokens(self, beside: Any, text: str, options: Any) -> int:  # noqa: ARG002  # for tasks with several rows
+        """Estimate the tokens of the windows of a text."""
+        return estimate_tokens(beside or "", text, self.overlap)
+
+    def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
+        """Estimate the same for a text that was measured."""
+        return estimate(measure(beside or ""), text_tokens, self.overlap)
+
+    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:  # noqa: ARG002
+        """Estimate the windows of a text."""
+        return estimate_windows(beside or "", text_tokens, self.overlap, max_length, ratio)
+
+    def check(self, settings: Settings, place: str, item: Any) -> None:
+        """Raise TooLarge for a text that is too long."""
+        check_length(place + "the text", item.text, settings.max_context_chars, "context")

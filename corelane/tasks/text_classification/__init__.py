@@ -1,0 +1,1 @@
+"""Text classification: the labels of a text, or of a pair of texts, with their scores."""

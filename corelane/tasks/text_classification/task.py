@@ -1,0 +1,42 @@
+"""Text classification as a task."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from corelane.settings import Settings
+from corelane.tasks.sizes import check_length
+from corelane.tasks.task import Parts
+from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
+
+
+class TextClassification(TextTask):
+    """Gives the labels of a text, or of a pair of texts."""
+
+    name = ClassificationOptions.task
+    item = ClassifiedText
+    options = ClassificationOptions
+    result = LabelsResult
+    beside = (str, type(None))
+    nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
+    example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
+    engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
+
+    def parts(self, item: ClassifiedText) -> Parts:
+        """Return the second text, and the text."""
+        return item.text_pair, item.text, None
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the fields of a text, or of a pair."""
+        return {"text": text} if beside is None else {"text": text, "text_pair": beside}
+
+    def check(self, settings: Settings, place: str, item: ClassifiedText) -> None:
+        """Raise TooLarge for a text that is too long."""
+        super().check(settings, place, item)
+        if item.text_pair is not None:
+            check_length(place + "the second text", item.text_pair, settings.max_context_chars, "context")
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the labels so far."""
+        return {"labels": result["labels"]}

@@ -1,0 +1,53 @@
+"""Text ranking as a task: the query and each text are one row."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from corelane.domain.dispatch import estimate, measure
+from corelane.settings import Settings
+from corelane.tasks.sizes import check_length
+from corelane.tasks.task import Parts
+from corelane.tasks.text import TextTask
+from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult
+
+
+class TextRanking(TextTask):
+    """Ranks texts by how well they fit a query. The texts are stored together, as JSON."""
+
+    name = RankingOptions.task
+    item = Ranked
+    options = RankingOptions
+    result = RankingResult
+    beside = (str,)
+    nothing: Mapping[str, Any] = MappingProxyType({"ranking": []})
+    example: Mapping[str, Any] = MappingProxyType(
+        {"query": "How tall is the tower?", "texts": ["It is 330 metres tall.", "It opened in 1889."]}
+    )
+    engine = "corelane.tasks.text_ranking.engine:RankingEngine"
+    overlap = 64
+
+    def parts(self, item: Ranked) -> Parts:
+        """Return the query, and the texts."""
+        return item.query, orjson.dumps(item.texts).decode(), None
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the fields of a query and its texts."""
+        return {"query": beside, "texts": orjson.loads(text or "[]")}
+
+    def tokens(self, beside: Any, text: str, options: RankingOptions) -> int:  # noqa: ARG002
+        """Estimate the tokens of the rows of all texts."""
+        query = measure(beside)
+        return sum(estimate(query, measure(each), self.overlap) for each in orjson.loads(text))
+
+    def check(self, settings: Settings, place: str, item: Ranked) -> None:
+        """Raise TooLarge for a query or a text that is too long."""
+        check_length(place + "the query", item.query, settings.max_question_chars, "question")
+        for number, text in enumerate(item.texts):
+            check_length(f"{place}text {number}", text, settings.max_context_chars, "context")
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ranking so far."""
+        return {"ranking": result["ranking"]}

@@ -1,0 +1,51 @@
+"""The wire format of a query and the texts that are ranked by it."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.jobs import ERROR, REUSED, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
+from corelane.domain.wire import at_most
+from corelane.tasks.text_classification.wire import Function
+
+#: Most texts of one item.
+MOST_TEXTS = 10_000
+
+
+class Ranked(Item):
+    """One query, and the texts to rank."""
+
+    query: Text = Field(description="What is looked for.")
+    texts: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_TEXTS), at_most(MOST_TEXTS)] = Field(
+        description="The texts to rank, of any length."
+    )
+
+
+class RankingOptions(TaskOptions):
+    """The options by which texts are ranked."""
+
+    task: ClassVar[str] = "text-ranking"
+    top_n: int | None = Field(None, ge=1, strict=True, description="Texts returned, best first; all of them if null.")
+    return_texts: bool = Field(False, strict=True, description="Whether each place has its text too.")
+    function: Function | None = Field(
+        None, description="How logits become scores: `sigmoid`, `none`; as the model has it if null. No order changes."
+    )
+
+
+class RankedText(BaseModel):
+    """One text's place in the ranking."""
+
+    index: int = Field(ge=0, description="Position of the text in the item's `texts`.")
+    score: float
+    text: str | None = Field(None, exclude_if=is_none, description="With the option `return_texts` only.")
+
+
+class RankingResult(Result):
+    """The outcome of one query."""
+
+    mark: ClassVar[str] = "ranking"
+
+    ranking: list[RankedText] = Field(default_factory=list, description="Best first.")
+    windows: int = WINDOWS
+    error: ItemError | None = ERROR
+    reused: bool = REUSED

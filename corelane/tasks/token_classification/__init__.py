@@ -1,0 +1,1 @@
+"""Token classification: the entities in a text, with their places."""

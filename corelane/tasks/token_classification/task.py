@@ -1,0 +1,26 @@
+"""Token classification as a task."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from corelane.tasks.text import TextItem, TextTask
+from corelane.tasks.token_classification.wire import EntitiesResult, EntityOptions
+
+
+class TokenClassification(TextTask):
+    """Finds the entities in a text."""
+
+    name = EntityOptions.task
+    item = TextItem
+    options = EntityOptions
+    result = EntitiesResult
+    nothing: Mapping[str, Any] = MappingProxyType({"entities": []})
+    example: Mapping[str, Any] = MappingProxyType({"text": "Ada Lovelace was born in London."})
+    engine = "corelane.tasks.token_classification.engine:EntityEngine"
+    #: A token is judged in the window where it stands most inside, so neighbours share much.
+    overlap = 64
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entities so far."""
+        return {"entities": result["entities"]}

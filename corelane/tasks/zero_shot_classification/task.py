@@ -1,0 +1,59 @@
+"""Zero-shot classification as a task: a text and each label, as a sentence, are one row."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from corelane.tasks.task import Parts
+from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.wire import LabelsResult
+from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
+
+
+class ZeroShotClassification(TextTask):
+    """Says which of the caller's own labels fit a text."""
+
+    name = ZeroShotOptions.task
+    item = LabelledText
+    options = ZeroShotOptions
+    result = LabelsResult
+    beside = (list, type(None))
+    nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
+    example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
+    engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
+
+    def parts(self, item: LabelledText) -> Parts:
+        """Return the labels, and the text."""
+        return None if item.labels is None else list(item.labels), item.text, None
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the fields of a text."""
+        return {"text": text} if beside is None else {"text": text, "labels": beside}
+
+    def tokens(self, beside: Any, text: str, options: ZeroShotOptions) -> int:
+        """Estimate the tokens of the rows of all labels."""
+        return sum(
+            super(ZeroShotClassification, self).tokens(each, text, options) for each in self._asked(beside, options)
+        )
+
+    def tokens_of(self, beside: Any, text_tokens: float, options: ZeroShotOptions) -> int:
+        """Estimate the same for a text that was measured."""
+        asked = self._asked(beside, options)
+        return sum(super(ZeroShotClassification, self).tokens_of(each, text_tokens, options) for each in asked)
+
+    def windows_of(
+        self, beside: Any, text_tokens: float, options: ZeroShotOptions, max_length: int, ratio: float
+    ) -> int:
+        """Estimate the windows of all labels."""
+        return sum(
+            super(ZeroShotClassification, self).windows_of(each, text_tokens, options, max_length, ratio)
+            for each in self._asked(beside, options)
+        )
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the labels so far."""
+        return {"labels": result["labels"]}
+
+    def _asked(self, beside: Any, options: ZeroShotOptions) -> Sequence[str]:
+        """Return the sentences that are judged."""
+        return [options.hypothesis_template.replace("{}", label) for label in beside or options.labels or ("",)]

@@ -40,7 +40,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, CostBook, JobLog
-from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
+from workers.core.observer import Heartbeat, ObservedCore, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -85,10 +85,10 @@ class CoreProcess:
         #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
+        observed = ObservedCore(settings, str(core), price, self.dispatch, self.recorder)
         #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
         self.observers = (
-            *(observer for make in observers for observer in make(context)),
+            *(observer for make in observers for observer in make(observed)),
             self.vitals,
             CoreMetrics(self.recorder),
             CostBook(),
@@ -122,7 +122,7 @@ class CoreProcess:
 
     @property
     def versions(self) -> list[str]:
-        """Return the versions that this core answers for."""
+        """Return the versions that this core serves."""
         return self.models.served()
 
     @property
@@ -178,7 +178,7 @@ class CoreProcess:
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis answers, or it must stop."""
+        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies, or it must stop."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims()

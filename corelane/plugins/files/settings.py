@@ -1,4 +1,4 @@
-"""The settings of files, batches, stored contexts, and inputs and outputs by URL."""
+"""The settings of files, batches, stored texts, and inputs and outputs by URL."""
 
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated
@@ -54,7 +54,7 @@ class FilesFields(BaseSettings):
         3600, gt=0, description="Time after its submission until which a job's input is tried to be read, in seconds."
     )
 
-    # Stored contexts
+    # Stored texts
     context_ttl_s: int = Field(
         7 * 24 * 3600,
         ge=60,

@@ -13,7 +13,7 @@ import redis.exceptions
 from corelane.store.link.connections import NoPrimary
 from corelane.store.link.link import make_parser, open_streams, store_errors
 
-#: If Redis sends nothing for this time, it is pinged. It must answer within the same time, in seconds.
+#: If Redis sends nothing for this time, it is pinged. It must reply within the same time, in seconds.
 CHECK_S = 2
 
 

@@ -29,7 +29,7 @@ from corelane.errors.reasons import last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
 
-#: Windows on which scales and costs are measured, spread over the questions. With twice as many the same layers are
+#: Windows on which scales and costs are measured, spread over the items. With twice as many the same layers are
 #: chosen.
 WINDOWS = 48
 
@@ -64,11 +64,11 @@ class LayerInputs:
 
 
 def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
-    """Return windows of the questions, each window as one batch; raises CompileFailed if no question fits."""
+    """Return windows of the items, each window as one batch; raises CompileFailed if no item fits."""
     task = QuestionAnsweringTask(model.tokenizer, model.spec, longest)
     rows = read_rows(task, queries[:: max(1, len(queries) // WINDOWS)])
     if not rows:
-        raise CompileFailed(f"no question to calibrate by fits into {longest} tokens")
+        raise CompileFailed(f"no item to calibrate by fits into {longest} tokens")
     rows = rows[:: max(1, len(rows) // WINDOWS)][:WINDOWS]
     batches = [task.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
     return CalibrationBatches(batches, [run_eager(batch) for batch in batches])

@@ -10,7 +10,7 @@ REQUEST_FACTS: ContextVar[RequestFacts] = ContextVar("request_facts", default=NO
 
 REQUEST_ID = "X-Request-ID"
 
-#: The key of the caller in the ASGI scope, and that of the traceparent that continues the request's trace, if it has one.
+#: The key of the caller in the ASGI scope, and that of the traceparent which continues the request's trace, if any.
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
 #: Probes use any address of a machine. They are so frequent that "not ready" is logged by their callers, not here.

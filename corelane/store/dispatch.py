@@ -160,7 +160,7 @@ class Dispatch:
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
-        self._texts = RecentTexts(self._link, settings.context_text_bytes)
+        self._texts = RecentTexts(self._link, settings.kept_texts[1])
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
         """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""

@@ -30,9 +30,6 @@ class RedisKey(str):
 #: Prefix of all keys and channels.
 PREFIX = "cl:"
 
-#: Field of a job's hash: the ids of the texts that items of an input share, as a JSON list.
-TEXT_IDS = "context_ids"
-
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 CELL = RedisKey("cl:cell", "string", stays=True)  # the service that owns this Redis, as named in its ids
 
@@ -40,9 +37,8 @@ CELL = RedisKey("cl:cell", "string", stays=True)  # the service that owns this R
 # to which item the job was fed, dropped and reported.
 job = RedisKey("cl:job:{%s}", "hash")  # as the job
 payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
-shared_texts = RedisKey(
-    "cl:contexts:{%s}", "hash"
-)  # number → text of several items; as the job if one was not answered
+shared_texts = RedisKey("cl:contexts:{%s}", "hash")  # number → shared text; as the job if an item was not answered
+TEXT_IDS = "context_ids"  # field of the hash of a job with an input: the ids of these texts, JSON
 results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSON; as the job, or until dropped
 failures = RedisKey("cl:failures:{%s}", "hash")  # slice's first item → how many of its items failed; as the job
 dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job

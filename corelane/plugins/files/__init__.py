@@ -39,13 +39,12 @@ class FilesPlugin(Plugin):
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add the groups of batches, files and stored texts."""
-        from corelane.domain.texts import WIRE_NAME
         from corelane.plugins.files.cli.batches import batches
         from corelane.plugins.files.cli.files import files
         from corelane.plugins.files.cli.texts import texts
 
-        for name, group in {"batches": batches, "files": files, WIRE_NAME: texts}.items():
-            cli.add_typer(group, name=name)
+        for group in (batches, files, texts):
+            cli.add_typer(group)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
         """Return the stores of files, batches and texts, and the storage of files."""

@@ -58,11 +58,11 @@ class FilesFields(BaseSettings):
     context_ttl_s: int = Field(
         7 * 24 * 3600,
         ge=60,
-        description="Time stored contexts are kept after they were last used, unless asked for less, in seconds.",
+        description="Time stored texts are kept after they were last used, unless asked for less, in seconds.",
     )
-    max_contexts: int = Field(1000, ge=0, description="Most stored contexts of one owner; 0: none are stored.")
+    max_contexts: int = Field(1000, ge=0, description="Most stored texts of one owner; 0: none are stored.")
     max_contexts_bytes: int = Field(
-        64 * 1024 * 1024, ge=0, description="Most bytes of one owner's stored contexts, which are in Redis."
+        64 * 1024 * 1024, ge=0, description="Most bytes of one owner's stored texts, which are in Redis."
     )
 
     @field_validator("input_urls", "output_urls", "reference_allowed_networks", mode="before")

@@ -19,7 +19,7 @@ MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
-batches = CommandGroup(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
+batches = CommandGroup(name="batches", help="Your batches: create, list, show, cancel.", no_args_is_help=True)
 
 
 @batches.command()

@@ -22,7 +22,7 @@ STANDARD = Path("-")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
 
-files = CommandGroup(help="Your files: upload, list, download, delete.", no_args_is_help=True)
+files = CommandGroup(name="files", help="Your files: upload, list, download, delete.", no_args_is_help=True)
 
 
 @files.command("list")

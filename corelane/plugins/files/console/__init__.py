@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.domain.texts import WIRE_NAME
+from corelane.domain.texts import WIRE_NAME as TEXTS
 from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
 
 if TYPE_CHECKING:
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
     from corelane.plugins.console.pages.stream import Feed
 
-NAV = (
-    NavEntry(WIRE_NAME.title(), WIRE_NAME, "c"),
-    NavEntry("Files", "files", "f"),
-    NavEntry("Batches", "batches", "b"),
-)
+NAV = (NavEntry(TEXTS.title(), TEXTS, "c"), NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
 
 
 def pages() -> ConsolePages:

@@ -86,6 +86,7 @@ class TokenizerSpec(FrozenRecord):
     sep_count: int = Field(1, ge=1, le=2, description="Separators between question and context (RoBERTa: 2).")
     uses_token_types: bool = True
     template: Template | None = Field(None, description="The way, if it is not BERT's or RoBERTa's.")
+    single: Template | None = Field(None, description="The same for one text alone, if it is not `[CLS] text [SEP]`.")
 
     def layout(self) -> Template:
         """Return the layout of a row as a template."""
@@ -101,6 +102,12 @@ class TokenizerSpec(FrozenRecord):
             context_type=context,
             after_types=(context,),
         )
+
+    def single_layout(self) -> Template:
+        """Return the layout of a row with one text alone as a template."""
+        if self.single is not None:
+            return self.single
+        return Template(before=(self.cls_id,), after=(self.sep_id,), before_types=(0,), after_types=(0,))
 
 
 class Coverage(FrozenRecord):

@@ -281,7 +281,7 @@ async def _traced_post(
     reply, failure = None, "CancelledError"
     try:
         reply = await post_event(settings, delivery.url, {**headers, "traceparent": traced.traceparent}, payload)
-        failure = str(reply.status or "no_answer")
+        failure = str(reply.status or "no_response")
     finally:
         is_well = reply is not None and 200 <= reply.status < 300
         status = reply.status or None if reply is not None else None

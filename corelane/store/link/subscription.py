@@ -61,7 +61,7 @@ class _Subscription(asyncio.Protocol):
                 if isinstance(message, NoPrimary):
                     self._close()
                 elif isinstance(message, redis.exceptions.ResponseError):
-                    continue  # A Redis whose disk is full answers PING with an error: it lives.
+                    continue  # A Redis whose disk is full replies to PING with an error: it lives.
                 elif message[0] == b"subscribe":
                     self._hear("")
                 elif message[0] == b"message":

@@ -37,7 +37,7 @@ JOB_FIELDS = ("succeeded", "failed", "usage")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
+    """Lines that ask the same model under the same options, and their job; its id was chosen before.
 
     ``refused`` is the code and the sentence if the job cannot exist, for instance if no version has the model's name.
     """

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -125,12 +125,17 @@ class Coverage(FrozenRecord):
 class Manifest(FrozenRecord):
     """The description of an artifact: its parts, its origin, and how well it agrees with the model it was made from."""
 
-    schema_version: Literal[1, 2, 3] = Field(
-        1, description="2 if `tokenizer` has a template, 3 if a length has several row counts: older workers know none."
+    schema_version: Literal[1, 2, 3, 4] = Field(
+        1,
+        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if it has another task: "
+        "older workers know none.",
     )
     name: str
     version: str
     task: str = Field(DEFAULT_TASK, description="What it was made for: the name of a task.")
+    facts: dict[str, Any] = Field(
+        default_factory=dict, description="What its task has to know of it: labels, pooling and so on."
+    )
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
     target: Target
@@ -223,6 +228,7 @@ class Artifact(FrozenRecord):
         return {
             "name": manifest.name,
             "task": manifest.task,
+            "facts": manifest.facts,
             "target": manifest.target,
             "dtype": manifest.dtype,
             "cpu_kind": manifest.cpu_kind,

@@ -127,3 +127,14 @@ def unknown(names: Iterable[str]) -> UnknownText:
         f"there is no stored context {', '.join(listed[:NAMED])}{more}: it was never stored with this key, was "
         "deleted, or its time is over. Store it (PUT /v1/contexts/ID) and send this again; nothing was kept"
     )
+
+
+def full(most: int | None, most_bytes: int) -> str:
+    """Return the error that an owner has the most stored texts, or, if ``most`` is None, the most bytes of them."""
+    bound = f"{most_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
+    if most is not None:
+        bound = f"{most:,} stored contexts (CORELANE_MAX_CONTEXTS)"
+    return (
+        f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
+        "/v1/contexts lists them. What open jobs name goes when they are answered"
+    )

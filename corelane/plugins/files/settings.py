@@ -65,6 +65,11 @@ class FilesFields(BaseSettings):
         64 * 1024 * 1024, ge=0, description="Most bytes of one owner's stored texts, which are in Redis."
     )
 
+    @property
+    def text_limits(self) -> tuple[int, int]:
+        """Return the most stored texts of one owner, and their most bytes."""
+        return self.max_contexts, self.max_contexts_bytes
+
     @field_validator("input_urls", "output_urls", "reference_allowed_networks", mode="before")
     @classmethod
     def _split_lists(cls, value: object) -> object:

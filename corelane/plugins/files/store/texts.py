@@ -4,7 +4,7 @@ If the owner deletes a text, it is hidden at once. It is removed with the last j
 """
 
 from corelane.domain.dispatch import SCRIPT_CHARS, measure
-from corelane.domain.texts import PREFIX, TextInfo, digest_in, digest_of
+from corelane.domain.texts import PREFIX, TextInfo, digest_in, digest_of, full
 from corelane.errors import TextsFull, UnknownText
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample
@@ -38,7 +38,7 @@ class TextKeeper(TextStore):
 
         Raise TextsFull if the owner has the most texts that are allowed.
         """
-        settings, digest = self._settings, digest_of(text)
+        digest, (most, most_bytes) = digest_of(text), self._settings.text_limits
         fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
         reply = await self._link.run(
             "keep_text",
@@ -46,22 +46,13 @@ class TextKeeper(TextStore):
             owner=owner,
             digest=digest,
             ttl_ms=ttl_s * 1000,
-            most=settings.max_contexts,
-            most_bytes=settings.max_contexts_bytes,
+            most=most,
+            most_bytes=most_bytes,
             name=name,
             fields=flatten(fields),
         )
         if reply < 0:
-            bound = (
-                f"{settings.max_contexts:,} stored contexts (CORELANE_MAX_CONTEXTS)"
-                if reply == -1
-                else f"{settings.max_contexts_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
-            )
-            raise TextsFull(
-                f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
-                "/v1/contexts lists them. What open jobs name goes when they are answered",
-                FULL_S,
-            )
+            raise TextsFull(full(most if reply == -1 else None, most_bytes), FULL_S)
         if self._gate is not None:
             await self._gate.confirm(keys.stored_text(owner, digest), "created_ms")
         found = await self.get(owner, PREFIX + digest)

@@ -129,12 +129,10 @@ def unknown(names: Iterable[str]) -> UnknownText:
     )
 
 
-def full(most: int | None, most_bytes: int) -> str:
-    """Return the error that an owner has the most stored texts, or, if ``most`` is None, the most bytes of them."""
-    bound = f"{most_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
-    if most is not None:
-        bound = f"{most:,} stored contexts (CORELANE_MAX_CONTEXTS)"
+def full(most: int, *, is_bytes: bool) -> str:
+    """Return the error that an owner has the most stored texts, or the most bytes of them."""
+    unit, variable = ("bytes of ", "CORELANE_MAX_CONTEXTS_BYTES") if is_bytes else ("", "CORELANE_MAX_CONTEXTS")
     return (
-        f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
-        "/v1/contexts lists them. What open jobs name goes when they are answered"
+        f"an owner may have {most:,} {unit}stored contexts ({variable}): delete some that you need no longer, or wait "
+        "until some are over; GET /v1/contexts lists them. What open jobs name goes when they are answered"
     )

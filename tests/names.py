@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 from tests.house import PACKAGES, ROOT, TASKS
 

@@ -80,8 +80,8 @@ class TaskBench:
         raise InvalidInput("it is no file of items: write one to a line, as JSON")
 
     def options(self, items: Sequence[BenchItem]) -> dict[str, Any]:  # noqa: ARG002
-        """Return the options to send items with."""
-        return {}
+        """Return the options to send items with: long texts are read in windows, if the task has a choice."""
+        return {"long": "mean"} if "long" in self.task.options.model_fields else {}
 
     def output(self, result: Mapping[str, Any]) -> Any:
         """Return what is compared of a result; numbers in it may differ a little (``results.alike``)."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from corelane.plugins.tune.training.dataset import Span
+from corelane.tasks.question_answering.tune.training.dataset import Span
 
 #: The span of a row without an answer: start and end at [CLS].
 NULL: Span = (0, 0)

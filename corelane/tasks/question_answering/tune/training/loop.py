@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from compile.model.reference import runner_of
-from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint, write_tensors
-from corelane.plugins.tune.training.dataset import Dataset, Filled, Row, passes
-from corelane.plugins.tune.training.evaluator import Evaluator
-from corelane.plugins.tune.training.loss import log_shares, marginal_loss, readable
-from corelane.plugins.tune.training.network import TrainableModel, arguments
-from corelane.plugins.tune.training.plan import TrainingOptions
-from corelane.plugins.tune.training.progress import Say, TrainingProgress
-from corelane.plugins.tune.training.weights import Fp32Weights
+from corelane.tasks.question_answering.tune.training.checkpoints import last_checkpoint, write_checkpoint, write_tensors
+from corelane.tasks.question_answering.tune.training.dataset import Dataset, Filled, Row, passes
+from corelane.tasks.question_answering.tune.training.evaluator import Evaluator
+from corelane.tasks.question_answering.tune.training.loss import log_shares, marginal_loss, readable
+from corelane.tasks.question_answering.tune.training.network import TrainableModel, arguments
+from corelane.tasks.question_answering.tune.training.plan import TrainingOptions
+from corelane.tasks.question_answering.tune.training.progress import Say, TrainingProgress
+from corelane.tasks.question_answering.tune.training.weights import Fp32Weights
 
 #: Files and folders of a run.
 CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"

@@ -11,8 +11,9 @@ from corelane.engine.task import Query, Ready, Result, failure
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong
-from corelane.plugins.tune.in_process.inputs import Parameters
-from corelane.plugins.tune.in_process.scoring import (
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, Row, TokenizedQuery
+from corelane.tasks.question_answering.tune.in_process.inputs import Parameters
+from corelane.tasks.question_answering.tune.in_process.scoring import (
     MORE,
     TIMES,
     Places,
@@ -21,7 +22,6 @@ from corelane.plugins.tune.in_process.scoring import (
     score_window,
     word_places,
 )
-from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, Row, TokenizedQuery
 
 #: The default overlap of windows, in tokens; at most half of a row.
 DOC_STRIDE = 128

@@ -23,13 +23,13 @@ from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput
-from corelane.plugins.tune.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
 from corelane.settings import read_settings
 from corelane.tasks.question_answering.squad import read_set
+from corelane.tasks.question_answering.tune.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
 
 if TYPE_CHECKING:
-    from corelane.plugins.tune.fitting import Observation
-    from corelane.plugins.tune.held_out import Seen
+    from corelane.tasks.question_answering.tune.fitting import Observation
+    from corelane.tasks.question_answering.tune.held_out import Seen
 
 #: Values of ``min_precision`` whose effect is shown.
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -50,8 +50,8 @@ def calibrate(
     name = model or settings.model
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
     require("tune", "numpy", "torch", "tokenizers")
-    from corelane.plugins.tune.asking import observe
-    from corelane.plugins.tune.held_out import observations
+    from corelane.tasks.question_answering.tune.asking import observe
+    from corelane.tasks.question_answering.tune.held_out import observations
 
     version = artifact.manifest.version_id
     seen = observe(artifact, questions, settings.neuron_python)
@@ -81,7 +81,7 @@ def calibrate(
 
 def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation"]) -> Calibration:
     """Return the calibration of an artifact, fitted on observations of a file; raise InvalidInput for too few."""
-    from corelane.plugins.tune.fitting import check_kinds, fit
+    from corelane.tasks.question_answering.tune.fitting import check_kinds, fit
 
     check_kinds(observed)
     return Calibration(
@@ -107,7 +107,7 @@ def keep(artifact: Artifact, calibration: Calibration) -> Path:
 
 def measure_unseen(seen: Sequence["Seen"]) -> tuple[Metrics, list[PrecisionPoint]]:
     """Return the quality of a calibration on unseen questions, and the effect of each ``SHOWN`` value on them."""
-    from corelane.plugins.tune.held_out import held_out, observations
+    from corelane.tasks.question_answering.tune.held_out import held_out, observations
 
     results = held_out(seen)
     scores = [result.answers[0].score for result in results if result.answers]

@@ -20,9 +20,9 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.text.tokenize import Context, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput, ModelRefused
-from corelane.plugins.tune.training.examples import Example
-from corelane.plugins.tune.training.plan import TrainingOptions
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, QuestionQuery, TokenizedQuery
+from corelane.tasks.question_answering.tune.training.examples import Example
+from corelane.tasks.question_answering.tune.training.plan import TrainingOptions
 
 #: Texts tokenized at a time.
 TOKENIZED_AT_ONCE = 2048

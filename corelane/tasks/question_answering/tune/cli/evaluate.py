@@ -21,11 +21,11 @@ from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption,
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
 from corelane.errors import CorelaneError, InvalidInput
-from corelane.plugins.tune.cli.reports import report_table, show_comparison, show_files
-from corelane.plugins.tune.comparison import GateLimits, compare_versions
-from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
-from corelane.plugins.tune.saved import read_answers, save_answers
 from corelane.tasks.question_answering.squad import QuestionSet, read_set
+from corelane.tasks.question_answering.tune.cli.reports import report_table, show_comparison, show_files
+from corelane.tasks.question_answering.tune.comparison import GateLimits, compare_versions
+from corelane.tasks.question_answering.tune.evaluation import Scored, means, measure, score_all, split
+from corelane.tasks.question_answering.tune.saved import read_answers, save_answers
 from corelane.tasks.question_answering.wire import AnswerResult
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from compile.model.source import CONFIG_NAME, SERVING_NAME, SMALL_FILES, find_so
 from compile.torch.head import HEADS
 from corelane.artifacts.instructions import FAST_BY, instruction_sets
 from corelane.errors import ModelRefused
-from corelane.plugins.tune.training.plan import Precision
+from corelane.tasks.question_answering.tune.training.plan import Precision
 
 #: Weights of the answering head: a model that was not trained to answer questions starts with random ones.
 HEAD = tuple(f"{name}." for name in HEADS)

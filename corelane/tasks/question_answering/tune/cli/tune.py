@@ -19,9 +19,15 @@ from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import CorelaneError
-from corelane.plugins.tune.comparison import GateLimits
-from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions, TrainingPlan, machine, shares_of
 from corelane.settings import read_settings
+from corelane.tasks.question_answering.tune.comparison import GateLimits
+from corelane.tasks.question_answering.tune.training.plan import (
+    SoftTargets,
+    TrainingOptions,
+    TrainingPlan,
+    machine,
+    shares_of,
+)
 
 #: The folder of runs in a data folder.
 RUNS_NAME = "tune"
@@ -90,8 +96,8 @@ def distil(
 def follow_plan(plan: TrainingPlan, options: RunOptions, limits: GateLimits, as_json: bool) -> None:
     """Train, then compile and evaluate the result; exit code 130 if a signal ended the training."""
     require("tune", "torch", "transformers", "tokenizers")
-    from corelane.plugins.tune.cli.tuned import finish, refusal
-    from corelane.plugins.tune.training.run import tune as train
+    from corelane.tasks.question_answering.tune.cli.tuned import finish, refusal
+    from corelane.tasks.question_answering.tune.training.run import tune as train
 
     settings = read_settings(data_dir=options.data)
     name = options.name or model_name(plan.model)

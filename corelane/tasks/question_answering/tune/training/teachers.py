@@ -16,13 +16,13 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import ModelSource, find_source
 from corelane.errors import ModelRefused
-from corelane.plugins.tune.training.checkpoints import read_tensors, write_tensors
-from corelane.plugins.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
-from corelane.plugins.tune.training.loop import Objective
-from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss
-from corelane.plugins.tune.training.network import TrainableModel
-from corelane.plugins.tune.training.plan import SoftTargets
-from corelane.plugins.tune.training.progress import Say
+from corelane.tasks.question_answering.tune.training.checkpoints import read_tensors, write_tensors
+from corelane.tasks.question_answering.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
+from corelane.tasks.question_answering.tune.training.loop import Objective
+from corelane.tasks.question_answering.tune.training.loss import distance, log_shares, marginal_loss
+from corelane.tasks.question_answering.tune.training.network import TrainableModel
+from corelane.tasks.question_answering.tune.training.plan import SoftTargets
+from corelane.tasks.question_answering.tune.training.progress import Say
 
 #: Rows read between two checks whether the run was stopped.
 ROWS_AT_ONCE = 4096

@@ -16,14 +16,14 @@ from corelane.artifacts.manifest import Artifact, digest_file, model_name
 from corelane.cli.compile import show_progress
 from corelane.cli.output import error_console
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
-from corelane.plugins.tune.asking import answer, observe
-from corelane.plugins.tune.cli.calibrate import calibrate_on, keep
-from corelane.plugins.tune.cli.reports import show_comparison
-from corelane.plugins.tune.comparison import ECE_RISEN, GateLimits, compare_versions
-from corelane.plugins.tune.evaluation import evaluate
-from corelane.plugins.tune.held_out import held_out, observations
 from corelane.settings import Settings
 from corelane.tasks.question_answering.squad import SquadQuestion, read_set
+from corelane.tasks.question_answering.tune.asking import answer, observe
+from corelane.tasks.question_answering.tune.cli.calibrate import calibrate_on, keep
+from corelane.tasks.question_answering.tune.cli.reports import show_comparison
+from corelane.tasks.question_answering.tune.comparison import ECE_RISEN, GateLimits, compare_versions
+from corelane.tasks.question_answering.tune.evaluation import evaluate
+from corelane.tasks.question_answering.tune.held_out import held_out, observations
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: The development part of a run, in its folder.

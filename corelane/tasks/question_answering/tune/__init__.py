@@ -16,9 +16,9 @@ class TunePlugin(Plugin):
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add the commands that work with models and known answers."""
-        from corelane.plugins.tune.cli.calibrate import calibrate
-        from corelane.plugins.tune.cli.evaluate import evaluate
-        from corelane.plugins.tune.cli.tune import distil, tune
+        from corelane.tasks.question_answering.tune.cli.calibrate import calibrate
+        from corelane.tasks.question_answering.tune.cli.evaluate import evaluate
+        from corelane.tasks.question_answering.tune.cli.tune import distil, tune
 
         cli.command("eval")(evaluate)
         for command in (calibrate, tune, distil):
@@ -26,7 +26,7 @@ class TunePlugin(Plugin):
 
     def exports(self) -> Mapping[str, str]:
         """Return the name of the pipeline."""
-        return {"pipeline": "corelane.plugins.tune.in_process.pipeline"}
+        return {"pipeline": "corelane.tasks.question_answering.tune.in_process.pipeline"}
 
 
 plugin = TunePlugin()

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 
 from corelane.domain.jobs import JobStatus
-from corelane.plugins.tune.evaluation import rightness
-from corelane.plugins.tune.fitting import Fit, Observation, fit
 from corelane.tasks.question_answering.engine.spans import Candidate
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.evaluation import rightness
+from corelane.tasks.question_answering.tune.fitting import Fit, Observation, fit
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 #: Number of folds; each is scored by a calibration that was fitted on the others.

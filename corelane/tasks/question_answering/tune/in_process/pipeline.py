@@ -15,9 +15,15 @@ from corelane.artifacts.manifest import model_name
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.plugins.tune.in_process.inputs import Input, Parameters, read_input, read_inputs, take_parameters
-from corelane.plugins.tune.in_process.task import Ask, PipelineTask
 from corelane.settings import Settings, read_settings
+from corelane.tasks.question_answering.tune.in_process.inputs import (
+    Input,
+    Parameters,
+    read_input,
+    read_inputs,
+    take_parameters,
+)
+from corelane.tasks.question_answering.tune.in_process.task import Ask, PipelineTask
 
 TASK = "question-answering"
 

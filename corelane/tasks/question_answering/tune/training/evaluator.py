@@ -10,10 +10,6 @@ from compile.model.probes import Row, read_rows
 from compile.model.reference import Run
 from corelane.artifacts.calibration import Curve
 from corelane.engine.buckets import Bucket
-from corelane.plugins.tune.evaluation import Metrics, evaluate
-from corelane.plugins.tune.fitting import Fit, choose_threshold
-from corelane.plugins.tune.held_out import Seen, observations, result_of
-from corelane.plugins.tune.training.examples import Example
 from corelane.tasks.question_answering.engine.task import (
     QuestionAnsweringTask,
     QuestionQuery,
@@ -21,6 +17,10 @@ from corelane.tasks.question_answering.engine.task import (
     best_candidates,
 )
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.evaluation import Metrics, evaluate
+from corelane.tasks.question_answering.tune.fitting import Fit, choose_threshold
+from corelane.tasks.question_answering.tune.held_out import Seen, observations, result_of
+from corelane.tasks.question_answering.tune.training.examples import Example
 
 #: Tokens of a batch without gradients.
 BATCH_TOKENS = 8192

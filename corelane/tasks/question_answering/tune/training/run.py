@@ -18,15 +18,20 @@ from compile.model.source import find_source
 from corelane.domain.durations import duration
 from corelane.engine.cores import keep_memory
 from corelane.errors import SetupError
-from corelane.plugins.tune.training.checkpoints import read_tensors
-from corelane.plugins.tune.training.dataset import Dataset
-from corelane.plugins.tune.training.evaluator import Evaluator
-from corelane.plugins.tune.training.examples import ExampleSplit, read_examples, split_examples, squad_layout
-from corelane.plugins.tune.training.loop import BEST, Training
-from corelane.plugins.tune.training.network import TrainableModel, load_trainable, save, save_start
-from corelane.plugins.tune.training.plan import TrainingPlan
-from corelane.plugins.tune.training.progress import Say
-from corelane.plugins.tune.training.teachers import consult, follow
+from corelane.tasks.question_answering.tune.training.checkpoints import read_tensors
+from corelane.tasks.question_answering.tune.training.dataset import Dataset
+from corelane.tasks.question_answering.tune.training.evaluator import Evaluator
+from corelane.tasks.question_answering.tune.training.examples import (
+    ExampleSplit,
+    read_examples,
+    split_examples,
+    squad_layout,
+)
+from corelane.tasks.question_answering.tune.training.loop import BEST, Training
+from corelane.tasks.question_answering.tune.training.network import TrainableModel, load_trainable, save, save_start
+from corelane.tasks.question_answering.tune.training.plan import TrainingPlan
+from corelane.tasks.question_answering.tune.training.progress import Say
+from corelane.tasks.question_answering.tune.training.teachers import consult, follow
 
 #: Files and folders of a run, besides those of its loop.
 RUN, LOCK, START, MODEL, DEV = "run.json", "lock", "start", "model", "dev.json"

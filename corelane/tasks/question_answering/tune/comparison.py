@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from corelane.errors import InvalidInput
-from corelane.plugins.tune.evaluation import Metrics, Scored, measure, score_all
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.evaluation import Metrics, Scored, measure, score_all
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: The name of the check of the calibration error in reports.

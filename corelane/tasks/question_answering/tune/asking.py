@@ -11,7 +11,6 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine import task
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
-from corelane.plugins.tune.held_out import Seen
 from corelane.settings import NEURON_PYTHON
 from corelane.tasks.question_answering.engine.task import (
     QuestionAnsweringTask,
@@ -21,6 +20,7 @@ from corelane.tasks.question_answering.engine.task import (
     best_candidates,
 )
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.held_out import Seen
 from corelane.tasks.question_answering.wire import AnswerResult
 
 #: Questions answered between two steps of the progress bar.

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from corelane.cli.output import print_line
-from corelane.plugins.tune.comparison import GateReport, ScoreDifference
-from corelane.plugins.tune.evaluation import Metrics, Scored, measure, precision_curve
+from corelane.tasks.question_answering.tune.comparison import GateReport, ScoreDifference
+from corelane.tasks.question_answering.tune.evaluation import Metrics, Scored, measure, precision_curve
 
 #: Most questions with changed answers that are shown.
 SHOWN_CHANGES = 5

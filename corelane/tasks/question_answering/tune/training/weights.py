@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from corelane.errors import SetupError
-from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.tasks.question_answering.tune.training.plan import TrainingOptions
 
 #: Adam's two averages; 0.98 forgets a gradient in 50 steps, as is usual for transformers.
 BETAS = (0.9, 0.98)

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from corelane.domain.wire import Wire
 from corelane.errors import UnknownText
 
-#: What they are called on the wire, in commands and on pages; the prefix of an id.
-WIRE_NAME, PREFIX = "contexts", "ctx_"
+#: What one and several are called on the wire, in commands and on pages; the prefix of an id.
+WIRE_NAME, WIRE_NAMES, PREFIX = "context", "contexts", "ctx_"
 
 #: The form of an id, anywhere in a line.
 ID = re.compile(rb"ctx_[0-9a-f]{64}")

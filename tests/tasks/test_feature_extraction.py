@@ -3,7 +3,7 @@
 import base64
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from compile.build import build
-from compile.model.loading import quiet_transformers
 from compile.model.source import find_source
-from compile.model.timing import one_thread
 from compile.tasks.feature_extraction.modules import read_pooling
 from compile.tasks.feature_extraction.packaged import NAME, source_of
 from corelane.artifacts.manifest import Artifact
@@ -31,13 +29,6 @@ from tests.tasks.tiny import FAMILIES, save_tiny
 TEXTS = ("1889", "The room was clean and the staff were kind.", "  two  spaces ", *(text[:60] for text in MULTI_SCRIPT))
 
 LONG = " ".join(MULTI_SCRIPT[:5] * 3)
-
-
-@pytest.fixture(autouse=True)
-def _prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("corelane.engine.text.tokenizer._fault", lambda *_: None)
-    with quiet_transformers(), one_thread():
-        yield
 
 
 def save(folder: Path, kind: str = "bert", *, pooling: Any = "mean", normalize: bool = False, **about: Any) -> Path:

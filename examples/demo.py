@@ -74,10 +74,13 @@ def show(rows: list[tuple[dict[str, str], Result, float]], expected: dict[str, l
     return right == len(rows)
 
 
-def embeds() -> bool:
+def embeds(console: Console) -> bool:
     """Compile the model that embeds texts, unless that was done before; return whether it can be served."""
     argv = [sys.executable, "-m", "corelane", "compile", EMBEDDER, "--if-missing", "--data", str(DATA)]
-    return subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603  # our own command
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603  # our own command
+    if done.returncode:
+        console.print(f"no embeddings: {done.stderr.strip()}", markup=False)
+    return done.returncode == 0
 
 
 def find_passages(url: str, console: Console) -> bool:
@@ -108,7 +111,7 @@ def main() -> int:
     expected = orjson.loads((HERE / "expected.json").read_bytes())
     with exit_on_error():
         console.print("starting Redis, API, workers, keeper and Flower (the first time two models are compiled) …")
-        embedders = [EMBEDDER] if embeds() else []
+        embedders = [EMBEDDER] if embeds(console) else []
         with running_service(DATA, models=tuple(embedders)) as url:
             console.print(f"answering at {url} …")
             # Shown before the service stops, which takes a few seconds more.

@@ -46,7 +46,7 @@ def train(folder: Path, draw: Callable[[random.Random], Sequence[Pair]], steps: 
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    save_tiny("bert", "AutoModelForSequenceClassification", folder, larger=1.0, **sizes, **still, **config)
+    save_tiny("bert", "AutoModelForSequenceClassification", folder, larger=1.0, **sizes, **config)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).train()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)

@@ -1,4 +1,4 @@
-"""Read the forms of pages, and answer a change with the page that shows its outcome."""
+"""Read the forms of pages, and reply to a change with the page that shows its outcome."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ from corelane.plugins.console.pages.snippets import Service
 
 #: The message that a page shows after a change, by the word in its address. It never contains text from a caller.
 SAID: Mapping[str, str] = {
-    "canceled": "Canceled. Items that were answered before keep their answers.",
-    "retried": "Retried. This is the new job; it asks again for the items that were not answered.",
+    "canceled": "Canceled. Items that were done before keep their results.",
+    "retried": "Retried. This is the new job; it has the items that were not done.",
     "deleted": "Deleted, with its items and results.",
     "file-deleted": "Deleted.",
     "stored": "Stored. Any job can name it by its id now.",
     "stored-again": "It was stored already; its time begins again.",
-    "context-deleted": "Deleted. Jobs that name it already are still answered.",
+    "context-deleted": "Deleted. Jobs that name it already still have it.",
     "uploaded": "Uploaded. A batch can be started from it now.",
     "started": "Started.",
-    "batch-canceled": "Canceled. Lines answered by now are written to the output file.",
+    "batch-canceled": "Canceled. Lines done by now are written to the output file.",
     "paused": "Paused. Work in flight ends; jobs are taken in and wait until it is resumed.",
     "resumed": "Resumed. What waited goes on.",
     "redelivered": "Posted again: the same id and bytes, with a new signature.",

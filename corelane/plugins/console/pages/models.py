@@ -143,7 +143,7 @@ def _where(core: str) -> str:
 
 
 def _done(request: Request, text: str) -> Response:
-    """Answer an action: with a message for htmx, or else with the page."""
+    """Reply to an action: with a message for htmx, or else with the page."""
     if is_htmx(request):
         return render(request, "note.html", text=text)
     return RedirectResponse(base_of(request) + "models", 303, HEADERS)

@@ -12,15 +12,17 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.contexts import ContextBody
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import CorelaneError
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
-from corelane.plugins.console.pages.snippets import ask_snippets
+from corelane.plugins.console.pages.snippets import task_snippets
 from corelane.plugins.files.routes import contexts as api_contexts
 from corelane.plugins.files.routes.contexts import ContextId
 from corelane.plugins.files.settings import FilesFields
+from corelane.tasks.registry import TASKS
 
 router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
 
@@ -92,9 +94,9 @@ async def show_context(
 ) -> Response:
     """Show one stored context."""
     found = await api_contexts.get_context(context_id, state, caller)
-    example = {"question": "What does it say?", "context_id": found.id}
+    call = TASKS[DEFAULT_TASK].present.call({"question": "What does it say?", "context_id": found.id}, {})
     return render(
-        request, "context.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
+        request, "context.html", context=found, said=said(did), snippets=task_snippets(service_of(request), call)
     )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from compile.model.evaluation import EvalSet
 from compile.model.reference import Run
+from compile.tasks.question_answering.evaluation import EvalSet
 from corelane.artifacts.manifest import Format
 
 if TYPE_CHECKING:

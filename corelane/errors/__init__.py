@@ -168,6 +168,10 @@ class QuestionTooLong(InvalidInput):
     code = "question_too_long"
 
 
+class TextTooLong(InvalidInput):
+    code = "text_too_long"
+
+
 class TooManyWindows(InvalidInput):
     code = "too_many_windows"
 

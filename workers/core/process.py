@@ -23,7 +23,8 @@ from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.domain.prices import NOTHING, core_price
-from corelane.engine.runner import Runner, RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.liveness import LivenessFile

@@ -1,6 +1,6 @@
 """The Ask page: one item for a model of any task, its result, and the same call with curl or Python."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -57,7 +57,7 @@ async def show_ask(
     chosen = next((each for each in samples_of(task) if each.name == sample), None)
     given = request.query_params if chosen is None else chosen.item
     form = {name: written(given[name]) for name in task.item.model_fields if name in given} | {"model": model}
-    shown = {"form": form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
+    shown: dict[str, Any] = {"form": form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
     return render(request, "ask.html", **shown, **await about_form(state, caller.owner, models, task))
 
 
@@ -96,12 +96,12 @@ def samples_of(task: Task) -> list[Sample]:
     return list(task.present.samples()) or [Sample("example", "Example", task.example)]
 
 
-def item_fields(task: Task) -> list[FormField]:
+def item_fields(task: Task) -> Iterator[FormField]:
     """Return the fields of the form for an item."""
     return fields_of(task.item.model_json_schema(), task.example)
 
 
-def option_fields(task: Task) -> list[FormField]:
+def option_fields(task: Task) -> Iterator[FormField]:
     """Return the fields of the form for options."""
     return fields_of(task.options.model_json_schema(), {}, OPTION)
 
@@ -117,8 +117,8 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
         "stored": stored,
         "models": models,
         "names": [(name, task_of(models, name).name) for name in (DEFAULT, *names)],
-        "fields": item_fields(task),
-        "options": option_fields(task),
+        "fields": list(item_fields(task)),
+        "options": list(option_fields(task)),
     }
 
 

@@ -87,7 +87,7 @@ def test_pieces_are_the_text_whatever_is_marked(text: str, stretches: list[tuple
     assert len(marked) == len(set(marked))
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
 def test_samples_differ_and_are_valid(task: Task) -> None:
     samples = samples_of(task)
     assert len({sample.name for sample in samples}) == len(samples) >= 1

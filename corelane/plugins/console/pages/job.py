@@ -64,6 +64,7 @@ async def show_job(
         page=await results_page(state, record, max(after, record.dropped), only),
         stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
         deliveries=deliveries,
+        options=record.options.model_dump(mode="json", exclude_defaults=True),
         with_url=False,
         snippets=job_snippets(service_of(request), record.id, task_named(record.options.task)),
         said=said(did),

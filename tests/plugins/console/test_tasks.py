@@ -9,7 +9,7 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from corelane.plugins.console.pages.ask import item_fields, option_fields, read_item
+from corelane.plugins.console.pages.ask import fields_for, read_item
 from corelane.plugins.console.pages.fields import fields_of, values_of, written
 from corelane.store import keys
 from corelane.store.dispatch import Claim, SliceResults
@@ -99,7 +99,7 @@ def finish(core: LoneCore, claim: Claim, output: dict[str, Any], status: str = "
 def test_form_is_that_of_the_model_s_task(console: TestClient, bench: Bench, core: LoneCore, task: str) -> None:
     version = version_of(bench, task)
     page = console.get("/console/ask", params={"model": version}).text
-    for each in item_fields(TASKS[task]):
+    for each in fields_for(TASKS[task])[0]:
         assert f'name="{each.name}"' in page
     assert f'<option value="{version}" data-task="{task}" selected>' in page
     sample = console.get("/console/ask", params={"model": version, "sample": "example"}).text
@@ -120,7 +120,7 @@ def test_form_has_what_was_given(task: str) -> None:
 def test_options_have_the_types_that_their_schema_says() -> None:
     given = {"top_k": "3", "offsets": "utf16\nbytes", "no_answer": "false", "align_to_words": "false\ntrue"}
     given |= {"min_precision": "0.5", "truncation": "error", "doc_stride": "", "max_windows": "many"}
-    fields = option_fields(TASKS["question-answering"])
+    fields = fields_for(TASKS["question-answering"])[1]
     found = values_of(fields, {f"options.{name}": text for name, text in given.items()})
     assert found == {
         "top_k": 3,
@@ -131,7 +131,7 @@ def test_options_have_the_types_that_their_schema_says() -> None:
         "truncation": "error",
         "max_windows": "many",
     }
-    [normalize] = [each for each in option_fields(TASKS["feature-extraction"]) if each.key == "normalize"]
+    [normalize] = [each for each in fields_for(TASKS["feature-extraction"])[1] if each.key == "normalize"]
     assert (normalize.kind, normalize.choices) == ("choice", ["true", "false"])
     assert values_of([normalize], {"options.normalize": "true"}) == {"normalize": True}
 

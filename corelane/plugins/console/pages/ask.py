@@ -1,6 +1,6 @@
 """The Ask page: one item for a model of any task, its result, and the same call with curl or Python."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -96,19 +96,16 @@ def samples_of(task: Task) -> list[Sample]:
     return list(task.present.samples()) or [Sample("example", "Example", task.example)]
 
 
-def item_fields(task: Task) -> Iterator[FormField]:
-    """Return the fields of the form for an item."""
-    return fields_of(task.item.model_json_schema(), task.example)
-
-
-def option_fields(task: Task) -> Iterator[FormField]:
-    """Return the fields of the form for options."""
-    return fields_of(task.options.model_json_schema(), {}, OPTION)
+def fields_for(task: Task) -> tuple[list[FormField], list[FormField]]:
+    """Return the fields of the form for an item, and for options."""
+    item, options = task.item.model_json_schema(), task.options.model_json_schema()
+    return list(fields_of(item, task.example)), list(fields_of(options, {}, OPTION))
 
 
 async def about_form(state: AppState, owner: str, models: list[ModelInfo], task: Task) -> dict[str, Any]:
     """Return the choices and the fields of the form: samples, stored texts, and models with their tasks."""
     stored = (await state.store.contexts_kept.page(owner, None, MOST_STORED)).data if task.shares else []
+    fields, options = fields_for(task)
     models = [model for model in models if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {DEFAULT})
     return {
@@ -117,15 +114,15 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
         "stored": stored,
         "models": models,
         "names": [(name, task_of(models, name).name) for name in (DEFAULT, *names)],
-        "fields": list(item_fields(task)),
-        "options": list(option_fields(task)),
+        "fields": fields,
+        "options": options,
     }
 
 
 def read_item(task: Task, model: str, form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the item of a form; and the model and options beside it, as far as they are not the default."""
-    item = task.present.asked(values_of(item_fields(task), form))
-    given, usual = values_of(option_fields(task), form), task.options()
+    of_item, of_options = fields_for(task)
+    item, usual, given = task.present.asked(values_of(of_item, form)), task.options(), values_of(of_options, form)
     options = {name: value for name, value in given.items() if value != getattr(usual, name, None)}
     return item, ({} if model == DEFAULT else {"model": model}) | ({"options": options} if options else {})
 

@@ -12,6 +12,9 @@ from corelane.errors import InvalidInput
 #: no, or JSON.
 Kind = Literal["line", "text", "texts", "number", "choice", "choices", "yes", "json"]
 
+#: The kinds of values that are no texts and no lists, by their types.
+KINDS: Mapping[str, Kind] = {"boolean": "yes", "integer": "number", "number": "number"}
+
 #: A text of at most so many characters is asked for in one line.
 LINE_CHARS = 1000
 
@@ -57,18 +60,13 @@ def _plain(schema: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Mapping
 
 def _kind(form: Mapping[str, Any]) -> Kind:
     of_items = form.get("items", {})
-    match form.get("type"):
-        case _ if "enum" in form:
-            return "choice"
-        case "boolean":
-            return "yes"
-        case "integer" | "number":
-            return "number"
-        case "string":
-            return "line" if form.get("maxLength", LINE_CHARS + 1) <= LINE_CHARS else "text"
-        case "array" if of_items.get("type") == "string":
-            return "choices" if "enum" in of_items else "texts"
-    return "json"
+    if "enum" in form:
+        return "choice"
+    if form.get("type") == "string":
+        return "line" if form.get("maxLength", LINE_CHARS + 1) <= LINE_CHARS else "text"
+    if of_items.get("type") == "string":
+        return "choices" if "enum" in of_items else "texts"
+    return KINDS.get(form.get("type", ""), "json")
 
 
 def written(value: Any) -> str:
@@ -89,21 +87,22 @@ def values_of(fields: Iterable[FormField], form: Mapping[str, str]) -> dict[str,
     found: dict[str, Any] = {}
     for field in fields:
         text = form.get(field.name, "")
-        if text.strip() or field.is_required:
-            value = _value(field, text)
-            if not field.key and not isinstance(value, dict):
-                raise InvalidInput(f"give a JSON object, such as {field.example}")
-            found |= {field.key: value} if field.key else value
+        if not text.strip() and not field.is_required:
+            continue
+        value = _value(field, text)
+        if not field.key and not isinstance(value, dict):
+            raise InvalidInput(f"give a JSON object, such as {field.example}")
+        found |= {field.key: value} if field.key else value
     return found
 
 
 def _value(field: FormField, text: str) -> Any:
     if field.kind in ("texts", "choices"):
         return [line for line in text.split("\n") if line.strip()]
-    if field.kind in ("number", "json", "yes") or field.choices == ["true", "false"]:
-        try:
-            # Where a box is ticked, a form has both its value and the one that is hidden before it.
-            return orjson.loads(text.rpartition("\n")[2] if field.kind == "yes" else text)
-        except orjson.JSONDecodeError:
-            return text
-    return text
+    if field.kind in ("line", "text") or (field.kind == "choice" and field.schema.get("type") != "boolean"):
+        return text
+    try:
+        # Where a box is ticked, a form has both its value and the one that is hidden before it.
+        return orjson.loads(text.rpartition("\n")[2] if field.kind == "yes" else text)
+    except orjson.JSONDecodeError:
+        return text

@@ -19,8 +19,8 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
-from corelane.domain.jobs import JobStatus, Result
-from corelane.errors import NotFound, ResultsDropped
+from corelane.domain.jobs import JobStatus
+from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, said, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
@@ -142,21 +142,11 @@ async def show_item(
     record = await state.jobs.require(job_id, caller)
     if index >= record.total:
         raise NotFound(f"{record.id} has no item {index:,}")
-    task = task_named(record.options.task)
-    item = await state.store.item(record, index)
-    result = await output_of(state, record, index)
+    task, item = task_named(record.options.task), await state.store.item(record, index)
+    rows = (await results_page(state, record, max(index, record.dropped), None)).rows
+    result = next((row for row in rows if row.index == index and row.status is JobStatus.SUCCEEDED), None)
     shown = task.present.shown(item, result)
     return render(request, "parts/item.html", task=task, index=index, item=item, result=result, shown=shown)
-
-
-async def output_of(state: AppState, record: JobRecord, index: int) -> Result | None:
-    """Return an item's result if it succeeded."""
-    try:
-        found = await state.store.results(record, index, 1)
-    except ResultsDropped:
-        found = []
-    is_output = bool(found) and found[0]["status"] == JobStatus.SUCCEEDED
-    return task_named(record.options.task).result.model_validate(found[0]) if is_output else None
 
 
 @router.post("/{job_id}/cancel")

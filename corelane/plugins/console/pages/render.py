@@ -28,9 +28,6 @@ HERE = Path(__file__).parent
 #: The folder of the tasks, each of which may have templates of its own.
 TASK_FOLDERS = Path(tasks.__file__).parent
 
-#: Most characters of a value that is shown as JSON.
-MOST_JSON = 100_000
-
 #: Commands and settings in a sentence.
 CODE = re.compile(r"`([^`]+)`")
 
@@ -99,9 +96,8 @@ def prose(text: str) -> markupsafe.Markup:
 
 
 def pretty(value: Any) -> str:
-    """Return a value as JSON for people, cut if it is very long."""
-    text = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
-    return text if len(text) <= MOST_JSON else text[:MOST_JSON] + "…"
+    """Return a value as JSON for people."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
 
 
 def made_for(task: Task, name: str) -> list[str]:

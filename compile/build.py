@@ -64,7 +64,7 @@ def build(
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
-    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions
+    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its items
     instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU.
     Raises SetupError if a format's library is not installed.
     """
@@ -149,7 +149,7 @@ def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
 
 
 def check_company(plan: BuildPlan, root: Path, target: str) -> None:
-    """Raise CompileFailed if artifacts for other CPU kinds cut texts into other windows: answers would differ."""
+    """Raise CompileFailed if artifacts for other CPU kinds cut texts into other windows: results would differ."""
     longest = plan.ladder[-1].length
     for folder in artifact_folders(plan.destination(root, target).parent, target):
         with suppress(ArtifactRefused):

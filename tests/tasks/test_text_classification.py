@@ -1,45 +1,20 @@
 """Text classification gives what Transformers' pipeline gives."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compile.build import build
-from compile.model.loading import quiet_transformers
-from compile.model.timing import one_thread
-from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
 from corelane.engine.task import Query
-from corelane.settings import Settings
 from corelane.tasks.text_classification.wire import ClassificationOptions
 from tests.families.texts import MULTI_SCRIPT
-from tests.tasks.tiny import FAMILIES, save_tiny
+from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
 
 LOADER = "AutoModelForSequenceClassification"
 
 TEXTS = ("1889", "The room was clean and the staff were kind.", *(text[:60] for text in MULTI_SCRIPT))
 
 LABELS = {0: "bad", 1: "good", 2: "neither"}
-
-
-@pytest.fixture(autouse=True)
-def _prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("corelane.engine.text.tokenizer._fault", lambda *_: None)
-    with quiet_transformers(), one_thread():
-        yield
-
-
-def compiled(folder: Path, data: Path, dtype: str = "fp32", **options: Any) -> Artifact:
-    return build(str(folder), settings=Settings(data_dir=data), buckets="2x96", dtype=dtype, **options)
-
-
-def answer(artifact: Artifact, queries: list[Query]) -> list[dict[str, Any]]:
-    runner = Runner.open(open_backend("cpu"), artifact)
-    runner.warm_up()
-    return runner.answer(queries)
 
 
 def pipeline(folder: Path) -> Any:

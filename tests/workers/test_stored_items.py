@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from corelane.domain.ids import new_id
-from corelane.domain.request_context import NO_CONTEXT
 from corelane.plugins.files.batches.task import tidy
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder

@@ -6,9 +6,9 @@ A payload is deleted when its slice is answered without a failure, the file of a
 import asyncio
 from itertools import islice
 
-from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
 from corelane.domain.jobs import Item
+from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import is_context_id
+from corelane.domain.texts import is_text_id
 from corelane.errors import InvalidInput
 from corelane.tasks.marking import Piece, cut
 from corelane.tasks.presenting import ItemCall, Presenter, Sample
@@ -64,7 +64,7 @@ class AnswerPresenter(Presenter):
             return {"context": "", **item}
         if "context" in item:
             raise InvalidInput("give a passage or a stored context, not both")
-        if not is_context_id(stored):
+        if not is_text_id(stored):
             raise InvalidInput("this must name a stored context: `ctx_` and 64 digits")
         return {**item, "context_id": stored}
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from api.context import REQUEST_CONTEXT
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
@@ -104,7 +103,7 @@ def fields_for(task: Task) -> tuple[list[FormField], list[FormField]]:
 
 async def about_form(state: AppState, owner: str, models: list[ModelInfo], task: Task) -> dict[str, Any]:
     """Return the choices and the fields of the form: samples, stored texts, and models with their tasks."""
-    stored = (await state.store.contexts_kept.page(owner, None, MOST_STORED)).data if task.shares else []
+    stored = (await state.store.stored_texts.page(owner, None, MOST_STORED)).data if task.shares else []
     fields, options = fields_for(task)
     models = [model for model in models if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {DEFAULT})
@@ -131,7 +130,7 @@ async def whole(state: AppState, owner: str, task: Task, item: Item) -> Item | N
     """Return an item with its text in place of the id of a stored one; None if that was deleted in the meantime."""
     beside, text, text_id = task.parts(item)
     if text is None and text_id is not None:
-        text = await state.store.contexts_kept.text(owner, text_id)
+        text = await state.store.stored_texts.text(owner, text_id)
         return task.item.model_validate(task.fields(beside, text, None)) if text else None
     return item
 
@@ -147,7 +146,7 @@ async def send(
     items = list(body.items or ())
     wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)
     job_id = new_job_id(cell=state.settings.cell)
-    submission = Submission(body, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submission = Submission(body, owner, items, id=job_id, request=REQUEST_FACTS.get())
     submitted = await state.jobs.submit(submission, wait)
     record = submitted.record
     if wait.has_left and not record.status.is_final:

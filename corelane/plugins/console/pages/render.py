@@ -17,7 +17,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.context import CALLER
+from api.request_facts import CALLER
 from corelane import __version__, tasks
 from corelane.domain.api_keys import Caller, Scope, scope_names
 from corelane.plugins.console.pages.nav import ADDED, NAV

@@ -29,9 +29,9 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
     item_id, beside, text = row
     if not isinstance(text, str):
         if isinstance(text, Stored):
-            found = await link("HGET", keys.context(record.owner, text.digest), "text")
+            found = await link("HGET", keys.stored_text(record.owner, text.digest), "text")
         else:
-            found = await link("HGET", keys.contexts(record.id), text)
+            found = await link("HGET", keys.shared_texts(record.id), text)
         if found is None:
             return None
         text = found.decode()

@@ -9,8 +9,10 @@ from pydantic import ValidationError
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
+from api.request_facts import REQUEST_FACTS
 from api.routes.fleet import ModelInfo, choose_model, list_models
 from api.state import AppState
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import DEFAULT_TASK, Item
 from corelane.errors import CorelaneError, NotFound
@@ -38,21 +40,18 @@ MOST_STORED = 100
 #: The beginning of the names of fields that are options: an item may have fields of the same names.
 OPTION = "options."
 
-#: The model that is asked if none is chosen.
-DEFAULT = "default"
-
 
 @router.get("/ask")
 async def show_ask(
     request: Request,
     state: StateDep,
     caller: ReadCaller,
-    model: Annotated[str, Query(max_length=200)] = DEFAULT,
+    model: Annotated[str, Query(max_length=200)] = DEFAULT_ALIAS,
     sample: str = "",
 ) -> Response:
     """Show the form for a model, filled in with a sample or with the item's fields that the address has."""
     models = (await list_models(state)).data
-    task = task_of(models, model)
+    task = await task_of(state, models, model)
     chosen = next((each for each in samples_of(task) if each.name == sample), None)
     given = request.query_params if chosen is None else chosen.item
     form = {name: written(given[name]) for name in task.item.model_fields if name in given} | {"model": model}
@@ -64,8 +63,8 @@ async def show_ask(
 async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Send the item of the form, wait for its result and show it."""
     form = {name: "\n".join(texts) for name, texts in (await read_form(request)).items()}
-    models, model = (await list_models(state)).data, form.setdefault("model", DEFAULT).strip() or DEFAULT
-    task = task_of(models, model)
+    models, model = (await list_models(state)).data, form.setdefault("model", DEFAULT_ALIAS).strip() or DEFAULT_ALIAS
+    task = await task_of(state, models, model)
     if form.get("task", task.name) != task.name:
         return go_to(request, "ask", model=model)
     shown: dict[str, Any] = {"form": form, "is_open": True, "sample": "", "outcome": None, "faults": [], "task": task}
@@ -82,11 +81,11 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
     return render(request, "parts/outcome.html" if is_htmx(request) else "ask.html", status, **shown)
 
 
-def task_of(models: list[ModelInfo], name: str) -> Task:
-    """Return the task of a model; that of models without one if there is no such model."""
+async def task_of(state: AppState, models: list[ModelInfo], name: str) -> Task:
+    """Return the task of a model in the form of its version; that of jobs that name none if there is no such model."""
     try:
-        return TASKS[choose_model(models, name).task]
-    except (NotFound, KeyError):
+        return await state.jobs.submitter.tasks.of_model(choose_model(models, name).id)
+    except (NotFound, ValueError):
         return TASKS[DEFAULT_TASK]
 
 
@@ -106,13 +105,14 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
     stored = (await state.store.stored_texts.page(owner, None, MOST_STORED)).data if task.shares else []
     fields, options = fields_for(task)
     models = [model for model in models if model.state == "open"]
-    names = sorted({name for model in models for name in (model.name, *model.aliases)} - {DEFAULT})
+    names = sorted({name for model in models for name in (model.name, *model.aliases)} - {DEFAULT_ALIAS})
+    usual = await task_of(state, models, DEFAULT_ALIAS)
     return {
         "task": task,
         "samples": samples_of(task),
         "stored": stored,
         "models": models,
-        "names": [(name, task_of(models, name).name) for name in (DEFAULT, *names)],
+        "names": [(DEFAULT_ALIAS, usual.name), *((name, choose_model(models, name).task) for name in names)],
         "fields": fields,
         "options": options,
     }
@@ -123,7 +123,7 @@ def read_item(task: Task, model: str, form: Mapping[str, str]) -> tuple[dict[str
     of_item, of_options = fields_for(task)
     item, usual, given = task.present.asked(values_of(of_item, form)), task.options(), values_of(of_options, form)
     options = {name: value for name, value in given.items() if value != getattr(usual, name, None)}
-    return item, ({} if model == DEFAULT else {"model": model}) | ({"options": options} if options else {})
+    return item, ({} if model == DEFAULT_ALIAS else {"model": model}) | ({"options": options} if options else {})
 
 
 async def whole(state: AppState, owner: str, task: Task, item: Item) -> Item | None:

@@ -22,7 +22,7 @@ SAID: Mapping[str, str] = {
     "file-deleted": "Deleted.",
     "stored": "Stored. Any job can name it by its id now.",
     "stored-again": "It was stored already; its time begins again.",
-    "context-deleted": "Deleted. Jobs that name it already still have it.",
+    "text-deleted": "Deleted. Jobs that name it already still have it.",
     "uploaded": "Uploaded. A batch can be started from it now.",
     "started": "Started.",
     "batch-canceled": "Canceled. Lines done by now are written to the output file.",

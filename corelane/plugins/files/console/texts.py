@@ -118,4 +118,4 @@ async def delete_context(context_id: TextId, request: Request, state: StateDep, 
     """Delete a stored context."""
     await api_texts.delete_context(context_id, state, caller)
     await state.audit.write(caller, AuditAction.TEXT_DELETE, context_id, "on the console")
-    return go_to(request, "contexts", did="context-deleted")
+    return go_to(request, "contexts", did="text-deleted")

@@ -62,8 +62,6 @@ ALLOWED: Mapping[str, str] = {
     "corelane/plugins/files/console/templates/contexts.html": "the console's page of stored contexts",
     "corelane/client/contexts.py": "the client's methods for /v1/contexts",
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
-    "corelane/plugins/accounting/traces/core.py": "spans of a trace",
-    "corelane/plugins/accounting/traces/layer.py": "spans of a trace",
 }
 
 

@@ -138,10 +138,7 @@ async def whole(state: AppState, owner: str, task: Task, item: Item) -> Item | N
 async def send(
     request: Request, state: AppState, owner: str, task: Task, given: dict[str, Any], more: dict[str, Any]
 ) -> dict[str, Any]:
-    """Submit the item like the JSON API, wait for its result, and return what the page shows.
-
-    Raise ValidationError for what the API would refuse.
-    """
+    """Submit the item like the JSON API, wait for its result, and return what the page shows; raise ValidationError."""
     body = forms(task).request.model_validate({"items": [given], **more})
     items = list(body.items or ())
     wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)
@@ -154,7 +151,6 @@ async def send(
     found = await state.store.results(record, 0, 1) if record.status.is_final else []
     result = task.result.model_validate(found[0]) if found else None
     job = await state.jobs.describe(record, is_held=submitted.is_held)
-    timing = job.timing
     model = next((each for each in (await list_models(state)).data if each.id == job.model), None)
     item = await whole(state, owner, task, items[0])
     return {
@@ -162,7 +158,7 @@ async def send(
         "result": result,
         "item": item,
         "shown": task.present.shown(item, result),
-        "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
+        "bars": [] if job.timing is None else lay_out(job.timing.model_dump(), job.timing.wall_s),
         "is_calibrated": model is not None and model.calibrated,
         "snippets": task_snippets(service_of(request), task.present.call(given, more)),
     }

@@ -8,11 +8,10 @@ import orjson
 
 from corelane.errors import InvalidInput
 
-#: How a field is asked for: one line, a text of several, one text a line, a number, one of few, several of few, yes or
-#: no, or JSON.
+#: How a field is asked for: as a line, a text, a text a line, a number, one of few, several of few, a box, or JSON.
 Kind = Literal["line", "text", "texts", "number", "choice", "choices", "yes", "json"]
 
-#: The kinds of values that are no texts and no lists, by their types.
+#: The kinds of simple values, by their types.
 KINDS: Mapping[str, Kind] = {"boolean": "yes", "integer": "number", "number": "number"}
 
 #: A text of at most so many characters is asked for in one line.

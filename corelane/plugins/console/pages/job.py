@@ -22,7 +22,7 @@ from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import go_to, said, service_of
+from corelane.plugins.console.pages.forms import go_to, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
@@ -67,7 +67,7 @@ async def show_job(
         options=record.options.model_dump(mode="json", exclude_defaults=True),
         with_url=False,
         snippets=job_snippets(service_of(request), record.id, task_named(record.options.task)),
-        said=said(did),
+        did=did,
     )
 
 

@@ -21,7 +21,7 @@ from corelane.domain.jobs import DEFAULT_TASK, Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter, write_query
-from corelane.plugins.console.pages.forms import refusal, said, service_of
+from corelane.plugins.console.pages.forms import refusal, service_of
 from corelane.plugins.console.pages.job import wall_s
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
@@ -79,7 +79,7 @@ async def show_jobs(
     except (ValidationError, InvalidInput, Forbidden) as error:
         faults, status = refusal(error, {"q": "id or name"})
     shown = await about_list(request, state, caller, wanted, records, after, following)
-    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
+    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), did=did)
 
 
 async def about_list(

@@ -12,7 +12,6 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.overviews import Overviews
-from corelane.plugins.console.pages.forms import said
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
@@ -35,7 +34,7 @@ LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
 async def overview(request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show the service at a glance."""
     shown = facts_of(await state.of(Overviews).read(), state, caller)
-    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
+    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, did=did)
 
 
 @router.get("/history")

@@ -25,9 +25,6 @@ from corelane.tasks.task import Task
 
 HERE = Path(__file__).parent
 
-#: The folder of the tasks, each of which may have templates of its own.
-TASK_FOLDERS = Path(tasks.__file__).parent
-
 #: Commands and settings in a sentence.
 CODE = re.compile(r"`([^`]+)`")
 
@@ -115,8 +112,9 @@ def iso(value: float | str | datetime) -> str:
 
 def make_environment() -> jinja2.Environment:
     """Return the environment of all templates: everything is escaped, and a missing value is an error."""
+    own = HERE / "templates", Path(tasks.__file__).parent
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([HERE / "templates", *(pages.templates for pages in ADDED), TASK_FOLDERS]),
+        loader=jinja2.FileSystemLoader([*own, *(pages.templates for pages in ADDED)]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -15,7 +15,7 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.domain.texts import TextBody
 from corelane.errors import CorelaneError
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
+from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
 from corelane.plugins.console.pages.snippets import task_snippets
@@ -46,7 +46,7 @@ async def show_contexts(
     request: Request, state: StateDep, caller: ReadCaller, after: After = None, did: str = ""
 ) -> Response:
     """Show the caller's stored contexts, newest first."""
-    return await _list(request, state, caller, after, said=said(did))
+    return await _list(request, state, caller, after, did=did)
 
 
 @router.post("")
@@ -74,7 +74,7 @@ async def _list(
 ) -> Response:
     found = await api_texts.list_contexts(state, caller, PAGE_ENTRIES, after)
     longest_s = state.settings.of(FilesFields).context_ttl_s
-    about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "said": ""}
+    about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "did": ""}
     return render(
         request,
         "texts.html",
@@ -95,9 +95,7 @@ async def show_context(
     """Show one stored context."""
     found = await api_texts.get_context(context_id, state, caller)
     call = TASKS[DEFAULT_TASK].present.call({"question": "What does it say?", "context_id": found.id}, {})
-    return render(
-        request, "text.html", context=found, said=said(did), snippets=task_snippets(service_of(request), call)
-    )
+    return render(request, "text.html", context=found, did=did, snippets=task_snippets(service_of(request), call))
 
 
 @router.get("/{context_id}/shown")

@@ -58,8 +58,9 @@ ALLOWED: Mapping[str, str] = {
     "corelane/plugins/files/routes/contexts.py": "the routes /v1/contexts",
     "corelane/plugins/files/lua/contexts.lua": "their keys in Redis",
     "corelane/plugins/files/cli/contexts.py": "corelane contexts",
-    "corelane/plugins/files/console/contexts.py": "the console's page of stored contexts",
-    "corelane/plugins/files/console/templates/contexts.html": "the console's page of stored contexts",
+    "corelane/plugins/files/console/texts.py": "the console's page of stored contexts",
+    "corelane/plugins/files/console/templates/text.html": "the console's page of stored contexts",
+    "corelane/plugins/files/console/templates/texts.html": "the console's page of stored contexts",
     "corelane/client/contexts.py": "the client's methods for /v1/contexts",
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
 }

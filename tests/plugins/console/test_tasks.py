@@ -9,24 +9,29 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
+from corelane.domain.events import EventType
+from corelane.domain.jobs import JobStatus
 from corelane.plugins.console.pages.ask import fields_for, read_item
 from corelane.plugins.console.pages.fields import fields_of, values_of, written
+from corelane.plugins.console.pages.job import tell
 from corelane.store import keys
 from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.fleet import Announcer
+from corelane.store.jobs.events import StoredEvent
+from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, announce
 from tests.plugins.console.conftest import SUMMARY, text_of
 from tests.waiting import eventually
 
 #: What would run if it were not escaped.
-XSS = "<script>alert(1)</script>"
+XSS = "\"'><script>alert(1)</script>"
 
 #: An item of each task with markup in each text, the output of a model, and words that both pages show.
 SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "question-answering": (
         {"question": XSS, "context": f"It is {XSS}."},
-        {"answer": (answer := {"text": XSS, "start": 6, "end": 31, "score": 0.75}), "answers": [answer]},
+        {"answer": (answer := {"text": XSS, "start": 6, "end": 6 + len(XSS), "score": 0.75}), "answers": [answer]},
         [XSS, "75 %"],
     ),
     "text-classification": (
@@ -41,7 +46,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     ),
     "token-classification": (
         {"text": f"It is {XSS}."},
-        {"entities": [{"label": XSS, "text": XSS, "start": 6, "end": 31, "score": 0.75}]},
+        {"entities": [{"label": XSS, "text": XSS, "start": 6, "end": 6 + len(XSS), "score": 0.75}]},
         [XSS, "0.7500", "It is"],
     ),
     "feature-extraction": (
@@ -57,17 +62,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 }
 
 #: What a core says of itself.
-BEAT = {
-    "state": "idle",
-    "pid": "1",
-    "node": "core-0@test",
-    "queue": "corelane.a/0",
-    "cpus": "0",
-    "busy": "0",
-    "items": "0",
-    "versions": "[]",
-    "reasons": "[]",
-}
+BEAT = dict.fromkeys(("pid", "cpus", "busy", "items"), "0") | dict.fromkeys(("versions", "reasons"), "[]")
+BEAT |= {"state": "idle", "node": "core-0@test", "queue": "corelane.a/0"}
 
 parametrized = pytest.mark.parametrize("task", TASKS)
 
@@ -105,7 +101,7 @@ def test_form_is_that_of_the_model_s_task(console: TestClient, bench: Bench, cor
     sample = console.get("/console/ask", params={"model": version, "sample": "example"}).text
     assert task == "question-answering" or written(TASKS[task].example.get("text", "")) in sample
     filled = console.get("/console/ask", params={"model": version} | dict.fromkeys(TASKS[task].item.model_fields, XSS))
-    assert "<script>" not in filled.text.replace('<script src="', "")
+    assert_shown(filled.text, [])
     assert "&lt;script&gt;" in filled.text
 
 
@@ -206,6 +202,19 @@ def test_failed_item_is_listed_and_shown(console: TestClient, bench: Bench, core
     commit(core, version, dict(TASKS[task].nothing) | error, "failed")
     assert_shown(console.get("/console/failed-items").text, [XSS, "text_too_long"])
     assert_shown(console.get(f"/console/jobs/{job}/items/0").text, [XSS])
+
+
+@parametrized
+def test_preview_is_told_in_a_sentence(task: str) -> None:
+    _, output, _ = SAMPLES[task]
+    record = JobRecord("job_0", JobStatus.RUNNING, "v", 1, 0, options=TASKS[task].options())
+    for found, word in ((output, "best so far"), (dict(TASKS[task].nothing), TASKS[task].present.empty)):
+        data = {"index": 0, "id": None, "windows_done": 1, "windows_total": 9} | TASKS[task].preview(
+            {"no_answer_score": None, **found}
+        )
+        event = StoredEvent((0, 0), EventType.PARTIAL, {"data": orjson.dumps(data)})
+        assert tell(event, record).startswith("item 0, 1 of 9 windows read, ")
+        assert word in tell(event, record) or not TASKS[task].preview({"no_answer_score": None, **found})
 
 
 def test_vector_in_base64_is_shown_as_numbers() -> None:

@@ -14,6 +14,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.plugins.console.pages.ask import fields_for, read_item
 from corelane.plugins.console.pages.fields import fields_of, values_of, written
 from corelane.plugins.console.pages.job import tell
+from corelane.plugins.console.pages.render import fragment
 from corelane.store import keys
 from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.fleet import Announcer
@@ -202,6 +203,17 @@ def test_failed_item_is_listed_and_shown(console: TestClient, bench: Bench, core
     commit(core, version, dict(TASKS[task].nothing) | error, "failed")
     assert_shown(console.get("/console/failed-items").text, [XSS, "text_too_long"])
     assert_shown(console.get(f"/console/jobs/{job}/items/0").text, [XSS])
+
+
+def test_what_has_no_template_is_shown_as_json() -> None:
+    item, output, _ = SAMPLES["text-classification"]
+    task = TASKS["text-classification"]
+    result = task.result.model_validate({"index": 0, "status": "succeeded", **output})
+    shown = {"item": task.item.model_validate(item), "result": result, "is_asked": False}
+    assert_shown(
+        fragment("any/item.html", **shown) + fragment("any/result.html", **shown), ['"labels": [', '"text": "']
+    )
+    assert_shown(fragment("any/form.html", fields=list(fields_of({}, item)), options=[], form={}), ["JSON"])
 
 
 @parametrized

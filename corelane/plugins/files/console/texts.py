@@ -26,7 +26,10 @@ from corelane.tasks.registry import TASKS
 
 router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
 
-#: Contexts on a page.
+#: Where the pages are, and where one asks about a text, before its id.
+PLACES: dict[str, Any] = {"place": "contexts", "ask": "ask?context_id="}
+
+#: Texts on a page.
 PAGE_ENTRIES = 25
 
 #: A longer text is shown in part, in characters; the download has the whole text.
@@ -79,7 +82,8 @@ async def _list(
         request,
         "texts.html",
         status,
-        contexts=found,
+        **PLACES,
+        texts=found,
         after=after,
         most_bytes=state.settings.of(FilesFields).max_contexts_bytes,
         longest_s=longest_s,
@@ -95,7 +99,8 @@ async def show_context(
     """Show one stored context."""
     found = await api_texts.get_context(context_id, state, caller)
     call = TASKS[DEFAULT_TASK].present.call({"question": "What does it say?", "context_id": found.id}, {})
-    return render(request, "text.html", context=found, did=did, snippets=task_snippets(service_of(request), call))
+    snippets = task_snippets(service_of(request), call)
+    return render(request, "text.html", **PLACES, text=found, did=did, snippets=snippets)
 
 
 @router.get("/{context_id}/shown")

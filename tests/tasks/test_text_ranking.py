@@ -21,7 +21,7 @@ from corelane.tasks.text_ranking.engine import RankingEngine
 from corelane.tasks.text_ranking.wire import RankingOptions
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks.sharing import read_with_another
-from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
 from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
 
 LOADER = "AutoModelForSequenceClassification"
@@ -121,12 +121,9 @@ def test_texts_that_are_equal_stand_in_their_order(bert: Artifact) -> None:
 
 
 def test_long_text_counts_by_its_best_window(bert: Artifact) -> None:
-    words = " ".join(f"The river {number} was red, and Ada wrote in 18{number}." for number in range(20))
+    words = " ".join(random.Random(1).choices(WHOLE_WORDS, k=400))
     runner = Runner.open(open_backend("cpu"), bert)
-    engine: Any = runner._task
-    [item] = engine.tokenize_all([asked(QUERY, ["short", words])])
-    places = item.parts[1].text.places
-    pieces = [words[places[window.start][0] : places[window.end - 1][1]] for window in item.windows if window.part == 1]
+    pieces = in_pieces(runner._task, asked(QUERY, ["short", words]), part=1)
     assert len(pieces) > 5
     long, by_hand = runner.answer([asked(QUERY, ["short", words]), asked(QUERY, ["short", *pieces])])
     best = max(place["score"] for place in by_hand["ranking"] if place["index"] > 0)

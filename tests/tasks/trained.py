@@ -1,6 +1,8 @@
 """A tiny network that is trained within seconds to see whether two texts are about the same thing."""
 
+import math
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ TOPICS = {
     "food": ("bread", "oven", "soup", "dinner", "spice", "bakery"),
     "music": ("orchestra", "conductor", "recording", "violin", "concert", "singer"),
 }
+
+#: The mean loss at which training ends.
+ENOUGH = 0.05
 
 #: A pair of texts, and its label.
 Pair = tuple[str, str, int]
@@ -35,23 +40,25 @@ def draw_pairs(chosen: random.Random, topic: str, label: int, *, topic_first: bo
     return pairs
 
 
-def train(folder: Path, draw: Callable[[random.Random], Sequence[Pair]], steps: int = 200, **config: Any) -> Path:
-    """Save a tiny BERT that was trained on pairs: on their labels, or on one logit for 1 against 0."""
+def train(folder: Path, draw: Callable[[random.Random], Sequence[Pair]], steps: int = 500, **config: Any) -> Path:
+    """Save a tiny BERT that was trained on pairs until it knows them: on their labels, or on one logit for 1."""
     import torch
     import transformers
 
     sizes = {
         "hidden_size": 64,
         "intermediate_size": 128,
+        "num_hidden_layers": 1,
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    save_tiny("bert", "AutoModelForSequenceClassification", folder, larger=1.0, **sizes, **config)
+    save_tiny("bert", "AutoModelForSequenceClassification", folder, larger=3.0, **sizes, **config)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).train()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     chosen = random.Random(11)
     single = config["num_labels"] == 1
+    lately = deque([math.inf] * 10, maxlen=10)
     for _ in range(steps):
         first, second, labels = zip(*draw(chosen), strict=True)
         given = tokenizer(list(first), list(second), padding=True, truncation="only_first", return_tensors="pt")
@@ -60,6 +67,9 @@ def train(folder: Path, draw: Callable[[random.Random], Sequence[Pair]], steps: 
             loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], torch.tensor(labels).float())
         else:
             loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels))
+        lately.append(loss.item())
+        if sum(lately) < ENOUGH * len(lately):
+            break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

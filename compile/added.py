@@ -56,5 +56,5 @@ class FormatCompiler(Protocol):
         ...
 
     def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
-        """Convert the network, calibrated on an eval set's questions or else on the samples; raises CompileFailed."""
+        """Convert the network, calibrated on an eval set's items or else on the samples; raises CompileFailed."""
         ...

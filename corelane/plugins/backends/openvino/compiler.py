@@ -38,7 +38,7 @@ class OpenVinoCompiler:
         require_openvino()
 
     def make_graph(self, plan: BuildPlan, eval_set: EvalSet | None) -> FormatGraph:
-        """Quantise a model, by the questions of an eval set or the samples; raises CompileFailed or SetupError."""
+        """Quantise a model, by the items of an eval set or the samples; raises CompileFailed or SetupError."""
         core = require_openvino().Core()
         queries = plan.model.task.samples() if eval_set is None else eval_set.queries
         calibration = calibrate(plan.model, runner_of(plan.reference), queries, plan.ladder[-1].length)

@@ -28,7 +28,7 @@ from corelane.errors import CompileFailed
 from corelane.errors.reasons import last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
 
-#: Windows on which scales and costs are measured, spread over the questions. With twice as many the same layers are
+#: Windows on which scales and costs are measured, spread over the items. With twice as many the same layers are
 #: chosen.
 WINDOWS = 48
 

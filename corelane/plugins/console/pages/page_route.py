@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 from starlette.types import Receive, Scope, Send
 
-from api.context import REQUEST_CONTEXT
 from api.errors import HTTP_CODES, RETRY_AFTER_S, count_problem, status_of
+from api.request_facts import REQUEST_FACTS
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -34,7 +34,7 @@ class PageRoute(APIRoute):
     """A route of the console."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler; it answers failures with pages, and refuses changes from other sites."""
+        """Return FastAPI's handler; it turns failures into pages, and refuses changes from other sites."""
         handle = super().get_route_handler()
 
         async def handle_page(request: Request) -> Response:
@@ -60,7 +60,7 @@ class PageRoute(APIRoute):
 
 
 async def refuse_page(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a page request with an error, before the routes. Callers without a session are redirected to sign in."""
+    """Reply to a page request with an error, before the routes. Callers without a session are redirected to sign in."""
     request = Request(scope)
     await failed(request, error)(scope, receive, send)
 
@@ -84,7 +84,7 @@ def _problem(request: Request, status: int, code: str, detail: str, retry_after_
     count_problem(request, code)
     template = "problem_part.html" if is_htmx(request) else "problem.html"
     title = HTTPStatus(status).phrase
-    request_id = REQUEST_CONTEXT.get().request_id
+    request_id = REQUEST_FACTS.get().request_id
     response = render(request, template, status, title=title, code=code, detail=detail, request_id=request_id)
     if status in (429, 503):
         response.headers["Retry-After"] = str(retry_after_s)

@@ -1,7 +1,7 @@
 """Find the highest rate that meets an objective: double the rate until it fails, then halve the gap.
 
-All tries use one seed, so each has the same arrivals, only denser. The answer is confirmed by a longer run. If that
-fails, the next lower rate is confirmed. The failure just above is part of the answer.
+All tries use one seed, so each has the same arrivals, only denser. What it finds is confirmed by a longer run. If that
+fails, the next lower rate is confirmed. The failure just above is part of the result.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +18,7 @@ BOUNDED = ("p95", "p50", "p99", "mean")
 #: A rate fails if more than this share of its requests failed or were refused.
 FAILED_SHARE = 0.01
 
-#: Tries of the search at most, before its answer is confirmed, and tries to confirm one.
+#: Tries of the search at most, before what it found is confirmed, and tries to confirm one.
 MOST_TRIES, MOST_CONFIRMATIONS = 14, 4
 
 #: A confirmation takes this many times as long as a try.

@@ -61,7 +61,7 @@ class Given(NamedTuple):
 class TaskBench:
     """What the bench knows of one task. As it stands it serves tasks whose items are one text."""
 
-    #: The path that answers a lone item, and that lines of a file for a batch name; without one there are only jobs.
+    #: The path that lone items are posted to, and that lines of a batch name; without one there are only jobs.
     path: str | None = None
 
     def __init__(self, task: Task) -> None:

@@ -69,7 +69,7 @@ plan.command()(hosts)
 
 
 def forecast_load(
-    context: typer.Context,
+    ctx: typer.Context,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Requests a second, at random (Poisson).")] = None,
     trace: Annotated[Path | None, typer.Option(help="A trace: its requests instead of a rate.")] = None,
     speed: Annotated[float, typer.Option(min=0.001, help="How many times as fast the trace is taken.")] = 1.0,
@@ -96,7 +96,7 @@ def forecast_load(
     as_json: JsonOption = False,
 ) -> None:
     """Say how many cores of which host carry a load in time, and what that costs."""
-    if context.invoked_subcommand is not None:
+    if ctx.invoked_subcommand is not None:
         return
     from corelane.plugins.lab.planning.forecast import Mix, demand_of_rate, demand_of_trace
     from corelane.plugins.lab.planning.hosts import choose, compare, family_of

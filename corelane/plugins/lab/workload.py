@@ -155,11 +155,6 @@ class Workload:
         """Whether there are results to score against."""
         return any(each.known for each in self.asked)
 
-    @property
-    def mean_tokens(self) -> float:
-        """Mean of the estimated tokens of an item."""
-        return sum(self.tokens) / len(self.tokens)
-
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield what stands beside each item's text, if that is a text too, and the text."""
         for each in self.asked:

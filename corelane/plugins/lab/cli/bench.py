@@ -70,7 +70,7 @@ def run(
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
-        workload = what.read(offered.seed, what.task_of(target, sending))
+        workload = what.read(offered.seed, what.task_of(target, sending.sender))
         workload.is_scored = check != "off" and workload.has_known
         target = replace(target, task=workload.task, options=workload.options)
         session = Session(target, workload, plan, repeat=offered.repeat, objective=good)

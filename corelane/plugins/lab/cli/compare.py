@@ -83,7 +83,7 @@ def compare_services(
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
     plan = offered.plan(sending, load)
     first = Target(url_a, api_key, model)
-    workload = what.read(offered.seed, what.task_of(first, sending))
+    workload = what.read(offered.seed, what.task_of(first, sending.sender))
     first = replace(first, task=workload.task, options=workload.options)
     targets = first, replace(first, url=url_b, model=other_model or model)
     with LiveView() as view:

@@ -190,19 +190,12 @@ def plain(
         "candidates": [
             {
                 "instance": each.instance.name,
-                "cores": each.outlook.cores,
-                "hosts": each.hosts,
-                "p50_s": each.outlook.p50_s,
-                "p95_s": each.outlook.p95_s,
-                "p99_s": each.outlook.p99_s,
+                **{name: getattr(each.outlook, name) for name in ("cores", "p50_s", "p95_s", "p99_s")},
                 # There is one forecast. The field is from the time when runs were simulated.
                 "runs_s": [each.outlook.p95_s],
-                "busy": each.outlook.busy,
-                "batch_rows": each.outlook.batch_rows,
-                "per_hour": each.per_hour,
-                "per_million": each.per_million,
+                **{name: getattr(each.outlook, name) for name in ("busy", "batch_rows")},
+                **{name: getattr(each, name) for name in ("hosts", "per_hour", "per_million", "guess")},
                 "bound_by": each.binds,
-                "guess": each.guess,
             }
             for each in found
         ],

@@ -75,9 +75,7 @@ class FoundRate:
 
     @property
     def broke(self) -> Try | None:
-        """The lowest failed rate above the result. A failed rate that passed in another try counts only if
-        there is no other.
-        """
+        """The lowest failed rate above the result; one that passed in another try only if there is no other."""
         held = {each.rate_per_s for each in self.tries if each.holds}
         broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
         return min(broken, key=lambda each: (each.rate_per_s in held, each.rate_per_s), default=None)
@@ -96,9 +94,7 @@ class FoundRate:
         broke = self.broke
         return {
             "objective": str(self.bound),
-            "rate_per_s": self.rate_per_s,
-            "items_per_s": self.items_per_s,
-            "figure_s": self.figure_s,
+            **{name: getattr(self, name) for name in ("rate_per_s", "items_per_s", "figure_s")},
             "broke": None if broke is None else asdict(broke),
             "limited_by_generator": broke is not None and broke.is_generator,
             "tries": [asdict(each) for each in self.tries],
@@ -145,9 +141,7 @@ def find_rate(
 
 
 def next_rate(low: float, high: float | None, start_per_s: float) -> float | None:
-    """Return the rate to try between the highest that passed and the lowest that failed; None at the end
-    of the search.
-    """
+    """Return the rate between the highest that passed and the lowest that failed; None at the end of the search."""
     if high is None:
         return low * GROWTH or start_per_s
     if not low:

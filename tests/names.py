@@ -31,22 +31,27 @@ WORDS = re.compile(
 NOT_MEANT = re.compile(
     r"</?span\b|createElement\(.span.\)|\.span\(|with context|context[ -]managers?|contextlib|contextvars"
     r"|\w*contextmanager|Abstract(?:Async)?ContextManager|nullcontext|enter_(?:async_)?context|get_context\b"
-    r"|create_default_context|SSLContext|typer\.Context|click\.Context"
+    r"|create_default_context|getContext|spanGaps|SSLContext|ContextVar|context is destroyed|typer\.Context"
+    r"|click\.Context"
 )
 
 #: Most files that name one of the words, besides those allowed.
-MOST = 145
+MOST = 101
 
 #: Most files allowed.
 MOST_ALLOWED = 30
 
 #: The files that may, each with its reason.
 ALLOWED: Mapping[str, str] = {
-    "corelane/__init__.py": "the names of question answering that callers import from the package",
+    "corelane/__init__.py": "gives the names of question answering that callers import",
     "corelane/domain/jobs.py": "the task of a job that names none",
+    "corelane/domain/texts.py": "stored texts are contexts on the wire",
+    "corelane/domain/batches.py": "the endpoint /v1/answers of a batch",
+    "corelane/errors/__init__.py": "codes of problems",
+    "workers/core/drain.py": "a log event that the guide to hosts names",
     "corelane/tasks/registry.py": "lists the tasks, by their folders",
     "api/routes/answers.py": "the route POST /v1/answers",
-    "api/docs/examples.py": "examples of question answering for OpenAPI",
+    "api/docs/examples.py": "examples for OpenAPI",
     "api/compat/huggingface.py": "the dialect of Hugging Face: its fields",
     "corelane/cli/ask.py": "corelane ask",
     "corelane/settings/fields.py": "names of settings",
@@ -55,13 +60,12 @@ ALLOWED: Mapping[str, str] = {
     "corelane/artifacts/manifest.py": "fields of stored manifests",
     "corelane/artifacts/calibration.py": "the stored form of a calibration",
     "corelane/artifacts/template.py": "fields of stored manifests",
-    "corelane/client/contexts.py": "the client's methods for /v1/contexts",
     "corelane/plugins/files/routes/texts.py": "the routes /v1/contexts",
     "corelane/plugins/files/cli/texts.py": "corelane contexts",
-    "corelane/plugins/files/console/texts.py": "the console's pages of /v1/contexts",
-    "corelane/plugins/files/console/templates/texts.html": "the console's pages of /v1/contexts",
-    "corelane/plugins/files/console/templates/text.html": "the console's pages of /v1/contexts",
-    "corelane/plugins/accounting/traces/otel.py": "spans of a trace, as OpenTelemetry names them",
+    "corelane/plugins/files/console/texts.py": "the console's pages of stored contexts",
+    "corelane/plugins/files/settings.py": "names of settings",
+    "corelane/client/contexts.py": "the client's methods for /v1/contexts",
+    "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
     "corelane/plugins/lab/cli/options.py": "older names of options: --questions, --way question",
     "corelane/plugins/lab/schema.py": "fields of the bench's stored reports",
 }

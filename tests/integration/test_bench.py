@@ -188,7 +188,7 @@ def test_a_model_of_any_task_is_measured(task: str, null: Fleet, tmp_path: Path)
     for way, items in (("item", 1), ("job", 3), ("lines", 3)):
         path = tmp_path / f"{way}.json"
         options = ("--way", way, "--items-per-job", "3", "--requests", "4", "--concurrency", "1", "--warmup", "0")
-        asked = ("--task", task, "--model", f"{task}@0", "--limit", "4", "--json", str(path))
+        asked = ("--model", f"{task}@0", "--limit", "4", "--json", str(path))
         done = CliRunner().invoke(make_cli(), ["bench", *at, *options, *asked, "--processes", "1"])
         assert path.exists(), done.output
         report = Report.model_validate_json(path.read_bytes())

@@ -297,8 +297,8 @@ class Pace:
 
     A job that is alone gets batches half as long again, unless even two of its rows exceed the target: such rows gain
     nothing from longer batches, and are mostly a document's. While small jobs come too, batches are not longer, as a
-    small job waits for the running batch. If there are only small jobs, batches are long. Batches of 40 ms run at 96 % of
-    the speed of full ones, of 60 ms at full speed.
+    small job waits for the running batch. If there are only small jobs, batches are long. Batches of 40 ms run at 96 %
+    of the speed of full ones, of 60 ms at full speed.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:

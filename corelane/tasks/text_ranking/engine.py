@@ -125,7 +125,7 @@ class RankingEngine(VectorEngine):
                     document.read_on(self._tokenizer)
                     yield []
                 self.work.texts_read += 1
-                self._cache.keep((query.owner, text), context := document.context())
+                self._cache.keep((query.owner, text), context := document.tokens_read())
                 yield [context]
                 continue
             some.append(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from compile.model.reference import Run
-from compile.tasks.question_answering.evaluation import EvalSet
+from compile.tasks.evaluation import EvalSet
 from corelane.artifacts.manifest import Format
 
 if TYPE_CHECKING:

@@ -24,13 +24,12 @@ from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
-from compile.tasks.question_answering.evaluation import EvalSet, F1Loss, measure_loss
+from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
 from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
-from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.packing import settle
@@ -249,7 +248,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
         cpu_kind=kind,
         bytes_per_weight=BYTES_PER_WEIGHT[dtype],
         least_equal=results_needed(dtype, choice.trial is not None, choice.eval_set is not None),
-        evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.name == DEFAULT_TASK else None,
+        evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.measures_loss else None,
     )
     made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)
     if graph is not None:
@@ -280,7 +279,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
 
 def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if ``auto`` chose int8 and it loses too much."""
-    loss = measure_loss(plan.model, plan.ladder, plan.expected, run, choice.eval_set)
+    loss = plan.model.task.measure_loss(plan.model, plan.ladder, plan.expected, run, choice.eval_set)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss

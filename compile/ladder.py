@@ -20,7 +20,7 @@ from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
-from compile.tasks.question_answering.evaluation import F1Loss
+from compile.tasks.evaluation import F1Loss
 from compile.verify import BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import WindowBatch

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from compile.plan import BuildPlan
-from compile.tasks.question_answering.evaluation import F1Loss
+from compile.tasks.evaluation import F1Loss
 from compile.verify import TOLERANCES, BucketComparison, share_equal
 from corelane import __version__
 from corelane.artifacts.manifest import (
@@ -126,7 +126,7 @@ def make_manifest(
         tolerance=TOLERANCES[made_by.dtype].logit,
         answers_equal=share_equal(compared) if made_by.verified else 0.0,
         f1_loss=loss.points,
-        f1_questions=loss.questions,
+        f1_questions=loss.items,
         f1_source=loss.label,
         verified=made_by.verified,
         cores=made_by.cores,

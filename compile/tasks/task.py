@@ -3,14 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compile.tasks.evaluation import EvalSet, F1Loss
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ModelRefused
+from corelane.tasks.registry import TASKS
 
 if TYPE_CHECKING:
+    from compile.model.loading import SourceModel
     from compile.model.probes import Probe
+    from compile.model.reference import Run
     from corelane.engine.backends.protocol import Logits
+    from corelane.engine.buckets import Bucket
     from corelane.engine.task import Query
     from corelane.engine.text.engine import TextEngine
 
@@ -30,6 +37,8 @@ class CompileTask(ABC):
     trained_to: str
     #: Whether the outputs have an entry for each token of a row, or one for the row.
     per_token = True
+    #: Whether the loss of F1 is measured.
+    measures_loss = False
     #: Files of a model beside the usual ones that change its results.
     files: tuple[str, ...] = ()
 
@@ -40,6 +49,10 @@ class CompileTask(ABC):
         from corelane.engine.runner import engine_of
 
         return engine_of(self.name)
+
+    def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Return whether a model's own files say that it was made for this task."""
+        return any(name.endswith(self.heads) for name in architectures)
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: B027  # for tasks that need more
         """Raise ModelRefused if a network with the right head is unfit nevertheless."""
@@ -59,6 +72,12 @@ class CompileTask(ABC):
     @abstractmethod
     def found(self, probe: "Probe", logits: "Sequence[Logits]") -> Mapping[int, Any]:
         """Return what must be equal for each sample that is in a probe, by its number."""
+
+    def measure_loss(
+        self, model: "SourceModel", ladder: "Sequence[Bucket]", run_eager: "Run", run: "Run", eval_set: EvalSet | None
+    ) -> F1Loss:
+        """Have both models read items cut for a ladder, and compare; raises CompileFailed if none fits."""
+        raise NotImplementedError
 
     def divergence(self, expected: "Logits", got: "Logits") -> float:
         """Return how far a pass is from the eager network: by default the KL divergence, in nats per row."""
@@ -84,29 +103,18 @@ def compile_task(name: str) -> CompileTask:
     return found
 
 
-#: The tasks that a model's head may say by itself, in the order in which they are tried.
-BY_HEAD = ("question-answering", "text-classification", "text-ranking", "token-classification", "feature-extraction")
-
-
 def task_of(label: str, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> str:
     """Return the task that a model was made for, by its architecture; raise ModelRefused if there is none."""
-    if (folder / "modules.json").is_file():
-        return "feature-extraction"
-    names = [str(name) for name in architectures] or ["ForQuestionAnswering"]
-    if any(name.endswith("ForSequenceClassification") for name in names):
-        labels = config.get("id2label") or {}
-        count = len(labels) or int(config.get("num_labels", 2))
-        is_ranker = count == 1 and config.get("problem_type") != "regression"
-        return "text-ranking" if is_ranker else "text-classification"
-    if any(name.endswith("ForTokenClassification") for name in names):
-        return "token-classification"
-    if any(name.endswith("Model") for name in names):
-        return "feature-extraction"
-    if any(name.removesuffix("Simple").endswith("ForQuestionAnswering") for name in names):
-        return "question-answering"
+    names = [str(name).removesuffix("Simple") for name in architectures]
+    compiled = [name for name in TASKS if find_spec(f"compile.tasks.{name.replace('-', '_')}")]
+    for task in compiled if names else ():
+        if compile_task(task).is_made_for(names, folder, config):
+            return task
+    if not names:
+        return DEFAULT_TASK
     raise ModelRefused(
         f"{label} has a head for none of the tasks: it is made for {', '.join(names)}. The tasks are "
-        f"{', '.join(BY_HEAD)} and zero-shot-classification; `--task` names one"
+        f"{', '.join(compiled)}; `--task` names one"
     )
 
 

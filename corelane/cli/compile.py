@@ -30,7 +30,7 @@ from corelane.tasks.question_answering.squad import best_over, read_set, token_f
 from corelane.tasks.registry import TASKS
 
 if TYPE_CHECKING:
-    from compile.tasks.question_answering.evaluation import EvalSet
+    from compile.tasks.evaluation import EvalSet
 
 #: The values of `--format`.
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
@@ -245,7 +245,7 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
 
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if there are none."""
-    from compile.tasks.question_answering.evaluation import EvalSet
+    from compile.tasks.evaluation import EvalSet
     from corelane.tasks.question_answering.engine.task import QuestionQuery
 
     asked = [question for question in read_set(path).questions if question.gold]

@@ -9,7 +9,8 @@ from compile.build import MOST_LOST, build
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.tasks.question_answering.evaluation import EvalSet, measure_loss, overlap
+from compile.tasks.evaluation import EvalSet
+from compile.tasks.question_answering.evaluation import measure_loss, overlap
 from compile.trial import results_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
@@ -40,7 +41,7 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
     run = runner_of(wrap(model))
     loss = measure_loss(model, LADDER, run, run, None)
     assert loss.points == 0
-    assert loss.questions > 0
+    assert loss.items > 0
     assert loss.label == "samples"
 
 

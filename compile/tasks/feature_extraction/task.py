@@ -33,6 +33,10 @@ class Embedding(CompileTask):
     trained_to = "embed texts"
     files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
+    def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Return whether it has sentence-transformers' files, or no head."""
+        return (folder / "modules.json").is_file() or any(name.endswith("Model") for name in architectures)
+
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
         """Raise ModelRefused if a model makes its vectors by what Corelane does not do."""
         read_modules(label, folder)

@@ -4,41 +4,18 @@ Questions come from a SQuAD-format file that the user names. Without a file the 
 model's own answers are the references. Both models read the same windows and always answer.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from compile.model.loading import SourceModel
 from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
 from compile.model.reference import Run
+from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.question_answering.task import Answer, find_answers
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
-
-
-@dataclass(frozen=True, slots=True)
-class EvalSet:
-    """Questions and the references of each; ``label`` says where they came from.
-
-    ``text_f1`` gives the F1, 0 to 1, of an answer's text against its references.
-    """
-
-    label: str
-    queries: Sequence[Query]
-    references: Sequence[Sequence[str]]
-    text_f1: Callable[[str, Sequence[str]], float]
-
-
-class F1Loss(NamedTuple):
-    """Points of F1 lost against eager fp32 (below 0: gained), the number of questions, and where they came from."""
-
-    points: float
-    questions: int
-    label: str
 
 
 def measure_loss(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import CompileTask
 from corelane.domain.jobs import DEFAULT_TASK
@@ -13,7 +14,10 @@ from corelane.engine.task import Query
 from corelane.tasks.question_answering.engine.spans import find_spans
 
 if TYPE_CHECKING:
+    from compile.model.loading import SourceModel
     from compile.model.probes import Probe
+    from compile.model.reference import Run
+    from corelane.engine.buckets import Bucket
 
 #: First and last context token of an answer, counted within its item.
 Answer = tuple[int, int]
@@ -27,10 +31,19 @@ class QuestionAnsweringHead(CompileTask):
     loader = "AutoModelForQuestionAnswering"
     outputs = ("start_logits", "end_logits")
     trained_to = "answer questions"
+    measures_loss = True
 
     def samples(self) -> list[Query]:
         """Return sample questions."""
         return sample_queries()
+
+    def measure_loss(
+        self, model: "SourceModel", ladder: "Sequence[Bucket]", run_eager: "Run", run: "Run", eval_set: EvalSet | None
+    ) -> F1Loss:
+        """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
+        from compile.tasks.question_answering.evaluation import measure_loss
+
+        return measure_loss(model, ladder, run_eager, run, eval_set)
 
     def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the best answer of each question."""

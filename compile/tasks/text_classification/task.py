@@ -27,6 +27,10 @@ class ClassificationHead(CompileTask):
     trained_to = "classify texts"
     per_token = False
 
+    def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:
+        """Return whether it has the head, for several labels or for a number."""
+        return super().is_made_for(architectures, folder, config) and not is_ranker(config)
+
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the labels, and the function that makes scores of their logits."""
         labels = [str(config.id2label[at]) for at in range(config.num_labels)]
@@ -44,6 +48,12 @@ class ClassificationHead(CompileTask):
             for row, (item, _, _) in enumerate(rows):
                 totals[item] = totals.get(item, 0) + part[row]
         return {item: int(np.argmax(total)) for item, total in totals.items()}
+
+
+def is_ranker(config: Mapping[str, Any]) -> bool:
+    """Return whether a classifier has a single label: it was made to rank texts, unless it says regression."""
+    count = len(config.get("id2label") or {}) or int(config.get("num_labels", 2))
+    return count == 1 and config.get("problem_type") != "regression"
 
 
 def function_of(config: Any) -> Function:

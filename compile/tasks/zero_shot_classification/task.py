@@ -1,5 +1,6 @@
 """Zero-shot classification, as the compiler sees it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ class ZeroShot(ClassificationHead):
 
     name = ZeroShotClassification.name
     trained_to = "judge whether a sentence follows from a text"
+
+    def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Return that no head says it: a classifier is one until `--task` says otherwise."""
+        return False
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
         """Refuse a classifier that was not trained for inference: no label says that a sentence follows."""

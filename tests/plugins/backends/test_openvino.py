@@ -14,7 +14,7 @@ from compile.build import build
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.tasks.question_answering.evaluation import EvalSet
+from compile.tasks.evaluation import EvalSet
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import compile_task
 from compile.trial import Trial, rank_ways

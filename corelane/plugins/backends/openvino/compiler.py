@@ -7,7 +7,7 @@ from typing import Any
 from compile.added import FormatGraph
 from compile.model.reference import Run, runner_of
 from compile.plan import BuildPlan
-from compile.tasks.question_answering.evaluation import EvalSet
+from compile.tasks.evaluation import EvalSet
 from corelane.errors import CompileFailed
 from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, weights_of
 from corelane.plugins.backends.openvino.quantise import (

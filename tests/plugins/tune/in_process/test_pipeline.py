@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compile.tasks.question_answering.samples import LIGHTHOUSE, RIVER, TOWER
+from compile.tasks.texts import LIGHTHOUSE, RIVER, TOWER
 from corelane import pipeline
 from corelane.tasks.question_answering.tune.in_process.pipeline import QuestionAnsweringPipeline
 from tests.families.networks import save_tiny

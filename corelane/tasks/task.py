@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
 
@@ -35,6 +37,9 @@ class Task(ABC):
 
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
+
+    #: What summaries call items that succeeded and whose output is null.
+    without: str = "without output"
 
     #: An item, for documents and error messages.
     example: Mapping[str, Any]
@@ -77,3 +82,7 @@ class Task(ABC):
     @abstractmethod
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a result so far that a preview shows."""
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the output of a result in one line, for a terminal."""
+        return orjson.dumps({name: result[name] for name in self.nothing}).decode()

@@ -6,6 +6,7 @@ from typing import Any
 
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.task import labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 
@@ -49,6 +50,10 @@ class ZeroShotClassification(TextTask):
             super(ZeroShotClassification, self).windows_of(each, text_tokens, options, max_length, ratio)
             for each in self._asked(beside, options)
         )
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the first labels and their scores."""
+        return labels_line(result)
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the labels so far."""

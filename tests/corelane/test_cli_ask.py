@@ -13,10 +13,11 @@ from pytest_httpserver import HTTPServer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from corelane.cli.ask import ask, follow, surroundings
 from corelane.cli.commands import CommandGroup
+from corelane.cli.one_item import follow
 from corelane.cli.output import plain
 from corelane.client import Client
+from corelane.tasks.question_answering.cli.ask import ask, surroundings
 from tests.corelane.stand_in import ITEM, StandIn
 from tests.waiting import eventually
 

@@ -7,31 +7,13 @@ from typing import Any
 
 import pytest
 
-from corelane.cli.local import running_service
 from corelane.client import Client
 from corelane.client.bulk import answer_all
 from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.errors import ServiceError
 from corelane.tasks.feature_extraction.client import vector_of
 from corelane.tasks.registry import TASKS
-from tests.conftest import free_port
 from tests.corelane.both_clients import Awaited
-from tests.waiting import eventually
-
-OTHERS = [name for name in TASKS if name != DEFAULT_TASK]
-
-
-@pytest.fixture(scope="module")
-def null_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve a version of each task."""
-    port = free_port()
-    with running_service(tmp_path_factory.mktemp("null"), target="null", model="null", cores=1, port=port) as url:
-        with Client(url) as client:
-            for name in OTHERS:
-                client.load_model(f"{name}@1")
-            ready = {"null@0", *(f"{name}@1" for name in OTHERS)}
-            eventually(lambda: {model["id"] for model in client.models() if model["cores"]} == ready, 60)
-        yield url
 
 
 @pytest.fixture(params=[Client, Awaited])

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from corelane.cli.commands import Made
-from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
 from corelane.errors import CorelaneError, InvalidInput
@@ -25,6 +24,12 @@ from corelane.plugins.tune.cli.reports import report_table, show_comparison, sho
 from corelane.plugins.tune.comparison import GateLimits, compare_versions
 from corelane.plugins.tune.evaluation import Scored, means, measure, score_all, split
 from corelane.plugins.tune.saved import read_answers, save_answers
+from corelane.tasks.question_answering.cli.options import (
+    PrecisionOption,
+    StrideOption,
+    ThresholdOption,
+    answer_options,
+)
 from corelane.tasks.question_answering.squad import QuestionSet, read_set
 from corelane.tasks.question_answering.wire import AnswerResult
 

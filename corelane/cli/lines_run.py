@@ -1,36 +1,31 @@
-"""``corelane batch``: questions, one JSON object a line or a CSV, answered into results in the same order.
+"""Lines of items sent in jobs, and their results written in the same order: what ``corelane run`` and ``batch`` share.
 
 Each result is the API's, with two more fields: ``index``, the line's position in the input, counted from 0, and the
-``model`` version that answered. Blank lines have no result. An output file always begins with complete, final lines, so
-an interrupted run resumes where its output ends. Jobs that the service still works on are not submitted again. So each
-line is answered once, whatever stopped the run. A resume with other options is refused. Lines that cannot be asked get
-a failed result; exit code 2 if any result failed. ``-`` is standard input or output.
+``model`` version that was asked. Blank lines have no result. An output file always begins with complete, final lines,
+so an interrupted run resumes where its output ends. Jobs that the service still works on are not submitted again. So
+each line is sent once, whatever stopped the run. A resume with other options is refused. Lines that cannot be sent get
+a failed result. ``-`` is standard input or output.
 """
 
 import fcntl
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from os import fstat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import typer
 from rich.console import Console
 
-from corelane.cli.batch_progress import Meter, count_ahead, count_lines, following
 from corelane.cli.by_reference import STANDARD, answer_by_reference, as_url, is_whole
 from corelane.cli.by_reference import summary as summary_of_job
-from corelane.cli.dry_run import DryRunOption, describe
-from corelane.cli.options import AnswerOptions, PriorityOption
-from corelane.cli.output import error_console, print_one
-from corelane.cli.question_lines import (
-    CSV,
-    JSON_LINES,
+from corelane.cli.dry_run import describe
+from corelane.cli.item_lines import (
+    ItemLine,
     LineFormat,
     NumberedLine,
     OutputState,
@@ -40,12 +35,14 @@ from corelane.cli.question_lines import (
     refuse_others,
     skip_answered,
 )
+from corelane.cli.output import print_one
+from corelane.cli.progress import Meter, count_ahead, count_lines, following
 from corelane.cli.resume import RunFile, open_run
-from corelane.cli.service import LONG_PATIENCE_S, KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.service import LONG_PATIENCE_S, connect
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.jobs import Priority, Result
+from corelane.domain.jobs import Item, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
-from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.task import Task
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -53,80 +50,46 @@ if TYPE_CHECKING:
     from corelane.client.endpoints import JobParts
 
 
-def batch(
-    options: AnswerOptions,
-    questions: Annotated[
-        Path,
-        typer.Argument(
-            metavar="QUESTIONS",
-            help="Lines of JSON with question, context (or context_id) and id, or a .csv with these columns; - is "
-            "standard input; s3://… or https://… is read by the service.",
-        ),
-    ] = STANDARD,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where results go; an interrupted run resumes an existing file.")
-    ] = STANDARD,
-    url: UrlOption = None,
-    model: ModelOption = "default",
-    api_key: KeyOption = None,
-    priority: PriorityOption = Priority.NORMAL,
-    label: Annotated[list[str] | None, typer.Option(help="A word to find its jobs by; may be repeated.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs in flight at a time.")] = 4,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over, dropping an existing output.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Read and write CSV with a header, whatever the files are named.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on standard error.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
-    dry_run: DryRunOption = False,
-) -> None:
-    """Answer a file of questions; run it again to resume after an interruption."""
-    report = BatchReport(error_console(), quiet, as_json)
-    parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
-    asked = as_url(questions)
-    if asked is not None and (dry_run or as_csv or overwrite):
-        raise InvalidInput("questions at a URL are read by the service: leave out --dry-run, --csv and --overwrite")
-    notice = WaitNotice(report.console, quiet)
-    with _file_errors(), connect(url, api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
-        if asked is not None:
-            parts["input_url"] = asked
-            job = answer_by_reference(client, parts, output, report.say)
-            report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
-            is_done = is_whole(job)
-        else:
-            check_files(questions, output)
-            run = BulkRun(
-                client=client,
-                connect=partial(connect, url, api_key),
-                parts=parts,
-                jobs=jobs,
-                questions=format_of(questions, as_csv),
-                format=format_of(output, as_csv),
-                output=None if output == STANDARD else output,
-                overwrite=overwrite,
-                report=report,
-                where=(f" --url {url}" if url else "") + (" --api-key …" if api_key else ""),
-            )
-            opened = nullcontext(sys.stdin.buffer) if questions == STANDARD else questions.open("rb")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A command's input and output: where and in which form, to which service, and what it says."""
+
+    task: Task
+    source: Path
+    output: Path
+    read: LineFormat
+    write: LineFormat
+    url: str | None
+    api_key: str | None
+    jobs: int
+    overwrite: bool
+    report: "RunReport"
+
+    def run(self, parts: "JobParts", *, dry_run: bool = False) -> bool:
+        """Send the lines, or say what they would take; return whether no result failed."""
+        notice = WaitNotice(self.report.console, self.report.quiet)
+        with _file_errors(), connect(self.url, self.api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
+            if (asked := as_url(self.source)) is not None:
+                if dry_run or self.overwrite:
+                    raise InvalidInput("items at a URL are read by the service: leave out --dry-run and --overwrite")
+                job = answer_by_reference(client, {**parts, "input_url": asked}, self.output, self.report.say)
+                self.report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
+                return is_whole(job)
+            check_files(self.source, self.output)
+            run = LinesRun(lines=self, client=client, parts=parts)
+            opened = nullcontext(sys.stdin.buffer) if self.source == STANDARD else self.source.open("rb")
             with opened as source:
-                is_done = run.forecast(source) if dry_run else run.answer(source)
-    if not is_done:
-        raise typer.Exit(2)
+                return run.forecast(source) if dry_run else run.answer(source)
 
 
-def check_files(questions: Path, output: Path) -> None:
-    """Raise InvalidInput if the questions do not exist, or results cannot be written to the output."""
-    if questions == STANDARD and sys.stdin.isatty():
-        raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
+def check_files(source: Path, output: Path) -> None:
+    """Raise InvalidInput if there is no input, or results cannot be written to the output."""
+    if source == STANDARD and sys.stdin.isatty():
+        raise InvalidInput("name a file of lines, or send them to standard input, as by < FILE")
     if output == STANDARD or not output.exists():
         return
-    if not output.is_file() or (questions != STANDARD and questions.samefile(output)):
-        raise InvalidInput(f"{output} cannot be the output: it must be a file, and not that of the questions")
-
-
-def format_of(path: Path, as_csv: bool) -> LineFormat:
-    """Return the format of a file: CSV if its name or an option says so, or else JSON lines."""
-    return CSV if as_csv or path.suffix.lower() == ".csv" else JSON_LINES
+    if not output.is_file() or (source != STANDARD and source.samefile(output)):
+        raise InvalidInput(f"{output} cannot be the output: it must be a file, and not that of the input")
 
 
 @contextmanager
@@ -148,13 +111,13 @@ def _open_output(path: Path | None) -> Iterator[BinaryIO]:
         try:
             fcntl.flock(sink, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidInput(f"another `corelane batch` is writing {path}") from None
+            raise InvalidInput(f"another command is writing {path}") from None
         sink.seek(0)
         yield sink
 
 
 @dataclass(frozen=True, slots=True)
-class BatchReport:
+class RunReport:
     """What the command prints on standard error."""
 
     console: Console
@@ -175,36 +138,42 @@ class BatchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BulkRun:
-    """One run of the command; ``output`` is None if the run cannot be resumed."""
+class LinesRun:
+    """One run of a command over its lines."""
 
+    lines: Lines
     client: "Client"
-    connect: "Callable[..., Client]"
     parts: "JobParts"
-    jobs: int
-    questions: LineFormat
-    format: LineFormat
-    output: Path | None
-    overwrite: bool
-    report: BatchReport
-    #: The options with which another command finds the same service.
-    where: str
+
+    @property
+    def output(self) -> Path | None:
+        """The output; None if the run cannot be resumed."""
+        return None if self.lines.output == STANDARD else self.lines.output
+
+    @property
+    def report(self) -> RunReport:
+        """What is printed."""
+        return self.lines.report
+
+    def connect(self, **more: Any) -> "Client":
+        """Return another client of the same service."""
+        return connect(self.lines.url, self.lines.api_key, **more)
 
     def answer(self, source: BinaryIO) -> bool:
         """Answer the lines that are not in the output yet, writing complete lines; return whether no line failed."""
         from corelane.client.bulk import BulkState
 
         with _open_output(self.output) as sink:
-            total = None if self.report.quiet else count_ahead(source, self.questions.number)
-            raw_lines = refuse_others(self.questions.number(source))
-            kept = OutputState() if self.output is None or self.overwrite else read_output(sink, self.format)
-            run = open_run(self.output, self._asks(), kept.lines, overwrite=self.overwrite)
-            again = skip_answered(raw_lines, kept, run.lines)
+            total = None if self.report.quiet else count_ahead(source, self.lines.read.number)
+            raw_lines = refuse_others(self.lines.task, self.lines.read.number(source))
+            kept = OutputState() if self.output is None or self.lines.overwrite else read_output(sink, self.lines.write)
+            run = open_run(self.output, self._asks(), kept.lines, overwrite=self.lines.overwrite)
+            again = skip_answered(self.lines.task, raw_lines, kept, run.lines)
             if self.output is not None:
                 sink.truncate(kept.size_bytes)
             if not kept.size_bytes:
-                sink.write(self.format.header)
-                kept.size_bytes = len(self.format.header)
+                sink.write(self.lines.write.header)
+                kept.size_bytes = len(self.lines.write.header)
             if kept.lines:
                 self.report.say(f"resuming after {count_lines(kept.lines)} answered before")
             state = BulkState(spend=run.spend)
@@ -216,7 +185,8 @@ class BulkRun:
                 self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
                 raise
         elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
-        self.report.end(figures(kept, answered, elapsed_s, run), summary(kept, answered, elapsed_s, run))
+        told = summary(kept, answered, elapsed_s, run, self.lines.task.without)
+        self.report.end(figures(kept, answered, elapsed_s, run), told)
         return not kept.failed
 
     def forecast(self, source: BinaryIO) -> bool:
@@ -224,32 +194,37 @@ class BulkRun:
         from corelane.client.endpoints import job_head
 
         kept, bad = OutputState(), 0
-        if self.output is not None and self.output.exists() and not self.overwrite:
+        if self.output is not None and self.output.exists() and not self.lines.overwrite:
             with self.output.open("rb") as before:
-                kept = read_output(before, self.format)
+                kept = read_output(before, self.lines.write)
 
-        def items() -> Iterator[Question]:
+        raw_lines = refuse_others(self.lines.task, self.lines.read.number(source))
+
+        def items() -> Iterator[Item]:
             nonlocal bad
-            for line in map(read_line, islice(refuse_others(self.questions.number(source)), kept.lines, None)):
+            for line in map(self._read, islice(raw_lines, kept.lines, None)):
                 bad += line.item is None
                 if line.item is not None:
                     yield line.item
 
         asked = items()
         if (first := next(asked, None)) is None:
-            raise InvalidInput("no line is left that can be asked")
+            raise InvalidInput("no line is left that can be sent")
         print_one(
             self.client.forecast_lines(chain([first], asked), job_head(self.parts)), self.report.as_json, describe
         )
         if bad:
-            self.report.say(f"{count_lines(bad)} cannot be asked")
+            self.report.say(f"{count_lines(bad)} cannot be sent")
         return True
+
+    def _read(self, raw: NumberedLine) -> ItemLine:
+        return read_line(self.lines.task, raw)
 
     def _asks(self) -> dict[str, Any]:
         """Return the options that all lines are asked with, by the names of options."""
         head: dict[str, Any] = {name: value for name, value in self.parts.items() if name != "options"}
         options: Any = self.parts["options"]
-        return head | options
+        return head | (options or {})
 
     def _write(
         self, raw_lines: Iterable[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
@@ -260,14 +235,14 @@ class BulkRun:
         has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
         with self.connect(patience_s=0) as looker:
             look = partial(meter.state.look, looker, run.name)
-            answers = answer_lines(map(read_line, raw_lines), partial(self._ask, run, meter))
+            answers = answer_lines(self.lines.task, map(self._read, raw_lines), partial(self._ask, run, meter))
             progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
             with closing(answers), progress:
                 for result in answers:
                     meter.at += 1
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
-                        text = self.format.write(plain)
+                        text = self.lines.write.write(plain)
                         kept.add(plain, len(text))
                         sink.write(text)
                         sink.flush()
@@ -280,7 +255,7 @@ class BulkRun:
             sink.flush()
         return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
-    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Question]) -> Generator[Result, None, None]:
+    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[Result, None, None]:
         """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
         from corelane.client.bulk import NamedRun, answer_all
 
@@ -299,7 +274,7 @@ class BulkRun:
         yield from answer_all(
             self.client,
             chain([first], items),
-            jobs_in_flight=self.jobs,
+            jobs_in_flight=self.lines.jobs,
             run=None if run.path is None else NamedRun(run.name, run.items, reached),
             state=meter.state,
             **parts,
@@ -308,12 +283,13 @@ class BulkRun:
     def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
         """Return what is done, which jobs the service still works on, and how to resume or stop them."""
         resume, go_on, stop = "", "", ""
+        where = (f" --url {self.lines.url}" if self.lines.url else "") + (" --api-key …" if self.lines.api_key else "")
         if self.output is not None:
             resume = "\n  to resume: run the same command again, without --overwrite"
         if count := len(state.jobs):
             jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
             go_on = f"\n  {jobs} on at the service and {are} charged: {count_lines(state.open)} not answered yet"
-            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{self.where}"
+            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{where}"
         return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 
@@ -330,10 +306,10 @@ def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) ->
     }
 
 
-def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) -> str:
+def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile, without: str) -> str:
     """Return the summary: first the results by outcome, below them time and cost."""
     found = kept.lines - kept.failed - kept.without_answer
-    counts = {"answered": found, "without an answer": kept.without_answer, "failed": kept.failed}
+    counts = {"answered": found, without: kept.without_answer, "failed": kept.failed}
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     rate = f"{answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
     cost = "" if run.cost is None else f"{run.cost.shown()} for all"

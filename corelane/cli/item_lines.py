@@ -45,7 +45,7 @@ class NumberedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemLine:
+class ParsedLine:
     """A parsed line: an item, or the reason why it is none."""
 
     index: int
@@ -86,12 +86,12 @@ class LineFormat:
     header: bytes = b""
 
 
-def read_line(task: Task, raw: NumberedLine) -> ItemLine:
+def read_line(task: Task, raw: NumberedLine) -> ParsedLine:
     """Parse a line; a problem names its line, counted from 1."""
 
-    def problem(text: str, item_id: object = None) -> ItemLine:
+    def problem(text: str, item_id: object = None) -> ParsedLine:
         kept_id = item_id if isinstance(item_id, str) else None
-        return ItemLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
+        return ParsedLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
 
     try:
         value = orjson.loads(raw.text)
@@ -106,7 +106,7 @@ def read_line(task: Task, raw: NumberedLine) -> ItemLine:
     *_, text_id = task.parts(item)
     if text_id is not None and not is_context_id(text_id):
         return problem(f": {no_context(text_id)}", item.id)
-    return ItemLine(raw.index, item.id, item)
+    return ParsedLine(raw.index, item.id, item)
 
 
 def command_for(text: bytes) -> str:
@@ -151,10 +151,10 @@ def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[Numbere
 
 
 def answer_lines(
-    task: Task, lines: Iterable[ItemLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
+    task: Task, lines: Iterable[ParsedLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
 ) -> Generator[Result, None, None]:
     """Yield the result of every line, in order; only lines with an item are asked."""
-    pending: deque[ItemLine] = deque()
+    pending: deque[ParsedLine] = deque()
 
     def items() -> Iterator[Item]:
         for line in lines:
@@ -172,7 +172,7 @@ def answer_lines(
         yield _refused(task, line)
 
 
-def _refused(task: Task, line: ItemLine) -> Result:
+def _refused(task: Task, line: ParsedLine) -> Result:
     return model_result(failed_result(task.name, line.index, line.id, InvalidInput.code, line.problem), None)
 
 

@@ -25,10 +25,10 @@ from corelane.cli.by_reference import STANDARD, answer_by_reference, as_url, is_
 from corelane.cli.by_reference import summary as summary_of_job
 from corelane.cli.dry_run import describe
 from corelane.cli.item_lines import (
-    ItemLine,
     LineFormat,
     NumberedLine,
     OutputState,
+    ParsedLine,
     answer_lines,
     read_line,
     read_output,
@@ -217,7 +217,7 @@ class LinesRun:
             self.report.say(f"{count_lines(bad)} cannot be sent")
         return True
 
-    def _read(self, raw: NumberedLine) -> ItemLine:
+    def _read(self, raw: NumberedLine) -> ParsedLine:
         return read_line(self.lines.task, raw)
 
     def _asks(self) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from corelane.cli import waiting as waiting_module
 from corelane.cli.commands import CommandGroup
 from corelane.cli.item_lines import (
     JSON_LINES,
-    ItemLine,
     LineFormat,
     NumberedLine,
+    ParsedLine,
     answer_lines,
     number_lines,
     read_line,
@@ -210,7 +210,7 @@ def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None
 @given(st.lists(st.booleans(), max_size=30))
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
     item = Question(question="q", context="c")
-    lines = [ItemLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
+    lines = [ParsedLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
     answered = list(answer_lines(QA, iter(lines), locally))
     assert [(result.index, result.id) for result in answered] == [(n, f"id{n}") for n in range(len(good))]
     assert [result.error is None for result in answered] == good

@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.jobs import DEFAULT_TASK, Item, JobStatus, Result, as_text
+from corelane.domain.texts import is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
@@ -104,8 +104,8 @@ def read_line(task: Task, raw: NumberedLine) -> ParsedLine:
     except ValidationError as error:
         return problem(f": {first_fault(error)}", as_text(value.get("id")))
     *_, text_id = task.parts(item)
-    if text_id is not None and not is_context_id(text_id):
-        return problem(f": {no_context(text_id)}", item.id)
+    if text_id is not None and not is_text_id(text_id):
+        return problem(f": {no_text(text_id)}", item.id)
     return ParsedLine(raw.index, item.id, item)
 
 

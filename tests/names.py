@@ -48,7 +48,7 @@ ALLOWED: Mapping[str, str] = {
     "api/routes/answers.py": "the route POST /v1/answers",
     "api/docs/examples.py": "examples for OpenAPI",
     "api/compat/huggingface.py": "the dialect of Hugging Face: its fields",
-    "corelane/cli/ask.py": "corelane ask",
+    "corelane/cli/app.py": "the commands of question answering",
     "corelane/settings/fields.py": "names of settings",
     "corelane/metrics/definitions.py": "names of metrics",
     "corelane/store/keys.py": "names of keys in Redis",
@@ -60,7 +60,8 @@ ALLOWED: Mapping[str, str] = {
     "corelane/plugins/files/cli/contexts.py": "corelane contexts",
     "corelane/plugins/files/console/contexts.py": "the console's page of stored contexts",
     "corelane/plugins/files/console/templates/contexts.html": "the console's page of stored contexts",
-    "corelane/client/contexts.py": "the client's methods for /v1/contexts",
+    "corelane/client/methods.py": "the client's methods for questions and for /v1/contexts",
+    "corelane/client/endpoints.py": "the field `contexts` of a job, and the route POST /v1/answers",
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
 }
 

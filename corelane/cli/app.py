@@ -27,7 +27,7 @@ def make_cli() -> typer.Typer:
     """Return the command-line application."""
     cli = CommandGroup(
         name="corelane",
-        help="Queue-driven, asynchronous batch inference: questions, texts to classify, tag, embed or rank.",
+        help="Queue-driven, asynchronous batch inference for text models.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

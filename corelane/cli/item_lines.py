@@ -60,7 +60,7 @@ class OutputState:
 
     lines: int = 0
     failed: int = 0
-    without_answer: int = 0
+    empty: int = 0
     index: int = -1
     id: str | None = None
     size_bytes: int = 0
@@ -73,7 +73,7 @@ class OutputState:
         has_failed = result["status"] != JobStatus.SUCCEEDED
         self.failed += has_failed
         # Behind index, id and status stands the output of its task.
-        self.without_answer += not has_failed and next(islice(result.values(), 3, None)) is None
+        self.empty += not has_failed and next(islice(result.values(), 3, None)) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[Numbere
     return chain([first], lines)
 
 
-def answer_lines(
+def results_of(
     task: Task, lines: Iterable[ParsedLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
 ) -> Generator[Result, None, None]:
     """Yield the result of every line, in order; only lines with an item are asked."""

@@ -10,9 +10,9 @@ a failed result. ``-`` is standard input or output.
 import fcntl
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from os import fstat
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rich.console import Console
 
-from corelane.cli.by_reference import STANDARD, answer_by_reference, as_url, is_whole
+from corelane.cli.by_reference import STANDARD, as_url, is_whole, run_by_reference
 from corelane.cli.by_reference import summary as summary_of_job
 from corelane.cli.dry_run import describe
 from corelane.cli.item_lines import (
@@ -29,10 +29,10 @@ from corelane.cli.item_lines import (
     NumberedLine,
     OutputState,
     ParsedLine,
-    answer_lines,
     read_line,
     read_output,
     refuse_others,
+    results_of,
     skip_answered,
 )
 from corelane.cli.output import print_one
@@ -64,6 +64,8 @@ class Lines:
     jobs: int
     overwrite: bool
     report: "RunReport"
+    #: What options of a job are called on the command line, where that is another name.
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, parts: "JobParts", *, dry_run: bool = False) -> bool:
         """Send the lines, or say what they would take; return whether no result failed."""
@@ -72,14 +74,14 @@ class Lines:
             if (asked := as_url(self.source)) is not None:
                 if dry_run or self.overwrite:
                     raise InvalidInput("items at a URL are read by the service: leave out --dry-run and --overwrite")
-                job = answer_by_reference(client, {**parts, "input_url": asked}, self.output, self.report.say)
+                job = run_by_reference(client, {**parts, "input_url": asked}, self.output, self.report.say)
                 self.report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
                 return is_whole(job)
             check_files(self.source, self.output)
             run = LinesRun(lines=self, client=client, parts=parts)
             opened = nullcontext(sys.stdin.buffer) if self.source == STANDARD else self.source.open("rb")
             with opened as source:
-                return run.forecast(source) if dry_run else run.answer(source)
+                return run.forecast(source) if dry_run else run.send(source)
 
 
 def check_files(source: Path, output: Path) -> None:
@@ -159,15 +161,15 @@ class LinesRun:
         """Return another client of the same service."""
         return connect(self.lines.url, self.lines.api_key, **more)
 
-    def answer(self, source: BinaryIO) -> bool:
-        """Answer the lines that are not in the output yet, writing complete lines; return whether no line failed."""
+    def send(self, source: BinaryIO) -> bool:
+        """Send the lines that are not in the output yet, writing complete lines; return whether no line failed."""
         from corelane.client.bulk import BulkState
 
         with _open_output(self.output) as sink:
             total = None if self.report.quiet else count_ahead(source, self.lines.read.number)
             raw_lines = refuse_others(self.lines.task, self.lines.read.number(source))
             kept = OutputState() if self.output is None or self.lines.overwrite else read_output(sink, self.lines.write)
-            run = open_run(self.output, self._asks(), kept.lines, overwrite=self.lines.overwrite)
+            run = open_run(self.output, self._asks(), kept.lines, self.lines.names, overwrite=self.lines.overwrite)
             again = skip_answered(self.lines.task, raw_lines, kept, run.lines)
             if self.output is not None:
                 sink.truncate(kept.size_bytes)
@@ -185,8 +187,8 @@ class LinesRun:
                 self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
                 raise
         elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
-        told = summary(kept, answered, elapsed_s, run, self.lines.task.without)
-        self.report.end(figures(kept, answered, elapsed_s, run), told)
+        measured = kept, answered, elapsed_s, run, self.lines.task.output
+        self.report.end(figures(*measured), summary(*measured))
         return not kept.failed
 
     def forecast(self, source: BinaryIO) -> bool:
@@ -235,10 +237,10 @@ class LinesRun:
         has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
         with self.connect(patience_s=0) as looker:
             look = partial(meter.state.look, looker, run.name)
-            answers = answer_lines(self.lines.task, map(self._read, raw_lines), partial(self._ask, run, meter))
+            results = results_of(self.lines.task, map(self._read, raw_lines), partial(self._ask, run, meter))
             progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
-            with closing(answers), progress:
-                for result in answers:
+            with closing(results), progress:
+                for result in results:
                     meter.at += 1
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
@@ -257,7 +259,7 @@ class LinesRun:
 
     def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[Result, None, None]:
         """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
-        from corelane.client.bulk import NamedRun, answer_all
+        from corelane.client.bulk import NamedRun, run_all
 
         def reached(items: int) -> None:
             run.lines, run.items = meter.at, items
@@ -271,7 +273,7 @@ class LinesRun:
                 hasty.models()
         # The run's name, as a label, finds all its jobs, to cancel them for instance.
         parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
-        yield from answer_all(
+        yield from run_all(
             self.client,
             chain([first], items),
             jobs_in_flight=self.lines.jobs,
@@ -293,11 +295,11 @@ class LinesRun:
         return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 
-def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) -> dict[str, Any]:
+def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile, output: str) -> dict[str, Any]:
     """Return the summary as plain data."""
     return {
         "lines": kept.lines,
-        "without_answer": kept.without_answer,
+        f"without_{output.split()[-1]}": kept.empty,
         "failed": kept.failed,
         "answered_now": answered,
         "seconds": round(elapsed_s, 3),
@@ -306,10 +308,10 @@ def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile) ->
     }
 
 
-def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile, without: str) -> str:
+def summary(kept: OutputState, answered: int, elapsed_s: float, run: RunFile, output: str) -> str:
     """Return the summary: first the results by outcome, below them time and cost."""
-    found = kept.lines - kept.failed - kept.without_answer
-    counts = {"answered": found, without: kept.without_answer, "failed": kept.failed}
+    found = kept.lines - kept.failed - kept.empty
+    counts = {"answered": found, f"without {output}": kept.empty, "failed": kept.failed}
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     rate = f"{answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
     cost = "" if run.cost is None else f"{run.cost.shown()} for all"

@@ -44,8 +44,8 @@ class AsyncClient(ClientMethods[httpx2.AsyncClient]):
         await self._http.aclose()
 
     async def _perform(self, exchange: Exchange[Reply]) -> Reply:
-        async with aclosing(self._iterate(as_iteration(exchange))) as answers:
-            return await anext(answers)
+        async with aclosing(self._iterate(as_iteration(exchange))) as replies:
+            return await anext(replies)
 
     async def _iterate(self, exchange: Iteration[Reply]) -> AsyncGenerator[Reply, None]:
         outcome: Any = None

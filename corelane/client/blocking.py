@@ -44,8 +44,8 @@ class Client(ClientMethods[httpx2.Client]):
         self._http.close()
 
     def _perform(self, exchange: Exchange[Reply]) -> Reply:
-        with closing(self._iterate(as_iteration(exchange))) as answers:
-            return next(answers)
+        with closing(self._iterate(as_iteration(exchange))) as replies:
+            return next(replies)
 
     def _iterate(self, exchange: Iteration[Reply]) -> Generator[Reply, None, None]:
         outcome: Any = None

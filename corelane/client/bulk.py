@@ -2,7 +2,7 @@
 
 Memory use is constant: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
 after an interruption. The service recognises the same items, cut at the same places, as the same jobs. It has their
-results or still works on them, and answers none of them twice. Only a job that was canceled in the meantime is asked
+results or still works on them, and runs none of them twice. Only a job that was canceled in the meantime is asked
 again.
 """
 
@@ -95,7 +95,7 @@ class BulkState:
                 self.seen[job.id] = job
 
 
-def answer_all(
+def run_all(
     client: Client,
     items: Iterable[JobItem],
     *,

@@ -216,7 +216,7 @@ def drop_results(job_id: str, before: int) -> Call[Job]:
 
 
 def upload_file(path: str | Path) -> Call[FileObject]:
-    """Upload a file of questions for a batch, a piece at a time."""
+    """Upload a file of lines for a batch, a piece at a time."""
     boundary = new_key()
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     content = partial(dump_form, Path(path), boundary)
@@ -243,6 +243,11 @@ def delete_file(file_id: str) -> Call[None]:
     return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, tried_once=True)
 
 
+def batch_body(input_file_id: str, completion_window: str) -> dict[str, str]:
+    """Return what the body of a batch always has."""
+    return {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+
+
 def create_batch(
     input_file_id: str,
     *,
@@ -252,7 +257,7 @@ def create_batch(
 ) -> Call[Batch]:
     """Reply every line of an uploaded file in the background. The key makes sending this twice harmless."""
     headers = JSON | {"Idempotency-Key": idempotency_key or new_key()}
-    given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+    given = batch_body(input_file_id, completion_window)
     body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
     return Call("POST", "/v1/batches", of(Batch), headers=headers, content=body)
 
@@ -268,7 +273,7 @@ def get_batch(batch_id: str) -> Call[Batch]:
 
 
 def cancel_batch(batch_id: str) -> Call[Batch]:
-    """End a batch with the answers it has by now; tried once."""
+    """End a batch with the results it has by now; tried once."""
     return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, tried_once=True)
 
 

@@ -43,7 +43,7 @@ LEAST_POLL_S = 0.2
 #: Longest time between two polls of a batch, in seconds.
 POLL_BATCH_S = 5.0
 
-#: Entries of a list requested in one page; and for lists of many small entries, such as files and contexts.
+#: Entries of a list requested in one page; and for lists of many small entries, such as files and stored texts.
 PAGE_ENTRIES, LARGE_PAGE_ENTRIES = 100, 1000
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.
@@ -111,10 +111,9 @@ class ServiceProtocol:
 
         The request is repeated while the service cannot be reached. The idempotency key, a new one if none is given,
         makes sure that the job is accepted only once. A ``name`` of your own also finds the job, and makes submitting
-        it again harmless for as long as the job is kept. Items name entries of ``contexts`` by ``context_id``.
-        ``refuse_if_late`` raises ServiceError (409) if the job is not expected to be done within ``expires_in_s``. A
-        job that is too large for one request is sent as lines instead, unless ``or_lines`` is false. ``input_url``
-        names the place of the items instead of sending them.
+        it again harmless for as long as the job is kept. ``refuse_if_late`` raises ServiceError (409) if the job is not
+        expected to be done within ``expires_in_s``. A job that is too large for one request is sent as lines instead,
+        unless ``or_lines`` is false. ``input_url`` names the place of the items instead of sending them.
         """
         given = list(items)
         body = job_body(given, parts)
@@ -278,7 +277,7 @@ class ServiceProtocol:
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Exchange[Batch]:
-        """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+        """Upload a file (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
 
         ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory use is constant on both sides.
         """
@@ -329,7 +328,7 @@ class ServiceProtocol:
         return True
 
     def _poll(self, job_id: str, wait_s: float) -> Exchange[Job]:
-        """Return a job. If the service answers too early, pause, so that repeated polls are not a busy loop."""
+        """Return a job. If the service replies too early, pause, so that repeated polls are not a busy loop."""
         started = time.monotonic()
         job = yield from self.call(endpoints.get_job(job_id, wait_s))
         if not job.status.is_final:
@@ -350,7 +349,7 @@ class ServiceProtocol:
     def _unreachable(self, error: httpx2.HTTPError, repeatable: bool) -> ServiceUnreachable:
         """Return the error for a missing reply."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            return ServiceUnreachable(f"no Corelane answers at {self.base_url}; start one with `corelane serve`")
+            return ServiceUnreachable(f"no Corelane replies at {self.base_url}; start one with `corelane serve`")
         doubt = "" if repeatable else "; whether it accepted the job is not known"
         if isinstance(error, httpx2.TimeoutException):
             return ServiceUnreachable(f"{self.base_url} was silent for {self.timeout_s:g} s{doubt}")

@@ -38,8 +38,8 @@ class Task(ABC):
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
 
-    #: What summaries call items that succeeded and whose output is null.
-    without: str = "without output"
+    #: What summaries say that a result lacks whose output is null.
+    output: str = "output"
 
     #: An item, for documents and error messages.
     example: Mapping[str, Any]

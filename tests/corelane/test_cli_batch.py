@@ -31,10 +31,10 @@ from corelane.cli.item_lines import (
     LineFormat,
     NumberedLine,
     ParsedLine,
-    answer_lines,
     number_lines,
     read_line,
     read_output,
+    results_of,
     skip_answered,
 )
 from corelane.cli.waiting import WaitNotice
@@ -118,7 +118,7 @@ def resume(written: bytes, text: bytes, form: LineFormat = JSON_LINES) -> bytes:
     lines = form.number(io.BytesIO(text))
     skip_answered(QA, lines, kept)
     head = written[: kept.size_bytes] or form.header
-    answers = answer_lines(QA, map(partial(read_line, QA), lines), locally)
+    answers = results_of(QA, map(partial(read_line, QA), lines), locally)
     return head + b"".join(form.write(result.model_dump(mode="json")) for result in answers)
 
 
@@ -211,7 +211,7 @@ def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
     item = Question(question="q", context="c")
     lines = [ParsedLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
-    answered = list(answer_lines(QA, iter(lines), locally))
+    answered = list(results_of(QA, iter(lines), locally))
     assert [(result.index, result.id) for result in answered] == [(n, f"id{n}") for n in range(len(good))]
     assert [result.error is None for result in answered] == good
 
@@ -594,11 +594,11 @@ def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[
     waiting = WaitNotice()
     for attempt in range(3):
         waiting(Wait(refusal, 60, 60.0 * attempt, attempt))
-    waiting(Wait(ServiceUnreachable("no Corelane answers"), 8, 180, 3))
+    waiting(Wait(ServiceUnreachable("no Corelane replies"), 8, 180, 3))
     waiting(Wait(ServiceUnreachable("gone"), 0.2))
     first, other = capsys.readouterr().err.splitlines()
     assert first.endswith(" waiting: too much waits; trying again in 60 s")
-    assert other.endswith(" still waiting, for 180 s: no Corelane answers; trying again in 8 s")
+    assert other.endswith(" still waiting, for 180 s: no Corelane replies; trying again in 8 s")
 
 
 def test_a_run_in_which_nothing_is_answered_says_so(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corelane.client import Client
-from corelane.client.bulk import answer_all
+from corelane.client.bulk import run_all
 from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.errors import ServiceError
 from corelane.tasks.feature_extraction.client import vector_of
@@ -73,7 +73,7 @@ def test_any_number_of_items_of_any_task(null_service: str, name: str) -> None:
     model = "null@0" if name == DEFAULT_TASK else f"{name}@1"
     with Client(null_service) as client:
         found: list[Result] = list(
-            answer_all(client, [{"id": str(n), **TASKS[name].example} for n in range(1500)], model=model)
+            run_all(client, [{"id": str(n), **TASKS[name].example} for n in range(1500)], model=model)
         )
     assert [(result.index, result.id) for result in found] == [(n, str(n)) for n in range(1500)]
     assert isinstance(found[0], TASKS[name].result)

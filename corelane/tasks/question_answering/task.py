@@ -26,7 +26,7 @@ class QuestionAnswering(Task):
     shares = SharesContexts
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
-    without = "without an answer"
+    output = "an answer"
     example: Mapping[str, Any] = MappingProxyType(
         {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
     )

@@ -17,7 +17,7 @@ from corelane.cli.output import error_console
 from corelane.cli.service import KeyOption, ModelOption, UrlOption
 from corelane.domain.jobs import DEFAULT_TASK, Priority
 from corelane.errors import InvalidInput
-from corelane.tasks.question_answering.cli.options import AnswerOptions
+from corelane.tasks.question_answering.cli.options import NAMES, AnswerOptions
 from corelane.tasks.question_answering.cli.table import CSV
 from corelane.tasks.registry import TASKS
 
@@ -64,6 +64,7 @@ def batch(
         jobs=jobs,
         overwrite=overwrite,
         report=RunReport(error_console(), quiet, as_json),
+        names=NAMES,
     )
     parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
     if not lines.run(parts, dry_run=dry_run):

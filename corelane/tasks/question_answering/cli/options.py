@@ -25,6 +25,10 @@ PrecisionOption = Annotated[
 ]
 
 
+#: Options of a job that are called otherwise on the command line.
+NAMES = {"no_answer_threshold": "--threshold", "no_answer": "--always-answer"}
+
+
 def answer_options(
     *,
     top_k: Annotated[int | None, typer.Option(min=1, max=20, help="Answers per question, best first.")] = None,

@@ -128,13 +128,13 @@ def version_of(client: "Client", model: str) -> str:
 
 
 def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[AnswerResult]:
-    from corelane.client.bulk import answer_all
+    from corelane.client.bulk import run_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("asking", total=len(asked.questions))
-        results = answer_all(client, items, model=model, options=options)
+        results = run_all(client, items, model=model, options=options)
         for result in results:
             yield cast(AnswerResult, result)
             progress.advance(task)

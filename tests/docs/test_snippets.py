@@ -33,6 +33,7 @@ ELSEWHERE = {
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
     "tune": 2,  # minutes of training: tests/plugins/tune
+    "tasks": 3,  # models of other tasks: tests/corelane/test_client_tasks.py and test_cli_run.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

@@ -90,7 +90,7 @@ class ModelInfo(BaseModel):
     object: Literal["model"] = "model"
     id: str = Field(description="The version, immutable.")
     name: str
-    task: str = Field(DEFAULT_TASK, description="What it is for, which says what its items, options and results are.")
+    task: str = Field(DEFAULT_TASK, description="What it does with an item: the task of its jobs.")
     aliases: list[str] = Field(description="Names that mean this version now, alone or among others.")
     weights: dict[str, float] = Field(description="Its share of each of them, relative to the others'.")
     state: Literal["open", "draining"] = Field(

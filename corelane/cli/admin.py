@@ -1,4 +1,4 @@
-"""Commands of operators: bulk retry and cancel, pauses, and the cache of answers."""
+"""Commands of operators: bulk retry and cancel, pauses, and the cache of results."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,7 +85,7 @@ def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
     print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
 
 
-cache = CommandGroup(help="Answers that are kept for equal questions.", no_args_is_help=True)
+cache = CommandGroup(help="Results that are kept for equal items.", no_args_is_help=True)
 
 
 @cache.callback()
@@ -98,5 +98,5 @@ def clear(
     client: ServiceClient,
     owner: Annotated[str | None, typer.Option(help="Another owner's, or `*` for all (scope admin).")] = None,
 ) -> None:
-    """Forget your kept answers; jobs and their results stay."""
+    """Forget your kept results; jobs and their results stay."""
     client.clear_cache(owner)

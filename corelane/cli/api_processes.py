@@ -17,7 +17,7 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: CPUs per process, and the most processes that run if the user gives no number. A question costs the API a tenth of
+#: CPUs per process, and the most processes that run if the user gives no number. An item costs the API a tenth of
 #: what it costs a core, so the other CPUs are left to the workers.
 CPUS_EACH, MOST_UNASKED = 4, 4
 

@@ -3,9 +3,7 @@
 import typer
 
 from corelane.cli.admin import cache, list_paused, pause, resume
-from corelane.cli.ask import ask
 from corelane.cli.backup import backup, restore
-from corelane.cli.batch import batch
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
@@ -15,18 +13,21 @@ from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
+from corelane.cli.run import run
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
+from corelane.tasks.question_answering.cli.ask import ask
+from corelane.tasks.question_answering.cli.batch import batch
 
 
 def make_cli() -> typer.Typer:
     """Return the command-line application."""
     cli = CommandGroup(
         name="corelane",
-        help="Queue-driven, asynchronous batch inference for extractive question answering.",
+        help="Queue-driven, asynchronous batch inference for text models.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
@@ -35,6 +36,7 @@ def make_cli() -> typer.Typer:
     cli.command()(serve)
     cli.command()(ask)
     cli.command()(batch)
+    cli.command()(run)
     cli.command("compile")(compile_model)
     cli.command("paused")(list_paused)
     cli.command("redis-acl")(redis_acl)

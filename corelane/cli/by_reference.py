@@ -1,4 +1,4 @@
-"""``corelane batch`` of questions at a URL: the service reads them and writes the results to a URL, or the command
+"""Items at a URL: the service reads them and writes the results to a URL, or the command
 reads them.
 
 The run is one job of the service, so an interrupted command loses nothing: `corelane jobs watch` follows it.
@@ -30,11 +30,11 @@ def as_url(path: Path) -> str | None:
     return f"{scheme}://{rest.lstrip('/')}" if separator and scheme in ("s3", "https", "http") else None
 
 
-def answer_by_reference(client: "Client", parts: "JobParts", output: Path, say: Callable[[str], None]) -> Job:
-    """Submit a job of questions at a URL, and get its results to ``output``; return the job once all is done."""
+def run_by_reference(client: "Client", parts: "JobParts", output: Path, say: Callable[[str], None]) -> Job:
+    """Submit a job of items at a URL, and get its results to ``output``; return the job once all is done."""
     target = as_url(output)
     if target is None and output != STANDARD and output.exists():
-        raise InvalidInput(f"{output} exists: results of questions at a URL go into a new file")
+        raise InvalidInput(f"{output} exists: results of items at a URL go into a new file")
     asked: JobParts = {**parts, "output_url": target}
     job = client.submit(**asked)
     say(f"{job.id}: follow it with `corelane jobs watch {job.id}`")

@@ -15,7 +15,7 @@ from corelane.settings.rules import without_password
 if TYPE_CHECKING:
     from corelane.store.redis_info import Replication
 
-#: Longest wait for a service on this machine, in seconds; it normally answers in milliseconds.
+#: Longest wait for a service on this machine, in seconds; it normally replies in milliseconds.
 PROBE_TIMEOUT_S = 3
 
 
@@ -30,7 +30,7 @@ class DoctorCheck:
 
 
 def check_redis(settings: Settings) -> DoctorCheck:
-    """Find a Redis that answers, or one that ``corelane serve`` can start."""
+    """Find a Redis that replies, or one that ``corelane serve`` can start."""
     try:
         from corelane.store.link.blocking import Link
     except ImportError as error:
@@ -51,9 +51,9 @@ def read_info(info: bytes | str) -> dict[str, str]:
 
 
 def judge_redis(where: str, info: dict[str, str]) -> DoctorCheck:
-    """Warn if a Redis that answers may lose accepted jobs."""
+    """Warn if a Redis that replies may lose accepted jobs."""
     name = info.get("server_name", "redis")
-    found = f"{name} {info.get(f'{name}_version', info.get('redis_version', ''))} answers at {where}"
+    found = f"{name} {info.get(f'{name}_version', info.get('redis_version', ''))} replies at {where}"
     if info.get("maxmemory_policy", "noeviction") != "noeviction":
         advice = "it drops jobs when it is full: `CONFIG SET maxmemory-policy noeviction`"
         return DoctorCheck("Redis", "warn", f"{found}, policy {info['maxmemory_policy']}", advice)
@@ -64,7 +64,7 @@ def judge_redis(where: str, info: dict[str, str]) -> DoctorCheck:
 
 
 def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> DoctorCheck:
-    """Fail if a Redis that was named does not answer, or if there is none to start."""
+    """Fail if a Redis that was named does not reply, or if there is none to start."""
     if is_given:
         advice = "start it, or unset CORELANE_REDIS_URL: `corelane serve` then starts one of its own"
         return DoctorCheck("Redis", "fail", f"none to use at {where}: {error.detail}", advice)
@@ -98,12 +98,12 @@ def check_replicas(settings: Settings) -> DoctorCheck:
 
 
 def judge_sentinels(views: Sequence[tuple[str, Mapping[str, str]]]) -> DoctorCheck | None:
-    """Warn of Sentinels that do not answer, disagree, or consider the primary down."""
+    """Warn of Sentinels that do not reply, disagree, or consider the primary down."""
     silent = [f"{place}: {view['error']}" for place, view in views if "error" in view]
     named = sorted({f"{view['ip']}:{view['port']}" for _, view in views if "error" not in view})
     down = [place for place, view in views if "down" in view.get("flags", "")]
     if silent:
-        found = "\n".join([f"{len(silent)} of {len(views)} Sentinels do not answer", *silent])
+        found = "\n".join([f"{len(silent)} of {len(views)} Sentinels do not reply", *silent])
         advice = "without a majority of them no replica is promoted"
     elif len(named) > 1:
         found = f"the Sentinels name {' and '.join(named)} as the primary"

@@ -198,7 +198,7 @@ def check_flower_port(settings: Settings) -> DoctorCheck:
 def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> DoctorCheck:
     """Warn if another program has the port: ``serve`` then takes the next one, or fails if the port was given.
 
-    ``find`` returns the part of Corelane that answers at an address, or an empty string, and advice.
+    ``find`` returns the part of Corelane that replies at an address, or an empty string, and advice.
     """
     if port == 0 or port_is_free(host, port):
         return DoctorCheck(name, "ok", f"{port} is free" if port else "any that is free")
@@ -213,21 +213,21 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
 
 
 def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
-    """Return Corelane's answer at this address, empty for another server, and advice if the key was refused."""
+    """Return Corelane's reply at this address, empty for another server, and advice if the key was refused."""
     from corelane.client import FOREIGN, Client
 
     key = None if api_key is None else api_key.get_secret_value()
     try:
         with Client(url, key, timeout_s=PROBE_TIMEOUT_S, patience_s=0) as client:
-            return f"Corelane answers; cores: {len(client.cores())}", ""
+            return f"Corelane replies; cores: {len(client.cores())}", ""
     except ServiceError as error:
         if error.problem_code == FOREIGN:
             return "", ""
         if error.status != HTTPStatus.UNAUTHORIZED:
-            return f"Corelane answers: {error.detail}", ""
+            return f"Corelane replies: {error.detail}", ""
         if api_key is None:
-            return "Corelane answers, and requires an API key", f"set CORELANE_API_KEY to one; {MAKE_KEY}"
-        return "Corelane answers, and refuses the key in CORELANE_API_KEY", f"{error.detail}; {MAKE_KEY}"
+            return "Corelane replies, and requires an API key", f"set CORELANE_API_KEY to one; {MAKE_KEY}"
+        return "Corelane replies, and refuses the key in CORELANE_API_KEY", f"{error.detail}; {MAKE_KEY}"
     except (Unavailable, InvalidInput):
         return "", ""
 
@@ -238,7 +238,7 @@ def find_flower(url: str) -> tuple[str, str]:
 
     with suppress(httpx2.HTTPError):
         response = httpx2.get(f"{url}/healthcheck", timeout=PROBE_TIMEOUT_S, trust_env=False)
-        return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
+        return "Flower replies" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
     return "", ""
 
 
@@ -270,7 +270,7 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         advice = "`corelane serve` compiles it at its first start, `corelane compile` now; --data names another folder"
         return DoctorCheck("model", "warn", found, advice)
     manifest = artifact.manifest
-    found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
+    found = f"{manifest.version_id} for {manifest.task}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     readable = [TORCHSCRIPT, *(name for name, format in added_formats().items() if format.is_installed)]
     if manifest.format not in readable:
         found += f", of format {manifest.format}, whose library is not installed"

@@ -57,10 +57,10 @@ def list_models(client: ServiceClient, as_json: JsonOption = False) -> None:
     def row(model: Mapping[str, Any]) -> tuple[str, ...]:
         shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
         held = ", ".join(model["cores"]) or model.get("waiting_for") or "none"
-        names = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"])
+        names = (model["id"], model.get("task", "-"), model["state"], "\n".join(shares) or "-", model["dtype"])
         return *names, _size(model["bytes"]), held, str(model["unfinished_jobs"])
 
-    columns = ("version", "state", "aliases", "dtype", "size", "cores", "open jobs")
+    columns = ("version", "task", "state", "aliases", "dtype", "size", "cores", "open jobs")
     print_list(client.models(), columns, row, whole=("version",), as_json=as_json)
 
 

@@ -25,10 +25,10 @@ def health(
 ) -> None:
     """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.
 
-    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis. If there are none
-    and no core is set, the API answers.
+    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR tell, without Redis. If there are none
+    and no core is set, the API tells.
     """
-    asked = [question for question, given in zip(HealthProbe, (startup, ready, live), strict=True) if given]
+    asked = [probe for probe, given in zip(HealthProbe, (startup, ready, live), strict=True) if given]
     if len(asked) > 1:
         raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
@@ -49,16 +49,16 @@ def health(
         raise NotReady(fault)
 
 
-def _ask_api(question: HealthProbe, settings: Settings) -> Finding:
-    if question is HealthProbe.READY:
+def _ask_api(probe: HealthProbe, settings: Settings) -> Finding:
+    if probe is HealthProbe.READY:
         from corelane.client import Client
 
         with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:
             return {"api": client.base_url}, None if client.ready() else "the API is not ready"
-    from corelane.cli.own_fleet import answers_http
+    from corelane.cli.own_fleet import replies_http
 
-    is_up = asyncio.run(answers_http("127.0.0.1", settings.port))
-    return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not answer"
+    is_up = asyncio.run(replies_http("127.0.0.1", settings.port))
+    return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not reply"
 
 
 def _ask_redis(core: Core, settings: Settings) -> Finding:

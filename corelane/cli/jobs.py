@@ -148,6 +148,7 @@ def describe(job: Job) -> dict[str, str | None]:
         "status": job.status,
         "items": ", ".join(f"{number:,} {name}" for name, number in counts.items()),
         "model": job.model,
+        "task": job.task,
         **times,
         "expected": expected,
         "waits": job.waiting_for,

@@ -1,6 +1,6 @@
 """The parts that `corelane serve` runs on one host: Redis, then workers and API, then keeper, deliveries and Flower.
 
-A host runs the parts that its roles require. It is ready once its cores are up, its API answers and its other parts
+A host runs the parts that its roles require. It is ready once its cores are up, its API replies and its other parts
 run. The worker of one core is started by ``start_worker``, and stopped by ``Supervisor.end``.
 """
 
@@ -61,7 +61,7 @@ NEEDED_TRIES = 2
 #: Longest wait for the parts of one machine, with their models loaded, in seconds.
 READY_S = 300
 
-#: Longest wait for a part's answer to a probe, in seconds; and for the API's readiness, for which it asks Redis.
+#: Longest wait for a part's reply to a probe, in seconds; and for the API's readiness, for which it asks Redis.
 PROBE_TIMEOUT_S, READY_TIMEOUT_S = 2, 5
 
 #: Time between two checks of Redis or of the cores, in seconds.
@@ -117,7 +117,7 @@ class OwnFleet:
             self.api_socket.close()
 
     async def start_redis(self) -> None:
-        """Start a Redis; once it answers, make the settings point to it."""
+        """Start a Redis; once it replies, make the settings point to it."""
         settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
         folder, password_file = settings.data_dir / "redis", settings.data_dir / PASSWORD_FILE
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -158,12 +158,12 @@ class OwnFleet:
         self._change(redis_url=url())
 
     async def find_redis(self) -> None:
-        """Wait for the Redis that the user named; raise SetupError if it does not answer."""
+        """Wait for the Redis that the user named; raise SetupError if it does not reply."""
         await self._until_redis(lambda: self.settings.redis_url, GIVEN_REDIS_S)
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
     async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
-        """Wait for Redis; raise SetupError if it does not answer, or has data of a newer release or another service."""
+        """Wait for Redis; raise SetupError if it does not reply, or has data of a newer release or another service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link
@@ -188,7 +188,7 @@ class OwnFleet:
         raise SetupError(f"no Redis at {without_password(url())}: {reason}")
 
     async def start_first(self) -> None:
-        """Start the workers and the API, which the first answer needs, if they are among the roles."""
+        """Start the workers and the API, which the first result needs, if they are among the roles."""
         settings = self.settings
         if "worker" in self.roles and not await self._start_workers():
             return
@@ -201,7 +201,7 @@ class OwnFleet:
             settings.environment(core=None),
             grace_s=15,
             first_tries=NEEDED_TRIES,
-            is_up=lambda _: answers_http(reachable(settings.host), settings.port),
+            is_up=lambda _: replies_http(reachable(settings.host), settings.port),
             fds=(fd,),
         )
         await self.supervisor.start(api)
@@ -222,7 +222,7 @@ class OwnFleet:
                 lambda: flower_argv(self._choose_flower_port(claim)),
                 flower_env(settings, self.flower_password),
                 needed=False,
-                is_up=lambda _: answers_http(reachable(settings.flower_host), claim.port),
+                is_up=lambda _: replies_http(reachable(settings.flower_host), claim.port),
             )
             await start(flower)
 
@@ -230,8 +230,8 @@ class OwnFleet:
         """Wait until this host is ready, or the service ends. End the service if the host can never be ready.
 
         With workers, the cores of this host must be up or out of service: the least number if load starts cores, else
-        all of them. An API beside workers must be able to answer a question, or have a core started for it. An API
-        without workers only has to respond, since its answers depend on other hosts. Other parts must run.
+        all of them. An API beside workers must be able to serve an item, or have a core started for it. An API
+        without workers only has to respond, since its replies depend on other hosts. Other parts must run.
         """
         from corelane.store.link.link import AsyncLink
 
@@ -324,8 +324,8 @@ def stagger_s(settings: Settings) -> float:
     return NEURON_STAGGER_S if settings.target in CHIPS else 0
 
 
-async def answers_http(host: str, port: int) -> bool:
-    """Return whether a server there answers an HTTP request, with any status."""
+async def replies_http(host: str, port: int) -> bool:
+    """Return whether a server there replies an HTTP request, with any status."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -338,7 +338,7 @@ async def answers_http(host: str, port: int) -> bool:
 
 
 async def _ask_redis(url: str, *command: str) -> bytes | None:
-    """Return Redis' answer, or None if it does not answer."""
+    """Return Redis' reply, or None if it does not reply."""
     from redis.exceptions import RedisError
 
     from corelane.store.link.link import AsyncLink
@@ -354,7 +354,7 @@ async def _ask_redis(url: str, *command: str) -> bytes | None:
 
 
 def _api_is_ready(settings: Settings) -> bool:
-    """Return whether the API of this host reports that it can answer a question."""
+    """Return whether the API of this host reports that it can serve an item."""
     from corelane.client import Client
 
     with Client(local_url(settings.host, settings.port), patience_s=0, timeout_s=READY_TIMEOUT_S) as client:

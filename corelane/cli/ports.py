@@ -35,7 +35,7 @@ def port_is_free(host: str, port: int) -> bool:
 def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:
     """Return a socket that listens on ``wanted`` or, unless ``is_given``, on the next free port; 0 means any port.
 
-    The process that answers inherits the socket, which stays open while that process is replaced, so no caller is
+    The process that serves inherits the socket, which stays open while that process is replaced, so no caller is
     refused.
     """
     return _first(host, wanted, option, partial(_listen, host, option), is_given=is_given)

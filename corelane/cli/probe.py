@@ -13,13 +13,13 @@ from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one health question: print what is wrong, if anything, and return the exit status."""
+    """Run one health probe: print what is wrong, if anything, and return the exit status."""
     try:
-        question, folder = HealthProbe(arguments[0]), Path(arguments[1])
+        probe, folder = HealthProbe(arguments[0]), Path(arguments[1])
     except (ValueError, IndexError):
         sys.stderr.write("usage: python -m corelane.cli.probe startup|ready|live FOLDER\n")
         return 2
-    fault = judge(question, read_liveness(folder), time.monotonic())
+    fault = judge(probe, read_liveness(folder), time.monotonic())
     if fault is not None:
         sys.stdout.write(f"{fault}\n")
     return int(fault is not None)

@@ -1,6 +1,6 @@
-"""The receiver of ``corelane webhooks listen``: verifies each webhook that arrives, prints it and answers 204.
+"""The receiver of ``corelane webhooks listen``: verifies each webhook that arrives, prints it and replies 204.
 
-A repeated webhook, with the same ``webhook-id``, gets the same answer and is marked. One with a wrong signature gets
+A repeated webhook, with the same ``webhook-id``, gets the same reply and is marked. One with a wrong signature gets
 401 and is shown with the reason.
 """
 
@@ -67,7 +67,7 @@ class WebhookReceiver:
         self.is_done = threading.Event()
 
     def take(self, body: bytes, headers: dict[str, str]) -> int:
-        """Verify and show one delivery; return the status to answer with."""
+        """Verify and show one delivery; return the status to reply with."""
         with self._lock:
             try:
                 event = verify_webhook(body, headers, self._secret)
@@ -88,7 +88,7 @@ class WebhookReceiver:
             return 204
 
     def answered(self) -> None:
-        """Stop if the answer just sent was the last one wanted."""
+        """Stop if the reply just sent was the last one wanted."""
         if self._left == 0:
             self.is_done.set()
 
@@ -112,13 +112,13 @@ def make_handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             size = self.headers.get("Content-Length", "")
             if not size.isdigit() or int(size) > MOST_BYTES:
-                self._answer(411 if not size.isdigit() else 413)
+                self._reply(411 if not size.isdigit() else 413)
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._answer(receiver.take(self.rfile.read(int(size)), headers))
+            self._reply(receiver.take(self.rfile.read(int(size)), headers))
             receiver.answered()
 
-        def _answer(self, status: int) -> None:
+        def _reply(self, status: int) -> None:
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -21,9 +21,6 @@ from corelane.errors import InvalidInput
 #: The name of a run file is the name of its output with this ending.
 SUFFIX = ".run"
 
-#: Job options whose command-line option has another name.
-OPTIONS = {"no_answer_threshold": "--threshold", "no_answer": "--always-answer", "labels": "--label"}
-
 
 @dataclass(slots=True)
 class RunFile:
@@ -66,10 +63,18 @@ class RunFile:
         temporary.replace(self.path)
 
 
-def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, overwrite: bool = False) -> RunFile:
+def open_run(
+    output: Path | None,
+    asks: Mapping[str, Any],
+    kept_lines: int,
+    names: Mapping[str, str],
+    *,
+    overwrite: bool = False,
+) -> RunFile:
     """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
-    ``asks`` holds the options of all lines. Raises InvalidInput if the output was begun with other options.
+    ``asks`` holds the options of all lines, ``names`` those that are called otherwise on the command line. Raises
+    InvalidInput if the output was begun with other options.
     """
     asked = orjson.loads(orjson.dumps(dict(asks)))
     path = None if output is None else output.with_name(output.name + SUFFIX)
@@ -77,10 +82,10 @@ def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, o
         # A file of an earlier version is ignored.
         with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
             run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)
-            if kept_lines and differences(run.asks, asked):
+            if kept_lines and differences(run.asks, asked, names):
                 raise InvalidInput(
-                    f"{output} was begun otherwise: {differences(run.asks, asked)}. Resume it with what it was begun "
-                    "with, name another output, or start over with --overwrite"
+                    f"{output} was begun otherwise: {differences(run.asks, asked, names)}. Resume it with what it was "
+                    "begun with, name another output, or start over with --overwrite"
                 )
             if run.asks == asked and 0 <= run.lines <= kept_lines:
                 return run
@@ -89,7 +94,7 @@ def open_run(output: Path | None, asks: Mapping[str, Any], kept_lines: int, *, o
     return run
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Return the options that differ, as they are typed on the command line."""
 
     def shown(value: Any) -> str:
@@ -97,8 +102,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             return "not given"
         return "given" if value is False else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
+    called = {"labels": "--label", **names}
     return "; ".join(
-        f"{OPTIONS.get(name) or '--' + name.replace('_', '-')} was {shown(before.get(name))}, "
+        f"{called.get(name) or '--' + name.replace('_', '-')} was {shown(before.get(name))}, "
         f"now it is {shown(now.get(name))}"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)

@@ -61,7 +61,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port of the API; if not given, the first free from 8000.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
     min_cores: Annotated[
-        int | None, typer.Option(help="Least cores that run; with 0 the first question starts one.")
+        int | None, typer.Option(help="Least cores that run; with 0 the first item starts one.")
     ] = None,
     max_cores: Annotated[
         int | None, typer.Option(help="Most cores that run: as many as the open work asks for; all if not given.")
@@ -154,7 +154,7 @@ async def _run(fleet: OwnFleet) -> None:
     beside = [asyncio.create_task(task) for task in tasks]
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
     try:
-        # The parts that the first answer does not need start once it is possible, or after a while.
+        # The parts that the first result does not need start once it is possible, or after a while.
         if has_workers:
             await asyncio.wait((ready,), timeout=FIRST_S)
         if not supervisor.is_over:

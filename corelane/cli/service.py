@@ -20,7 +20,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 
-#: How long a call is repeated while the service does not answer, in seconds. It is short for commands that a user waits
+#: How long a call is repeated while the service does not reply, in seconds. It is short for commands that a user waits
 #: for. Long-running commands must survive a restart.
 PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 

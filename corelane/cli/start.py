@@ -29,7 +29,7 @@ def say_version(wanted: bool) -> None:
 
 
 def begin(
-    context: typer.Context,
+    invoked: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=say_version, help="Print the version and exit.")
     ] = False,
@@ -37,12 +37,12 @@ def begin(
     """Warn of mistyped settings before the command runs; end it for a setting that was removed."""
     del version  # handled by its callback
     # The doctor lists them among its checks.
-    unknown = [] if names_were_checked() or context.invoked_subcommand == "doctor" else unknown_names()
+    unknown = [] if names_were_checked() or invoked.invoked_subcommand == "doctor" else unknown_names()
     if removed := [each.sentence for each in unknown if each.is_removed]:
         with exit_on_error():
             raise SettingsError(removed)
     if unknown:
-        warn(unknown, as_log=_logs_json(context.invoked_subcommand))
+        warn(unknown, as_log=_logs_json(invoked.invoked_subcommand))
 
 
 def warn(unknown: list[UnknownName], *, as_log: bool) -> None:

@@ -1,8 +1,8 @@
-"""The Python client: for one question or a million; answers are typed. Needs neither torch nor server libraries.
+"""The Python client: for one item or a million; results are typed. Needs neither torch nor server libraries.
 
 ``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. A request that changes nothing is repeated,
 with back-off, while the service cannot be reached or is overloaded. A job is repeated too, because it carries an
-idempotency key. Every failure is ServiceError (the service gave a reason), ServiceUnreachable (no answer came) or
+idempotency key. Every failure is ServiceError (the service gave a reason), ServiceUnreachable (no reply came) or
 InvalidInput. ``verify_webhook`` is for callers who prefer webhooks to polling.
 """
 

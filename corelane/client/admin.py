@@ -71,7 +71,7 @@ def usage(
 
 
 def clear_cache(owner: str | None = None) -> Call[None]:
-    """Drop the cached answers to equal questions: your own, or another ``owner``'s, or all with `*`."""
+    """Drop the results kept for equal items: your own, or another ``owner``'s, or all with `*`."""
     return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
 
 

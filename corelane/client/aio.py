@@ -22,7 +22,7 @@ from corelane.client.steps import (
 )
 from corelane.client.transport import request_arguments
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 class AsyncClient(ClientMethods[httpx2.AsyncClient]):
@@ -43,11 +43,11 @@ class AsyncClient(ClientMethods[httpx2.AsyncClient]):
         """Close the connections."""
         await self._http.aclose()
 
-    async def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        async with aclosing(self._iterate(as_iteration(exchange))) as answers:
-            return await anext(answers)
+    async def _perform(self, exchange: Exchange[Reply]) -> Reply:
+        async with aclosing(self._iterate(as_iteration(exchange))) as replies:
+            return await anext(replies)
 
-    async def _iterate(self, exchange: Iteration[Answer]) -> AsyncGenerator[Answer, None]:
+    async def _iterate(self, exchange: Iteration[Reply]) -> AsyncGenerator[Reply, None]:
         outcome: Any = None
         with closing(exchange):
             async with aclosing(_AsyncSteps(self)) as steps:

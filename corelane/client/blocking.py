@@ -22,7 +22,7 @@ from corelane.client.steps import (
 )
 from corelane.client.transport import request_arguments
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 class Client(ClientMethods[httpx2.Client]):
@@ -43,11 +43,11 @@ class Client(ClientMethods[httpx2.Client]):
         """Close the connections."""
         self._http.close()
 
-    def _perform(self, exchange: Exchange[Answer]) -> Answer:
-        with closing(self._iterate(as_iteration(exchange))) as answers:
-            return next(answers)
+    def _perform(self, exchange: Exchange[Reply]) -> Reply:
+        with closing(self._iterate(as_iteration(exchange))) as replies:
+            return next(replies)
 
-    def _iterate(self, exchange: Iteration[Answer]) -> Generator[Answer, None, None]:
+    def _iterate(self, exchange: Iteration[Reply]) -> Generator[Reply, None, None]:
         outcome: Any = None
         with closing(exchange), closing(_Steps(self)) as steps:
             while True:

@@ -2,15 +2,15 @@
 
 Memory use is constant: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
 after an interruption. The service recognises the same items, cut at the same places, as the same jobs. It has their
-results or still works on them, and answers none of them twice. Only a job that was canceled in the meantime is asked
+results or still works on them, and runs none of them twice. Only a job that was canceled in the meantime is asked
 again.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Any, Unpack
 
 from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.client.protocol import TOO_LARGE
@@ -95,7 +95,7 @@ class BulkState:
                 self.seen[job.id] = job
 
 
-def answer_all(
+def run_all(
     client: Client,
     items: Iterable[JobItem],
     *,
@@ -106,7 +106,7 @@ def answer_all(
 ) -> Generator[Result, None, None]:
     """Yield the results of any number of items in order, with ``index`` over all items; memory use is constant.
 
-    Jobs that the service refuses for their size, or for a missing stored context, are halved. A single item that is too
+    Jobs that the service refuses for their size, or for a missing stored text, are halved. A single item that is too
     large is sent as lines. A single item that is refused gets a failed result. If closed or interrupted, the jobs in
     flight are canceled, unless a ``run`` is given, which can be resumed.
     """
@@ -123,7 +123,7 @@ def answer_all(
             key += ".again"
 
     state = BulkState() if state is None else state
-    submitter = _Submitter(cut_jobs(items), submit, state)
+    submitter = _Submitter(cut_jobs(items), submit, state, lambda: client.get_model(parts.get("model", "default")))
     index = 0
     try:
         while submitter.fill(jobs_in_flight):
@@ -161,9 +161,14 @@ class _Submitter:
     """Submits jobs one after the other; halves those that the service refuses."""
 
     def __init__(
-        self, jobs: Iterator[list[JobItem]], submit: Callable[[int, list[JobItem]], Job], state: BulkState
+        self,
+        jobs: Iterator[list[JobItem]],
+        submit: Callable[[int, list[JobItem]], Job],
+        state: BulkState,
+        read_model: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._jobs, self._submit, self._state = jobs, submit, state
+        self._jobs, self._submit, self._state, self._read_model = jobs, submit, state, read_model
+        self._task = ""
         self._next = 0
         self._held: deque[list[JobItem]] = deque()
 
@@ -184,9 +189,11 @@ class _Submitter:
                     self._held.extendleft([job[middle:], job[:middle]])
                     continue
                 item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
-                result = failed_result(DEFAULT_TASK, 0, item_id, error.problem_code, error.detail)
+                self._task = self._task or self._read_model().get("task", DEFAULT_TASK)
+                result = failed_result(self._task, 0, item_id, error.problem_code, error.detail)
                 in_flight.append(model_result(result, None))
             else:
+                self._task = submitted.task
                 self._state.found += submitted.counts.done
                 in_flight.append(submitted)
             self._next += len(job)

@@ -1,4 +1,4 @@
-"""Every call the client makes, as plain data: its route, its content and how its answer is read. Pure.
+"""Every call the client makes, as plain data: its route, its content and how its reply is read. Pure.
 
 Many of these functions become methods of both clients, so their arguments and docstrings are public. The routes are
 written as in the OpenAPI document, and a test compares the two.
@@ -20,10 +20,9 @@ from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
 from corelane.domain.job_requests import LinesHead
-from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, Webhook
+from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, TaskOptions, Webhook
 from corelane.domain.overview import Overview
 from corelane.domain.scaling import ScalingInfo
-from corelane.tasks.question_answering.options import AnswerOptions
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -33,13 +32,13 @@ PAGE_ITEMS = 500
 
 JSON, NDJSON = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One request; ``read`` turns the body of a success into the answer, or raises ValueError, KeyError or TypeError.
+class Call(Generic[Reply]):
+    """One request; ``read`` turns the body of a success into a reply, or raises ValueError, KeyError or TypeError.
 
     ``path`` fills the route's parameters. A call that is not ``repeatable`` is sent again only if the service certainly
     did not accept it. If ``content`` is a function, it is called each time the request is sent.
@@ -47,7 +46,7 @@ class Call(Generic[Answer]):
 
     method: str
     route: str
-    read: Callable[[bytes], Answer]
+    read: Callable[[bytes], Reply]
     path: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
@@ -69,7 +68,7 @@ class JobParts(TypedDict, total=False):
     model: str
     sticky_key: str | None
     contexts: Mapping[str, str] | None
-    options: AnswerOptions | Mapping[str, Any] | None
+    options: TaskOptions | Mapping[str, Any] | None
     priority: Priority | str | None
     expires_in_s: float | None
     refuse_if_late: bool
@@ -128,7 +127,7 @@ def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
     return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
 
 
-def same_as_lines(call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[Answer]:
+def same_as_lines(call: Call[Reply], items: Iterable[JobItem], head: Mapping[str, Any]) -> Call[Reply]:
     """Return the same call with the job sent as lines; ``items`` are read again each time."""
     return replace(call, headers=call.headers | NDJSON, content=partial(dump_lines, head, items), wait_s=0.0)
 
@@ -217,7 +216,7 @@ def drop_results(job_id: str, before: int) -> Call[Job]:
 
 
 def upload_file(path: str | Path) -> Call[FileObject]:
-    """Upload a file of questions for a batch, a piece at a time."""
+    """Upload a file of lines for a batch, a piece at a time."""
     boundary = new_key()
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     content = partial(dump_form, Path(path), boundary)
@@ -244,6 +243,11 @@ def delete_file(file_id: str) -> Call[None]:
     return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, tried_once=True)
 
 
+def batch_body(input_file_id: str, completion_window: str) -> dict[str, str]:
+    """Return what the body of a batch always has."""
+    return {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+
+
 def create_batch(
     input_file_id: str,
     *,
@@ -251,9 +255,9 @@ def create_batch(
     metadata: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Batch]:
-    """Answer every line of an uploaded file in the background. The key makes sending this twice harmless."""
+    """Reply every line of an uploaded file in the background. The key makes sending this twice harmless."""
     headers = JSON | {"Idempotency-Key": idempotency_key or new_key()}
-    given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+    given = batch_body(input_file_id, completion_window)
     body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
     return Call("POST", "/v1/batches", of(Batch), headers=headers, content=body)
 
@@ -269,7 +273,7 @@ def get_batch(batch_id: str) -> Call[Batch]:
 
 
 def cancel_batch(batch_id: str) -> Call[Batch]:
-    """End a batch with the answers it has by now; tried once."""
+    """End a batch with the results it has by now; tried once."""
     return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, tried_once=True)
 
 
@@ -314,8 +318,13 @@ def history(minutes: int = 60) -> Call[HistoryInfo]:
 
 
 def models() -> Call[list[dict[str, Any]]]:
-    """List the model versions that can answer."""
+    """List the model versions that are served."""
     return Call("GET", "/v1/models", read_list)
+
+
+def get_model(model: str) -> Call[dict[str, Any]]:
+    """Return one version, its ``task`` for instance: the one meant, or the one that most jobs of an alias go to."""
+    return Call("GET", "/v1/models/{model}", read_object, {"model": model})
 
 
 def load_model(
@@ -363,7 +372,7 @@ def unset_alias(alias: str) -> Call[dict[str, Any]]:
 
 
 def ready() -> Call[dict[str, Any]]:
-    """Return whether a question asked now would be answered."""
+    """Return whether an item sent now would be answered."""
     return Call("GET", "/readyz", read_object, tried_once=True)
 
 
@@ -379,7 +388,7 @@ def read_list(body: bytes) -> list[dict[str, Any]]:
 
 
 def read_nothing(body: bytes) -> None:
-    """Ignore an empty answer."""
+    """Ignore an empty reply."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from corelane.client.endpoints import JSON, Call, JobParts, job_head, of, submit_lines
+from corelane.client.endpoints import JSON, Call, JobParts, batch_body, job_head, of, submit_lines
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange
 from corelane.client.wire import JobItem, dump_body
@@ -38,5 +38,5 @@ def forecast_lines(
 
 def forecast_batch(input_file_id: str, *, completion_window: str = "24h") -> Call[BatchForecast]:
     """Return the size, time and cost of a batch of an uploaded file: its lines are checked and measured."""
-    given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+    given = batch_body(input_file_id, completion_window)
     return Call("POST", "/v1/batches", of(BatchForecast), headers=dict(JSON), content=dump_body(given | DRY))

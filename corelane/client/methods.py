@@ -1,60 +1,110 @@
 """The methods of both clients, as one table: each line names the call or the exchange that a client performs.
 
-``Client`` performs it with blocking calls and returns the answer; ``AsyncClient`` returns a coroutine, or an
+``Client`` performs it with blocking calls and returns the reply; ``AsyncClient`` returns a coroutine, or an
 asynchronous iterator. A method has the name, docstring and arguments of its call or exchange.
 """
 
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from corelane.client import admin, contexts, endpoints, forecasts
+from corelane.client import admin, endpoints, forecasts
 from corelane.client.endpoints import Call
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange, Iteration
 from corelane.client.transport import BaseClient, Http
+from corelane.tasks.feature_extraction import client as feature_extraction
+from corelane.tasks.question_answering import client as question_answering
+from corelane.tasks.text_classification import client as text_classification
+from corelane.tasks.text_ranking import client as text_ranking
+from corelane.tasks.token_classification import client as token_classification
+from corelane.tasks.zero_shot_classification import client as zero_shot_classification
 
 if TYPE_CHECKING:
     from corelane.client.aio import AsyncClient
     from corelane.client.blocking import Client
 
-Answer = TypeVar("Answer")
-Answer_co = TypeVar("Answer_co", covariant=True)
+Reply = TypeVar("Reply")
+Reply_co = TypeVar("Reply_co", covariant=True)
 P = ParamSpec("P")
 
 
-class AnsweringMethod(Protocol[P, Answer_co]):
-    """The type of a method that returns one answer: at once, or in a coroutine."""
+class ReplyingMethod(Protocol[P, Reply_co]):
+    """The type of a method that returns one thing: at once, or in a coroutine."""
 
     @overload
-    def __get__(self, client: "Client", of: Any) -> Callable[P, Answer_co]: ...
+    def __get__(self, client: "Client", of: Any) -> Callable[P, Reply_co]: ...
     @overload
-    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, Coroutine[Any, Any, Answer_co]]: ...
+    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, Coroutine[Any, Any, Reply_co]]: ...
 
 
-class IteratingMethod(Protocol[P, Answer_co]):
+class IteratingMethod(Protocol[P, Reply_co]):
     """The type of a method that returns several things, one at a time."""
 
     @overload
-    def __get__(self, client: "Client", of: Any) -> Callable[P, Generator[Answer_co, None, None]]: ...
+    def __get__(self, client: "Client", of: Any) -> Callable[P, Generator[Reply_co, None, None]]: ...
     @overload
-    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, AsyncGenerator[Answer_co, None]]: ...
+    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, AsyncGenerator[Reply_co, None]]: ...
 
 
-def call(make: Callable[P, Call[Answer]]) -> AnsweringMethod[P, Answer]:
+class OneOrMany(Protocol[P, Reply]):
+    """A function of one text, or of several, which returns as many."""
+
+    @overload
+    def __call__(self, text: str, /, *args: P.args, **kwargs: P.kwargs) -> Reply: ...
+    @overload
+    def __call__(self, texts: Iterable[Any], /, *args: P.args, **kwargs: P.kwargs) -> list[Reply]: ...
+
+
+class AwaitedOneOrMany(Protocol[P, Reply]):
+    """The same, in a coroutine."""
+
+    @overload
+    def __call__(self, text: str, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Reply]: ...
+    @overload
+    def __call__(
+        self, texts: Iterable[Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, list[Reply]]: ...
+
+
+class OneOrManyMethod(Protocol[P, Reply]):
+    """The type of a method that takes one text or several."""
+
+    @overload
+    def __get__(self, client: "Client", of: Any) -> OneOrMany[P, Reply]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", of: Any) -> AwaitedOneOrMany[P, Reply]: ...
+
+
+def call(make: Callable[P, Call[Reply]]) -> ReplyingMethod[P, Reply]:
     """Return a method that makes one call."""
-    return cast(AnsweringMethod[P, Answer], _like(make, 0, lambda self, call: self._perform(self._protocol.call(call))))
+    return cast(ReplyingMethod[P, Reply], _like(make, 0, lambda self, call: self._perform(self._protocol.call(call))))
 
 
-def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Answer]]) -> AnsweringMethod[P, Answer]:
+def exchange(make: Callable[Concatenate[ServiceProtocol, P], Exchange[Reply]]) -> ReplyingMethod[P, Reply]:
     """Return a method that performs an exchange."""
-    return cast(AnsweringMethod[P, Answer], _like(make, 1, lambda self, exchange: self._perform(exchange)))
+    return cast(ReplyingMethod[P, Reply], _like(make, 1, lambda self, exchange: self._perform(exchange)))
 
 
-def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Answer]]) -> IteratingMethod[P, Answer]:
+def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Reply]]) -> IteratingMethod[P, Reply]:
     """Return a method that iterates over the results of an exchange."""
-    return cast(IteratingMethod[P, Answer], _like(make, 1, lambda self, exchange: self._iterate(exchange)))
+    return cast(IteratingMethod[P, Reply], _like(make, 1, lambda self, exchange: self._iterate(exchange)))
+
+
+def one_or_many(
+    make: Callable[Concatenate[ServiceProtocol, Sequence[Any], P], Exchange[list[Reply]]],
+) -> OneOrManyMethod[P, Reply]:
+    """Return a method that performs an exchange about several texts, or about one, whose result it returns alone."""
+
+    def each(service: ServiceProtocol, texts: Any, /, *args: P.args, **kwargs: P.kwargs) -> Exchange[Any]:
+        is_one = isinstance(texts, str)
+        found = yield from make(service, [texts] if is_one else list(texts), *args, **kwargs)
+        return found[0] if is_one else found
+
+    update_wrapper(each, make)
+    return cast(OneOrManyMethod[P, Reply], exchange(each))
 
 
 def _like(make: Callable[..., Any], skipped: int, perform: Callable[["ClientMethods[Any]", Any], Any]) -> object:
@@ -67,8 +117,9 @@ def _like(make: Callable[..., Any], skipped: int, perform: Callable[["ClientMeth
         return perform(self, make(*(self._protocol,) * skipped, *args, **kwargs))
 
     signature = inspect.signature(make)
-    client = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    arguments = [client, *list(signature.parameters.values())[skipped:]]
+    taken = list(signature.parameters.values())[skipped:]
+    kind = min([inspect.Parameter.POSITIONAL_OR_KEYWORD, *(each.kind for each in taken)])
+    arguments = [inspect.Parameter("self", kind), *taken]
     method.__name__, method.__doc__ = make.__name__, make.__doc__
     method.__signature__ = signature.replace(parameters=arguments, return_annotation=signature.empty)  # type: ignore[attr-defined]
     return method
@@ -83,7 +134,14 @@ class ClientMethods(BaseClient[Http]):
     @abstractmethod
     def _iterate(self, exchange: Iteration[Any]) -> Any: ...
 
-    ask = exchange(ServiceProtocol.ask)
+    ask = exchange(question_answering.ask)
+    classify = one_or_many(text_classification.classify)
+    zero_shot = one_or_many(zero_shot_classification.zero_shot)
+    entities = one_or_many(token_classification.entities)
+    embed = one_or_many(feature_extraction.embed)
+    rerank = exchange(text_ranking.rerank)
+    predict = exchange(ServiceProtocol.predict)
+
     submit = exchange(ServiceProtocol.submit)
     submit_lines = call(endpoints.submit_lines)
     forecast = exchange(forecasts.forecast)
@@ -113,11 +171,11 @@ class ClientMethods(BaseClient[Http]):
     download_file = exchange(ServiceProtocol.download)
     delete_file = call(endpoints.delete_file)
 
-    put_context = call(contexts.put_context)
-    get_context = call(contexts.get_context)
-    read_context = call(contexts.read_context)
-    iter_contexts = iteration(contexts.contexts)
-    delete_context = call(contexts.delete_context)
+    put_context = call(question_answering.put_context)
+    get_context = call(question_answering.get_context)
+    read_context = call(question_answering.read_context)
+    iter_contexts = iteration(question_answering.contexts)
+    delete_context = call(question_answering.delete_context)
 
     deliveries = call(endpoints.list_deliveries)
     dead_deliveries = call(endpoints.dead_deliveries)
@@ -135,6 +193,7 @@ class ClientMethods(BaseClient[Http]):
     remove_webhook_secret = call(admin.remove_webhook_secret)
     cores = call(endpoints.cores)
     models = call(endpoints.models)
+    get_model = call(endpoints.get_model)
     load_model = call(endpoints.load_model)
     reload_model = call(endpoints.reload_model)
     unload_model = call(endpoints.unload_model)

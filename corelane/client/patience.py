@@ -1,6 +1,6 @@
 """Wait for a service that is unreachable or overloaded: for how long, and when to ask again. Reads the clock.
 
-Patience is a length of time. Its clock starts at the first failure and stops at an answer. So a service may be stopped
+Patience is a length of time. Its clock starts at the first failure and stops at a reply. So a service may be stopped
 and started again within that time, whatever the pauses are. The last pause begins before the time is over, and ends
 when the service asked for the next try.
 """

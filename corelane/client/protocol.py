@@ -7,7 +7,7 @@ back-off while the service cannot be reached or is overloaded, if it changes not
 """
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,11 @@ from corelane.client.endpoints import (
     new_key,
 )
 from corelane.client.patience import FIRST_PAUSE_S, Patience, Wait
-from corelane.client.steps import Exchange, HttpReply, Iteration, OpenStream, ReadStream, Return, Send, Sleep
+from corelane.client.steps import Exchange, HttpReply, Iteration, OpenStream, ReadStream, Return, Send, Sleep, all_of
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
 from corelane.domain.batches import FINAL, Batch, BatchList, FileList, FileObject
 from corelane.domain.events import DATA, EventType, Partial, Progress
-from corelane.domain.jobs import Job, Result
+from corelane.domain.jobs import Item, Job, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 
 #: Time between two requests for the results of a running job, in seconds. The job's end is noticed at once.
@@ -43,7 +43,7 @@ LEAST_POLL_S = 0.2
 #: Longest time between two polls of a batch, in seconds.
 POLL_BATCH_S = 5.0
 
-#: Entries of a list requested in one page; and for lists of many small entries, such as files and contexts.
+#: Entries of a list requested in one page; and for lists of many small entries, such as files and stored texts.
 PAGE_ENTRIES, LARGE_PAGE_ENTRIES = 100, 1000
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.
@@ -55,10 +55,10 @@ AWAY = OVERLOADED | {502, 504}
 #: The status of a job that may fit if it is sent as lines; and codes that say that another body was sent earlier.
 TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 
-#: The answer to a reader who has seen a job's last event: there is no more to read.
+#: The reply to a reader who has seen a job's last event: there is no more to read.
 NOTHING_MORE = 204
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ServiceProtocol:
     timeout_s: float
     patience_s: float
 
-    def call(self, call: Call[Answer]) -> Exchange[Answer]:
+    def call(self, call: Call[Reply]) -> Exchange[Reply]:
         """Make one call. Repeat it if that is safe and may help."""
         patience = Patience(0 if call.tried_once else self.patience_s)
         while True:
@@ -111,10 +111,9 @@ class ServiceProtocol:
 
         The request is repeated while the service cannot be reached. The idempotency key, a new one if none is given,
         makes sure that the job is accepted only once. A ``name`` of your own also finds the job, and makes submitting
-        it again harmless for as long as the job is kept. Items name entries of ``contexts`` by ``context_id``.
-        ``refuse_if_late`` raises ServiceError (409) if the job is not expected to be done within ``expires_in_s``. A
-        job that is too large for one request is sent as lines instead, unless ``or_lines`` is false. ``input_url``
-        names the place of the items instead of sending them.
+        it again harmless for as long as the job is kept. ``refuse_if_late`` raises ServiceError (409) if the job is not
+        expected to be done within ``expires_in_s``. A job that is too large for one request is sent as lines instead,
+        unless ``or_lines`` is false. ``input_url`` names the place of the items instead of sending them.
         """
         given = list(items)
         body = job_body(given, parts)
@@ -131,11 +130,11 @@ class ServiceProtocol:
         return job
 
     def call_or_lines(
-        self, call: Call[Answer], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
-    ) -> Exchange[tuple[Answer, bool]]:
+        self, call: Call[Reply], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
+    ) -> Exchange[tuple[Reply, bool]]:
         """Make a call; if its body is too large, or refused with one of the codes, send the job as lines instead.
 
-        Return the answer, and whether lines were sent. If the lines are refused too, raise the first refusal.
+        Return the reply, and whether lines were sent. If the lines are refused too, raise the first refusal.
         """
         try:
             return (yield from self.call(call)), False
@@ -148,29 +147,28 @@ class ServiceProtocol:
         except ServiceError:
             raise refused from None
 
-    def ask(
-        self,
-        /,
-        question: str,
-        context: str | None = None,
-        *,
-        context_id: str | None = None,
-        model: str = "default",
-        **options: Any,
-    ) -> Exchange[Result]:
-        """Ask one question about a passage or a stored context, and wait for its answer without limit.
-
-        ``options`` are the options of a job.
-        """
-        given = {"question": question, "context": context, "context_id": context_id}
-        items = [{name: part for name, part in given.items() if part is not None}]
-        job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
+    def results_of(self, items: Sequence[JobItem], **parts: Unpack[JobParts]) -> Exchange[list[Result]]:
+        """Submit a job, wait for it without limit, and return its results in the order of its items."""
+        if not items:
+            return []
+        job = yield from self.submit(items, wait_s=LONGEST_POLL_S, **parts)
         if not job.status.is_final:
             job = yield from self.wait(job.id)
-        found = job.results or (yield from self.call(endpoints.results(job.id, None))).data
-        if not found:
-            raise self.not_corelane(f"{job.id} has one item but no result")
-        return found[0]
+        found = job.results or (yield from all_of(self.results(job.id)))
+        if len(found) != len(items):
+            raise self.not_corelane(f"{job.id} has {len(items):,} items but {len(found):,} results")
+        return found
+
+    def predict(
+        self, model: str, items: JobItem | Sequence[JobItem], *, options: Mapping[str, Any] | None = None
+    ) -> Exchange[Any]:
+        """Send a model of any task one item, and return its result; or send several, and return a list.
+
+        Waits without limit. What a handler gave is the ``output`` of a result.
+        """
+        if isinstance(items, Item | Mapping):
+            return (yield from self.results_of([items], model=model, options=options))[0]
+        return (yield from self.results_of(list(items), model=model, options=options))
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Exchange[Job]:
         """Return a job once it is final, or as it is after ``timeout_s``; its status tells which."""
@@ -279,7 +277,7 @@ class ServiceProtocol:
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Exchange[Batch]:
-        """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+        """Upload a file (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
 
         ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory use is constant on both sides.
         """
@@ -322,7 +320,7 @@ class ServiceProtocol:
         return _pause(patience.wait(failure, failed.headers.get("Retry-After")))
 
     def ready(self) -> Exchange[bool]:
-        """Return whether a question asked now would be answered; tries once and never raises."""
+        """Return whether an item sent now would be answered; tries once and never raises."""
         try:
             yield from self.call(endpoints.ready())
         except CorelaneError:
@@ -330,28 +328,28 @@ class ServiceProtocol:
         return True
 
     def _poll(self, job_id: str, wait_s: float) -> Exchange[Job]:
-        """Return a job. If the service answers too early, pause, so that repeated polls are not a busy loop."""
+        """Return a job. If the service replies too early, pause, so that repeated polls are not a busy loop."""
         started = time.monotonic()
         job = yield from self.call(endpoints.get_job(job_id, wait_s))
         if not job.status.is_final:
             yield Sleep(max(0.0, min(wait_s, LEAST_POLL_S) - (time.monotonic() - started)))
         return job
 
-    def _read(self, call: Call[Answer], body: bytes) -> Answer:
+    def _read(self, call: Call[Reply], body: bytes) -> Reply:
         try:
             return call.read(body)
         except (ValueError, KeyError, TypeError):
             raise self.not_corelane(f"{call.method} {call.route} brought something else") from None
 
     def not_corelane(self, what: str) -> ServiceError:
-        """Return the error for an answer that cannot be Corelane's."""
-        detail = f"{self.base_url} does not answer as Corelane does: {what}"
+        """Return the error for a reply that cannot be Corelane's."""
+        detail = f"{self.base_url} does not reply as Corelane does: {what}"
         return ServiceError(detail, status=200, problem_code=FOREIGN)
 
     def _unreachable(self, error: httpx2.HTTPError, repeatable: bool) -> ServiceUnreachable:
-        """Return the error for a missing answer."""
+        """Return the error for a missing reply."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            return ServiceUnreachable(f"no Corelane answers at {self.base_url}; start one with `corelane serve`")
+            return ServiceUnreachable(f"no Corelane replies at {self.base_url}; start one with `corelane serve`")
         doubt = "" if repeatable else "; whether it accepted the job is not known"
         if isinstance(error, httpx2.TimeoutException):
             return ServiceUnreachable(f"{self.base_url} was silent for {self.timeout_s:g} s{doubt}")

@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from corelane.client.endpoints import Call
 from corelane.client.patience import Wait
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,10 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
-class Return(Generic[Answer]):
+class Return(Generic[Reply]):
     """Give the caller one of several things, and continue when the caller asks for the next."""
 
-    value: Answer
+    value: Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,28 @@ class ReadStream:
 
 IoStep = Send | Sleep | OpenStream | ReadStream
 
-#: A dialogue that ends with one answer; and one that gives several things on its way.
-Exchange = Generator[IoStep, Any, Answer]
-Iteration = Generator[IoStep | Return[Answer], Any, None]
+#: A dialogue that ends with one reply; and one that gives several things on its way.
+Exchange = Generator[IoStep, Any, Reply]
+Iteration = Generator[IoStep | Return[Reply], Any, None]
 
 
-def as_iteration(exchange: Exchange[Answer]) -> Iteration[Answer]:
-    """Turn an exchange into an iteration over its one answer."""
+def as_iteration(exchange: Exchange[Reply]) -> Iteration[Reply]:
+    """Turn an exchange into an iteration over its one reply."""
     yield Return((yield from exchange))
+
+
+def all_of(iteration: Iteration[Reply]) -> Exchange[list[Reply]]:
+    """Turn an iteration into an exchange that returns all of it."""
+    found: list[Reply] = []
+    outcome: Any = None
+    with closing(iteration):
+        while True:
+            try:
+                step = iteration.send(outcome)
+            except StopIteration:
+                return found
+            if isinstance(step, Return):
+                found.append(step.value)
+                outcome = None
+            else:
+                outcome = yield step

@@ -16,7 +16,7 @@ from corelane.errors import InvalidInput, ServiceError
 #: Size of the pieces in which lines and files are sent, in bytes.
 PIECE_BYTES = 64 * 1024
 
-#: Our own code for HTTP failures without a problem document: the answer is from a proxy, or not from Corelane at all.
+#: Our own code for HTTP failures without a problem document: the reply is from a proxy, or not from Corelane at all.
 FOREIGN = "http_error"
 
 #: Escapes for characters that a file's name in a form must not hold (WHATWG, multipart/form-data).

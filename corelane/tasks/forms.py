@@ -40,7 +40,9 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     fields: dict[str, Any] = {
         "options": (task.options, Field(default_factory=task.options, description="How the items are read."))
     }
-    inside: dict[str, Any] = {"hints": misplaced(task.options)}
+    # A job's `labels` are its own, whatever options are called.
+    hints = {name: hint for name, hint in misplaced(task.options).items() if name not in base.model_fields}
+    inside: dict[str, Any] = {"hints": MappingProxyType(hints)}
     if issubclass(base, JobRequest):
         items = Annotated[list[task.item], Field(min_length=1), in_pieces(task.item)]  # type: ignore[name-defined]
         fields["items"] = items | None, Field(None, description="The items of this job.")

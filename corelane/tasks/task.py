@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
 from corelane.tasks.presenting import Presenter
@@ -36,6 +38,9 @@ class Task(ABC):
 
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
+
+    #: What summaries say that a result lacks whose output is null.
+    output: str = "output"
 
     #: An item, for documents and error messages.
     example: Mapping[str, Any]
@@ -88,3 +93,7 @@ class Task(ABC):
     @abstractmethod
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a result so far that a preview shows."""
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the output of a result in one line, for a terminal."""
+        return orjson.dumps({name: result[name] for name in self.nothing}).decode()

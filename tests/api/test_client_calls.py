@@ -9,10 +9,11 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 
 from api.app import create_app
-from corelane.client import AsyncClient, Client, admin, contexts, endpoints, forecasts
+from corelane.client import AsyncClient, Client, admin, endpoints, forecasts
 from corelane.client.endpoints import Call
 from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
+from corelane.tasks.question_answering import client
 
 #: What stands for each argument of a call.
 ARGUMENTS: dict[str, Any] = {
@@ -71,7 +72,7 @@ ARGUMENTS: dict[str, Any] = {
 
 #: Operations that a client has no use for.
 NOT_CALLED = {
-    *(("get", "/livez"), ("get", "/v1/models/{model}")),
+    *(("get", "/livez"),),
     *(("post", "/v1/answers"), ("post", "/v1/hf/question-answering"), ("post", "/v1/contexts")),
 }
 
@@ -82,7 +83,7 @@ def document() -> dict[str, Any]:
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:
-    for module in (admin, contexts, endpoints, forecasts):
+    for module in (admin, client, endpoints, forecasts):
         for name, make in inspect.getmembers(module, inspect.isfunction):
             if make.__module__ == module.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
                 yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})

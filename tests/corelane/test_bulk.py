@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.client import Client, dump_body
-from corelane.client.bulk import answer_all, cut_jobs
+from corelane.client.bulk import cut_jobs, run_all
 from corelane.errors import ServiceError
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
@@ -20,8 +20,8 @@ def test_cut_jobs_keeps_order_and_limits(sizes: list[int], max_items: int, max_b
     assert all(len(job) == 1 or len(dump_body(job)) <= max_bytes + 2 for job in jobs)
 
 
-def test_answer_all_numbers_results_over_jobs_and_bounds_what_is_under_way(client: Client, service: StandIn) -> None:
-    results = list(answer_all(client, iter(many(3500)), priority="low", jobs_in_flight=2))
+def test_run_all_numbers_results_over_jobs_and_bounds_what_is_under_way(client: Client, service: StandIn) -> None:
+    results = list(run_all(client, iter(many(3500)), priority="low", jobs_in_flight=2))
     assert [result.index for result in results] == list(range(3500))
     assert [result.id for result in results] == [str(index) for index in range(3500)]
     assert [len(body["items"]) for body in service.bodies] == [1000, 1000, 1000, 500]
@@ -29,16 +29,16 @@ def test_answer_all_numbers_results_over_jobs_and_bounds_what_is_under_way(clien
     assert service.most_open == 2
 
 
-def test_answer_all_halves_jobs_that_are_too_large(client: Client, service: StandIn) -> None:
+def test_run_all_halves_jobs_that_are_too_large(client: Client, service: StandIn) -> None:
     service.max_items = 3
-    results = list(answer_all(client, many(10)))
+    results = list(run_all(client, many(10)))
     assert [result.id for result in results] == [str(index) for index in range(10)]
     assert all(result.answer for result in results)
 
 
 def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -> None:
     service.max_items = 0
-    results = list(answer_all(client, [ITEM, Question(id="b", question="q", context="c")]))
+    results = list(run_all(client, [ITEM, Question(id="b", question="q", context="c")]))
     assert [(result.id, result.error and result.error.code) for result in results] == [
         ("a", "too_large"),
         ("b", "too_large"),
@@ -47,7 +47,7 @@ def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -
 
 def test_an_item_whose_stored_context_is_gone_fails_alone(client: Client, service: StandIn) -> None:
     items = [*many(5), {"id": "lost", "question": "Who?", "context_id": "ctx_" + "0" * 64}, *many(3)]
-    results = list(answer_all(client, items))
+    results = list(run_all(client, items))
     assert [(result.id, result.model, result.error and result.error.code) for result in results if result.error] == [
         ("lost", None, "unknown_context")
     ]
@@ -56,26 +56,26 @@ def test_an_item_whose_stored_context_is_gone_fails_alone(client: Client, servic
 
 def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, service: StandIn) -> None:
     service.max_items, service.bounds_lines = 0, False
-    assert [result.answer and result.answer.text for result in answer_all(client, many(2))] == ["word0", "word1"]
+    assert [result.answer and result.answer.text for result in run_all(client, many(2))] == ["word0", "word1"]
 
 
-def test_answer_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
+def test_run_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
     service.max_open = 1
     with Client(service.url, patience_s=0) as client:
-        results = list(answer_all(client, many(2500), jobs_in_flight=3))
+        results = list(run_all(client, many(2500), jobs_in_flight=3))
     assert [result.index for result in results] == list(range(2500))
     assert service.most_open == 1
 
 
-def test_answer_all_cancels_what_is_under_way_when_closed(client: Client, service: StandIn) -> None:
-    results = answer_all(client, many(2500), jobs_in_flight=2)
+def test_run_all_cancels_what_is_under_way_when_closed(client: Client, service: StandIn) -> None:
+    results = run_all(client, many(2500), jobs_in_flight=2)
     next(results)
     results.close()
     assert service.canceled == list(service.jobs)
     assert len(service.canceled) == 2
 
 
-def test_answer_all_passes_on_a_refusal_that_concerns_every_item(client: Client, service: StandIn) -> None:
+def test_run_all_passes_on_a_refusal_that_concerns_every_item(client: Client, service: StandIn) -> None:
     service.refusals.append(problem(422, "unknown_model", "there is no model 'x'"))
     with pytest.raises(ServiceError, match="no model"):
-        list(answer_all(client, many(3), model="x"))
+        list(run_all(client, many(3), model="x"))

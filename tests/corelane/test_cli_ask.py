@@ -13,10 +13,11 @@ from pytest_httpserver import HTTPServer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from corelane.cli.ask import ask, follow, surroundings
 from corelane.cli.commands import CommandGroup
+from corelane.cli.one_item import follow
 from corelane.cli.output import plain
 from corelane.client import Client
+from corelane.tasks.question_answering.cli.ask import ask, surroundings
 from tests.corelane.stand_in import ITEM, StandIn
 from tests.waiting import eventually
 
@@ -75,7 +76,7 @@ def test_a_problem_of_the_service_is_one_red_sentence(service: StandIn) -> None:
 def test_without_a_service_the_command_says_how_to_start_one() -> None:
     done = run("Who?", "-c", "Ada wrote it.", "--url", "http://127.0.0.1:9")
     assert done.exit_code == 1
-    assert "no Corelane answers at http://127.0.0.1:9; start one with `corelane serve`" in done.stderr
+    assert "no Corelane replies at http://127.0.0.1:9; start one with `corelane serve`" in done.stderr
 
 
 def test_options_and_priority_are_sent_as_they_are_given(service: StandIn) -> None:

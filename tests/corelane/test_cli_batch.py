@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +25,32 @@ from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
 from corelane.cli import waiting as waiting_module
-from corelane.cli.batch import batch
 from corelane.cli.commands import CommandGroup
-from corelane.cli.question_lines import (
-    CSV,
+from corelane.cli.item_lines import (
     JSON_LINES,
     LineFormat,
     NumberedLine,
-    QuestionLine,
-    answer_lines,
+    ParsedLine,
     number_lines,
     read_line,
     read_output,
+    results_of,
     skip_answered,
 )
 from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
 from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
+from corelane.tasks.question_answering.cli.batch import batch
+from corelane.tasks.question_answering.cli.table import CSV
 from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.registry import TASKS
 from corelane.tasks.results import model_result
 from corelane.tasks.unanswered import unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
 from tests.waiting import eventually
+
+QA = TASKS[DEFAULT_TASK]
 
 QUESTIONS = b"\n".join(
     [
@@ -102,7 +106,7 @@ def write_questions(path: Path, count: int) -> Path:
     return path
 
 
-def locally(items: Iterable[Question]) -> Generator[Result, None, None]:
+def locally(items: Iterable[Any]) -> Generator[Result, None, None]:
     for index, item in enumerate(list(items)):
         found = unanswered_result(DEFAULT_TASK, index, item.id, "succeeded")  # type: ignore[arg-type]
         yield model_result(found | {"no_answer_score": len(item.context or "") / 100}, "words@1")
@@ -112,9 +116,9 @@ def resume(written: bytes, text: bytes, form: LineFormat = JSON_LINES) -> bytes:
     """Return the content, after a run, of an output that holds ``written``."""
     kept = read_output(io.BytesIO(written), form)
     lines = form.number(io.BytesIO(text))
-    skip_answered(lines, kept)
+    skip_answered(QA, lines, kept)
     head = written[: kept.size_bytes] or form.header
-    answers = answer_lines(map(read_line, lines), locally)
+    answers = results_of(QA, map(partial(read_line, QA), lines), locally)
     return head + b"".join(form.write(result.model_dump(mode="json")) for result in answers)
 
 
@@ -155,8 +159,8 @@ def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None
 )
 def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
     kept = read_output(io.BytesIO(resume(b"", QUESTIONS)), JSON_LINES)
-    with pytest.raises(InvalidInput, match="is not of line 6 of these questions"):
-        skip_answered(number_lines(io.BytesIO(other)), kept)
+    with pytest.raises(InvalidInput, match="is not of line 6 of this input"):
+        skip_answered(QA, number_lines(io.BytesIO(other)), kept)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
     ],
 )
 def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:
-    line = read_line(NumberedLine(2, text))
+    line = read_line(QA, NumberedLine(2, text))
     assert line.item is None
     assert line.problem.startswith(problem)
 
@@ -187,27 +191,27 @@ def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None
 @pytest.mark.parametrize("fault", [b"", b', "context": null', b', "context": "c", "more": 1', b', "context_id": "x"'])
 @pytest.mark.parametrize(("given", "kept"), [(b'"a"', "a"), (b"7", "7")])
 def test_a_line_that_cannot_be_asked_keeps_its_id(fault: bytes, given: bytes, kept: str) -> None:
-    line = read_line(NumberedLine(0, b'{"id": %s, "question": "Who?"%s}' % (given, fault)))
+    line = read_line(QA, NumberedLine(0, b'{"id": %s, "question": "Who?"%s}' % (given, fault)))
     assert (line.item, line.id) == (None, kept)
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_can_be_read_as_a_line(text: bytes) -> None:
-    line = read_line(NumberedLine(0, text))
+    line = read_line(QA, NumberedLine(0, text))
     assert (line.item is None) == bool(line.problem)
 
 
 def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None:
     text = b'\xef\xbb\xbf{"question":"q","context":"c"}\r\n\r\n \n{"question":"r","context":"c"}'
-    lines = [read_line(raw) for raw in number_lines(io.BytesIO(text))]
-    assert [(line.index, line.item and line.item.question) for line in lines] == [(0, "q"), (3, "r")]
+    lines = [read_line(QA, raw) for raw in number_lines(io.BytesIO(text))]
+    assert [(line.index, line.item and line.item.model_dump()["question"]) for line in lines] == [(0, "q"), (3, "r")]
 
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
     item = Question(question="q", context="c")
-    lines = [QuestionLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
-    answered = list(answer_lines(iter(lines), locally))
+    lines = [ParsedLine(n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
+    answered = list(results_of(QA, iter(lines), locally))
     assert [(result.index, result.id) for result in answered] == [(n, f"id{n}") for n in range(len(good))]
     assert [result.error is None for result in answered] == good
 
@@ -300,7 +304,7 @@ def after_results(service: StandIn, pages: int) -> Callable[[], None]:
 def test_the_questions_are_never_overwritten_by_the_output(service: StandIn, questions: Path) -> None:
     code, said = run(questions, "-o", questions, "--url", service.url, "--overwrite")
     assert (code, questions.read_bytes()) == (1, QUESTIONS)
-    assert "not that of the questions" in said
+    assert "not that of the input" in said
 
 
 def test_missing_files_and_folders_are_one_sentence(service: StandIn, questions: Path, tmp_path: Path) -> None:
@@ -552,7 +556,7 @@ def test_two_runs_never_write_one_output(
     questions, output, _ = interrupted
     code, said = run(questions, "-o", output, "--url", service.url, "--overwrite")
     assert code == 1
-    assert "another `corelane batch` is writing" in said
+    assert "another command is writing" in said
     assert output.stat().st_size >= 1000
 
 
@@ -590,11 +594,11 @@ def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[
     waiting = WaitNotice()
     for attempt in range(3):
         waiting(Wait(refusal, 60, 60.0 * attempt, attempt))
-    waiting(Wait(ServiceUnreachable("no Corelane answers"), 8, 180, 3))
+    waiting(Wait(ServiceUnreachable("no Corelane replies"), 8, 180, 3))
     waiting(Wait(ServiceUnreachable("gone"), 0.2))
     first, other = capsys.readouterr().err.splitlines()
     assert first.endswith(" waiting: too much waits; trying again in 60 s")
-    assert other.endswith(" still waiting, for 180 s: no Corelane answers; trying again in 8 s")
+    assert other.endswith(" still waiting, for 180 s: no Corelane replies; trying again in 8 s")
 
 
 def test_a_run_in_which_nothing_is_answered_says_so(

@@ -101,7 +101,7 @@ def test_sentinels_that_are_silent_or_disagree_are_told() -> None:
     well = {"ip": "h", "port": "1", "flags": "master"}
     assert judge_sentinels([("a", well), ("b", well)]) is None
     for other, told in (
-        ({"error": "no route"}, "1 of 2 Sentinels do not answer"),
+        ({"error": "no route"}, "1 of 2 Sentinels do not reply"),
         (well | {"port": "2"}, "h:1 and h:2"),
         (well | {"flags": "s_down,master"}, "down in the eyes of b"),
     ):
@@ -177,17 +177,17 @@ def test_port_of_corelane_is_fine_and_a_refused_key_is_told_as_what_it_is(httpse
     settings = Settings(host=httpserver.host, port=httpserver.port)
     keyed = settings.model_copy(update={"api_key": SecretStr("clk_1")})
     check = check_api_port(keyed)
-    assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane answers; cores: 1")
+    assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane replies; cores: 1")
     assert (service.requests, service.keys) == (["GET /v1/cores"], ["Bearer clk_1"])
     service.refusals.extend(problem(401, "unauthorized", "this key was revoked") for _ in range(2))
     check = check_api_port(settings)
-    assert (check.state, check.found) == ("warn", f"{httpserver.port}: Corelane answers, and requires an API key")
+    assert (check.state, check.found) == ("warn", f"{httpserver.port}: Corelane replies, and requires an API key")
     assert check.advice == "set CORELANE_API_KEY to one; `corelane keys create` makes one"
     check = check_api_port(keyed)
-    assert check.found == f"{httpserver.port}: Corelane answers, and refuses the key in CORELANE_API_KEY"
+    assert check.found == f"{httpserver.port}: Corelane replies, and refuses the key in CORELANE_API_KEY"
     assert (check.state, check.advice) == ("warn", "this key was revoked; `corelane keys create` makes one")
     service.refusals.append(problem(403, "forbidden", "this key lacks the scope admin"))
-    assert check_api_port(keyed).found.endswith("Corelane answers: this key lacks the scope admin")
+    assert check_api_port(keyed).found.endswith("Corelane replies: this key lacks the scope admin")
 
 
 def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> None:

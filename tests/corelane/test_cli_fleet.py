@@ -99,7 +99,7 @@ def test_a_version_that_no_core_holds_says_what_is_expected(service: StandIn, ur
 def test_the_service_is_that_of_the_environment(service: StandIn) -> None:
     assert run("cores", "--json", CORELANE_URL=service.url).exit_code == 0
     elsewhere = run("cores", "--json", "--url", "http://127.0.0.1:9", CORELANE_URL=service.url)
-    assert "no Corelane answers at http://127.0.0.1:9" in elsewhere.stderr
+    assert "no Corelane replies at http://127.0.0.1:9" in elsewhere.stderr
 
 
 def test_refusals_are_told_in_words_of_the_command_line(service: StandIn, url: list[str]) -> None:
@@ -127,7 +127,7 @@ def test_health_of_the_api(service: StandIn) -> None:
         assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "the API is not ready")
     for asked in ("--startup", "--live"):
         assert run("health", asked, CORELANE_PORT=port).exit_code == 0
-    assert "does not answer" in run("health", "--live", CORELANE_PORT="1").stderr
+    assert "does not reply" in run("health", "--live", CORELANE_PORT="1").stderr
 
 
 def test_health_of_a_core(settings: Settings) -> None:

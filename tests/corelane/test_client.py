@@ -206,7 +206,7 @@ def test_results_missing_from_a_final_job_end_in_an_error(client: Client, servic
     for _ in range(2):
         service.refusals.append(Response('{"object": "list", "data": [], "has_more": true, "next": "0"}'))
         service.refusals.append(Response(dump_body(service.describe(job.id) | {"status": "succeeded"})))
-    with pytest.raises(ServiceError, match="does not answer as Corelane does"):
+    with pytest.raises(ServiceError, match="does not reply as Corelane does"):
         list(client.iter_results(job.id))
 
 
@@ -422,7 +422,7 @@ def test_a_service_that_starts_late_is_found() -> None:
 def test_another_server_is_recognised(client: Client, service: StandIn, body: str) -> None:
     for call in (lambda: client.get("job_x"), lambda: client.cores()):
         service.refusals.append(Response(body))
-        with pytest.raises(ServiceError, match="does not answer as Corelane does"):
+        with pytest.raises(ServiceError, match="does not reply as Corelane does"):
             call()
 
 

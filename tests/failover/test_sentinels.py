@@ -144,7 +144,7 @@ def test_doctor_tells_of_replicas_and_sentinels(trio: Replicated) -> None:
     assert ("by TLS" in check.found) == (trio.primary.tls is not None)
     assert check_replicas(settings.model_copy(update={"replicas_ack": 5})).state == "fail"
     trio.sentinels[2].stop()
-    assert "1 of 3 Sentinels do not answer" in check_replicas(settings).found
+    assert "1 of 3 Sentinels do not reply" in check_replicas(settings).found
 
 
 def test_a_server_whose_certificate_is_not_trusted_is_refused(

@@ -8,6 +8,9 @@ from corelane.tasks.feature_extraction.present import EmbeddingPresenter
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult
 from corelane.tasks.text import TextItem, TextTask
 
+#: Numbers of a vector shown in one line.
+SHOWN = 4
+
 
 class FeatureExtraction(TextTask):
     """Turns a text into a vector."""
@@ -21,6 +24,14 @@ class FeatureExtraction(TextTask):
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
     overlap = 0
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the length of a vector and its first numbers, or its text in base64."""
+        vector = result["embedding"]
+        if not isinstance(vector, list):
+            return vector or "no vector"
+        first = " ".join(f"{number:.4f}" for number in vector[:SHOWN])
+        return f"{len(vector)} numbers: {first}{' …' if len(vector) > SHOWN else ''}"
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # half a vector says nothing
         """Return nothing: the mean of a part is no result."""

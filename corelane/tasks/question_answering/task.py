@@ -27,6 +27,7 @@ class QuestionAnswering(Task):
     shares = SharesContexts
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
+    output = "an answer"
     example: Mapping[str, Any] = MappingProxyType(
         {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
     )
@@ -77,6 +78,11 @@ class QuestionAnswering(Task):
                 f"no answer of {version} has a score above {highest:g}, so `min_precision` {asked:g} would give none: "
                 f"ask for {highest:g} at most, or have its operator calibrate it on questions like yours"
             )
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the best answer and its score."""
+        found = result["answer"]
+        return "no answer" if found is None else f"{found['text']} ({found['score']:.3f})"
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the best answer so far."""

@@ -11,6 +11,16 @@ from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
 
+#: Labels shown in one line.
+SHOWN = 5
+
+
+def labels_line(result: Mapping[str, Any]) -> str:
+    """Return the first labels of a result and their scores, in one line."""
+    shown = [f"{each['label']} {each['score']:.3f}" for each in result["labels"][:SHOWN]]
+    rest = len(result["labels"]) - len(shown)
+    return ", ".join(shown + ([f"{rest} more"] if rest else [])) or "no labels"
+
 
 class TextClassification(TextTask):
     """Gives the labels of a text, or of a pair of texts."""
@@ -38,6 +48,10 @@ class TextClassification(TextTask):
         super().check(settings, place, item)
         if item.text_pair is not None:
             check_length(place + "the second text", item.text_pair, settings.max_context_chars, "context")
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the first labels and their scores."""
+        return labels_line(result)
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the labels so far."""

@@ -55,6 +55,14 @@ class TextRanking(TextTask):
         for number, text in enumerate(item.texts):
             check_length(f"{place}text {number}", text, settings.max_context_chars, "context")
 
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the places with their scores, best first; a text is named by its position if it is not returned."""
+        shown = (
+            f"{each['index']}{' ' + repr(each['text']) if each.get('text') else ''} ({each['score']:.3f})"
+            for each in result["ranking"]
+        )
+        return ", ".join(shown) or "no texts"
+
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ranking so far."""
         return {"ranking": result["ranking"]}

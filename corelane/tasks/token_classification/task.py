@@ -23,6 +23,14 @@ class TokenClassification(TextTask):
     #: A token is judged in the window where it stands most inside, so neighbours share much.
     overlap = 64
 
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return each entity with its label, offsets and score."""
+        shown = (
+            f"{each['text']} [{each['label']} {each['start']}-{each['end']} {each['score']:.3f}]"
+            for each in result["entities"]
+        )
+        return ", ".join(shown) or "no entities"
+
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entities so far."""
         return {"entities": result["entities"]}

@@ -7,6 +7,7 @@ from typing import Any
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.task import labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.present import OwnLabelsPresenter
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
@@ -60,6 +61,10 @@ class ZeroShotClassification(TextTask):
             super(ZeroShotClassification, self).windows_of(each, text_tokens, options, max_length, ratio)
             for each in self._asked(beside, options)
         )
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the first labels and their scores."""
+        return labels_line(result)
 
     def check_options(self, options: ZeroShotOptions, place: str, item: LabelledText) -> None:
         """Raise InvalidInput for a text without labels."""

@@ -8,10 +8,8 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from corelane.cli.ask import ask
-from corelane.cli.batch import batch
 from corelane.cli.commands import CommandGroup
-from corelane.cli.question_lines import write_line
+from corelane.cli.item_lines import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
@@ -20,6 +18,8 @@ from corelane.errors import ServiceError
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
+from corelane.tasks.question_answering.cli.ask import ask
+from corelane.tasks.question_answering.cli.batch import batch
 from corelane.tasks.unanswered import unanswered_result
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines

@@ -15,13 +15,13 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from corelane.cli.batch import batch
 from corelane.cli.commands import CommandGroup
 from corelane.plugins.files.references.carrier import Carrier
 from corelane.plugins.files.references.reading import InputReader
 from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
+from corelane.tasks.question_answering.cli.batch import batch
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines

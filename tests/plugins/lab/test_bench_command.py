@@ -89,7 +89,7 @@ def code_of(report: Report, outputs: Outputs) -> int | None:
         (["--sender", "nothing:Here"], "no sender"),
         (["--sender", "corelane.plugins.lab.ways:Nobody"], "no sender"),
         (["--serve"], "leave --url out"),
-        (["--url", "http://127.0.0.1:9"], "no Corelane answers"),
+        (["--url", "http://127.0.0.1:9"], "no Corelane replies"),
     ],
 )
 def test_options_that_cannot_be_are_refused(argv: list[str], complaint: str, service: Answering) -> None:

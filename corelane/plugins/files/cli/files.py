@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from corelane.cli.commands import CommandGroup
+from corelane.cli.item_lines import command_for
 from corelane.cli.output import print_line, print_list, print_one, short_time
-from corelane.cli.question_lines import command_for
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import FileObject
 from corelane.domain.ids import iso_time
@@ -97,10 +97,11 @@ def refuse_bare_items(path: Path) -> None:
             first = next((line for line in lines if line.strip()), b"")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    if command_for(first) == "batch":
+    if (command := command_for(first)) in ("batch", "run"):
+        model = " MODEL" if command == "run" else ""
         raise InvalidInput(
-            f"{path} is a file for `corelane batch {path} -o results.jsonl`: its lines are bare items. "
-            "Lines of a file to upload have custom_id, method, url, and the item in body"
+            f"{path} is a file for `corelane {command}{model} {path} -o results.jsonl`: its lines are items. "
+            "Lines of a file to upload have custom_id, method, url, and an item in body"
         )
 
 

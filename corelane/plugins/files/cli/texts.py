@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.ask import read_context
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.texts import WIRE_NAMES, TextInfo
 from corelane.errors import InvalidInput
+from corelane.tasks.question_answering.cli.ask import read_context
 
 TextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
 

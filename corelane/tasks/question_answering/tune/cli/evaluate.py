@@ -17,10 +17,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from corelane.cli.commands import Made
-from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
 from corelane.errors import CorelaneError, InvalidInput
+from corelane.tasks.question_answering.cli.options import (
+    PrecisionOption,
+    StrideOption,
+    ThresholdOption,
+    answer_options,
+)
 from corelane.tasks.question_answering.squad import QuestionSet, read_set
 from corelane.tasks.question_answering.tune.cli.reports import report_table, show_comparison, show_files
 from corelane.tasks.question_answering.tune.comparison import GateLimits, compare_versions
@@ -123,13 +128,13 @@ def version_of(client: "Client", model: str) -> str:
 
 
 def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[AnswerResult]:
-    from corelane.client.bulk import answer_all
+    from corelane.client.bulk import run_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("asking", total=len(asked.questions))
-        results = answer_all(client, items, model=model, options=options)
+        results = run_all(client, items, model=model, options=options)
         for result in results:
             yield cast(AnswerResult, result)
             progress.advance(task)

@@ -6,8 +6,6 @@ shown. While a long passage is read, the progress is shown. Ctrl-C cancels the q
 
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,26 +14,27 @@ from rich.console import Console
 from rich.text import Text
 
 from corelane.cli.dry_run import DryRunOption, describe
-from corelane.cli.options import AnswerOptions, PriorityOption
+from corelane.cli.one_item import check, result_for
+from corelane.cli.options import PriorityOption
 from corelane.cli.output import error_console, plain, print_line, print_one
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.events import Partial
-from corelane.domain.jobs import Job, JobStatus, Priority, Result
-from corelane.errors import CorelaneError, InvalidInput, ServiceError, ServiceUnreachable
+from corelane.domain.jobs import Priority, Result
+from corelane.errors import InvalidInput
+from corelane.tasks.question_answering.cli.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Answer
 
 if TYPE_CHECKING:
-    from corelane.client import Client, JobParts
-
-#: How long the first request waits for the answer; later ones, while the question is queued, wait longer. In seconds.
-FIRST_S, LATER_S = 2.0, 5.0
+    from corelane.client import JobParts
 
 #: Characters shown on each side of an answer.
 SURROUNDINGS_CHARS = 160
 
 #: A context of this form is taken for the name of a missing file, not for a passage: one word in ASCII, or a path.
 FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z0-9]{0,5}")
+
+#: What an item and its result are called.
+WORDS = ("question", "answer")
 
 ANSWER_STYLE = "bold black on green"
 
@@ -74,83 +73,14 @@ def ask(
         if dry_run:
             print_one(client.forecast([item], **parts), as_json, describe)
             return
-        result = answer(client, item, parts, errors)
+        result = result_for(client, item, parts, errors, WORDS)
         if context_id is not None and not as_json and result.answer is not None:
             passage = client.read_context(context_id)
     if as_json:
         print_line(result)
-    check(result)
+    check(result, WORDS)
     if not as_json:
         Console(highlight=False).print(render(result, passage))
-
-
-def answer(client: "Client", item: dict[str, str], parts: "JobParts", console: Console) -> Result:
-    """Ask one question and return its result; show on ``console`` why it waits."""
-    from corelane.client import AWAY
-    from corelane.client.endpoints import new_key
-
-    key, items = new_key(), [item]
-    job: Job | None = None
-    try:
-        with console.status("asking …") as status:
-            job = client.submit(items, wait_s=FIRST_S, idempotency_key=key, **parts)
-            job = follow(client, job, console, status.update)
-            return result_of(client, job)
-    except KeyboardInterrupt:
-        with suppress(CorelaneError):
-            # The service may have accepted the interrupted request: the same key brings back the same job.
-            give_up(client, job or client.submit(items, idempotency_key=key, **parts), console)
-        raise
-    except (ServiceUnreachable, ServiceError) as error:
-        if job is None or (isinstance(error, ServiceError) and error.status not in AWAY):
-            raise
-        where = (
-            f"the question is {job.id}; `corelane jobs results {job.id}` fetches its answer once the service is back"
-        )
-        raise ServiceUnreachable(f"{error.detail}; {where}") from None
-
-
-def follow(client: "Client", job: Job, console: Console, show: Callable[[str], None]) -> Job:
-    """Return the job once it is final."""
-    reason = ""
-    while job.status is JobStatus.QUEUED:
-        if job.waiting_for and job.waiting_for != reason:
-            reason = job.waiting_for
-            console.print(f"{reason}; {job.id} waits, `corelane cores` shows the cores' states", style="yellow")
-        show(f"{job.id} is queued …")
-        job = client.get(job.id, LATER_S)
-    if job.status.is_final:
-        return job
-    for event in client.iter_events(job.id):
-        if isinstance(event.data, Partial):
-            show(f"read {event.data.windows_done:,} of {event.data.windows_total:,} windows …")
-    return client.get(job.id)
-
-
-def result_of(client: "Client", job: Job) -> Result:
-    """Return the one result of a final job; raise ServiceError if it has none."""
-    result = next(iter(job.results or client.iter_results(job.id)), None)
-    if result is None:
-        raise ServiceError(f"{job.id} is {job.status} and has no result", status=200, problem_code="not_found")
-    return result
-
-
-def check(result: Result) -> None:
-    """Raise ServiceError if the question was not answered: it failed, or its job was canceled or expired."""
-    if result.error is not None:
-        raise ServiceError(result.error.detail, status=200, problem_code=result.error.code)
-    if result.status is not JobStatus.SUCCEEDED:
-        raise ServiceError(f"the question was {result.status} before it was answered", status=200, problem_code="gone")
-
-
-def give_up(client: "Client", job: Job, console: Console) -> None:
-    """Cancel a job whose caller interrupted the command, or say how to cancel it."""
-    try:
-        client.cancel(job.id)
-    except CorelaneError:
-        console.print(f"{job.id} is still open; `corelane jobs cancel {job.id}` cancels it")
-        return
-    console.print(f"{job.id} is canceled")
 
 
 def read_context(given: str) -> str:

@@ -1,10 +1,32 @@
-"""Stored contexts: put, list, read and delete. A job names one by ``context_id`` instead of sending its text."""
+"""The client's calls for questions, and for stored contexts, which a job names by ``context_id``."""
+
+from typing import Any
 
 from corelane.client.endpoints import JSON, Call, of, page_params, read_nothing
 from corelane.client.protocol import LARGE_PAGE_ENTRIES, ServiceProtocol
-from corelane.client.steps import Iteration
+from corelane.client.steps import Exchange, Iteration
 from corelane.client.wire import dump_body
+from corelane.domain.jobs import Result
 from corelane.domain.texts import TextInfo, TextList, text_id
+
+
+def ask(
+    service: ServiceProtocol,
+    /,
+    question: str,
+    context: str | None = None,
+    *,
+    context_id: str | None = None,
+    model: str = "default",
+    **options: Any,
+) -> Exchange[Result]:
+    """Ask one question about a passage or a stored context, and wait for its answer without limit.
+
+    ``options`` are the options of a job.
+    """
+    given = {"question": question, "context": context, "context_id": context_id}
+    item = {name: part for name, part in given.items() if part is not None}
+    return (yield from service.results_of([item], model=model, options=options))[0]
 
 
 def put_context(text: str, *, name: str | None = None, expires_in_s: int | None = None) -> Call[TextInfo]:

@@ -1,0 +1,240 @@
+"""The input and output of ``corelane run`` and ``batch``, line by line, and the place where an output resumes. Pure.
+
+An item follows the rules of its task for items of a job. Blank lines are skipped. A line that cannot be sent gives a
+failed result in its place, with its id if that can be read.
+
+An output is accepted as ours if every complete line is a result and the indexes rise. An incomplete last line is
+dropped only if it begins like one of ours.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from corelane.domain.jobs import DEFAULT_TASK, Item, JobStatus, Result, as_text
+from corelane.domain.texts import is_text_id, no_text
+from corelane.domain.wire import with_few_unknown
+from corelane.errors import InvalidInput
+from corelane.errors.sentences import first_fault
+from corelane.tasks.registry import TASKS
+from corelane.tasks.results import model_result
+from corelane.tasks.task import Task
+from corelane.tasks.unanswered import failed_result
+
+#: The beginning of every line of an output.
+LINE_HEAD = b'{"index":'
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+#: The complete results of an output, or None for its header, each with its size in bytes.
+Results = Iterator[tuple[dict[str, Any] | None, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLine:
+    """One line of the input that is not blank: its position among all lines, and its text."""
+
+    index: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLine:
+    """A parsed line: an item, or the reason why it is none."""
+
+    index: int
+    id: str | None
+    item: Item | None
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class OutputState:
+    """The content of an output: counts of lines, failures and empty results, the last line, and the size."""
+
+    lines: int = 0
+    failed: int = 0
+    empty: int = 0
+    index: int = -1
+    id: str | None = None
+    size_bytes: int = 0
+
+    def add(self, result: dict[str, Any], size_bytes: int) -> None:
+        """Count one more line."""
+        self.index, self.id = result["index"], result["id"]
+        self.lines += 1
+        self.size_bytes += size_bytes
+        has_failed = result["status"] != JobStatus.SUCCEEDED
+        self.failed += has_failed
+        # Behind index, id and status stands the output of its task.
+        self.empty += not has_failed and next(islice(result.values(), 3, None)) is None
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """One format of items and results; ``results`` raises ValueError for an output that is not ours."""
+
+    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
+    results: Callable[[Iterable[bytes]], Results]
+    write: Callable[[dict[str, Any]], bytes]
+    header: bytes = b""
+
+
+def read_line(task: Task, raw: NumberedLine) -> ParsedLine:
+    """Parse a line; a problem names its line, counted from 1."""
+
+    def problem(text: str, item_id: object = None) -> ParsedLine:
+        kept_id = item_id if isinstance(item_id, str) else None
+        return ParsedLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
+
+    try:
+        value = orjson.loads(raw.text)
+    except orjson.JSONDecodeError as error:
+        return problem(f" is not JSON: {error.msg} (column {error.colno})")
+    if not isinstance(value, dict):
+        return problem(" is not a JSON object")
+    try:
+        item = task.item.model_validate(with_few_unknown(task.item, value))
+    except ValidationError as error:
+        return problem(f": {first_fault(error)}", as_text(value.get("id")))
+    *_, text_id = task.parts(item)
+    if text_id is not None and not is_text_id(text_id):
+        return problem(f": {no_text(text_id)}", item.id)
+    return ParsedLine(raw.index, item.id, item)
+
+
+def command_for(text: bytes) -> str:
+    """Return the command for this line, `batch`, `batches` or `run`; an empty string for none of them."""
+    try:
+        value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    if "custom_id" in value:
+        return "batches" if "body" in value else ""
+    if is_like(TASKS[DEFAULT_TASK], value):
+        return "batch"
+    return "run" if any(is_like(task, value) for task in TASKS.values()) else ""
+
+
+def is_like(task: Task, value: Mapping[str, Any]) -> bool:
+    """Return whether an object has the fields that an item of a task must have, if it must have any."""
+    needed = {name for name, field in task.item.model_fields.items() if field.is_required()}
+    return bool(needed) and needed <= value.keys()
+
+
+def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
+    """Yield the lines unchanged; raise InvalidInput if the first is for another command."""
+    first = next(lines, None)
+    if first is None:
+        return iter(())
+    other = command_for(first.text)
+    if other == "batches":
+        raise InvalidInput(
+            "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
+            "then `corelane batches create ID`"
+        )
+    if other == "run" and task is TASKS[DEFAULT_TASK]:
+        raise InvalidInput(f"these are no items of {task.name}: give them to a model by `corelane run MODEL FILE`")
+    cells = first.text.replace(b'"', b"").decode(errors="replace").strip().split(",")
+    if len(cells) > 1 and task.item.model_fields.keys() >= set(cells):
+        hint = "give --csv" if task is TASKS[DEFAULT_TASK] else "items are lines of JSON"
+        raise InvalidInput(f"the first line is the header of a table: {hint}")
+    return chain([first], lines)
+
+
+def results_of(
+    task: Task, lines: Iterable[ParsedLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
+) -> Generator[Result, None, None]:
+    """Yield the result of every line, in order; only lines with an item are asked."""
+    pending: deque[ParsedLine] = deque()
+
+    def items() -> Iterator[Item]:
+        for line in lines:
+            pending.append(line)
+            if line.item is not None:
+                yield line.item
+
+    with closing(ask(items())) as results:
+        for result in results:
+            while pending[0].item is None:
+                yield _refused(task, pending.popleft())
+            line = pending.popleft()
+            yield result.model_copy(update={"index": line.index, "id": line.id})
+    for line in pending:
+        yield _refused(task, line)
+
+
+def _refused(task: Task, line: ParsedLine) -> Result:
+    return model_result(failed_result(task.name, line.index, line.id, InvalidInput.code, line.problem), None)
+
+
+def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
+    """Return the state of an existing output; raise InvalidInput if it is none of ours."""
+    kept = OutputState()
+    try:
+        for result, size_bytes in form.results(stream):
+            if result is None:
+                kept.size_bytes += size_bytes
+            elif result["index"] <= kept.index:
+                raise ValueError("indexes rise")
+            else:
+                kept.add(result, size_bytes)
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(
+            f"the output exists and line {kept.lines + 1} of it is not a result of such a run; "
+            "name another file, or drop it with --overwrite"
+        ) from None
+    return kept
+
+
+def skip_answered(
+    task: Task, lines: Iterator[NumberedLine], kept: OutputState, first: int | None = None
+) -> list[NumberedLine]:
+    """Skip the lines that are answered. Return those after the first ``first`` lines: they are asked again.
+
+    Raises InvalidInput if the last skipped line is not the one that the output ends with.
+    """
+    again: list[NumberedLine] = []
+    count, last = 0, None
+    for count, last in enumerate(islice(lines, kept.lines), 1):
+        if first is not None and count > first:
+            again.append(last)
+    end = (-1, None) if last is None else (last.index, read_line(task, last).id)
+    if (count, *end) != (kept.lines, kept.index, kept.id):
+        raise InvalidInput(
+            f"the output's last result (index {kept.index}, id {kept.id!r}) is not of line {kept.lines} of this "
+            "input; name another file, or drop it with --overwrite"
+        )
+    return again
+
+
+def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Yield the lines that are not blank."""
+    for index, text in enumerate(stream):
+        text = text if index else text.removeprefix(BYTE_ORDER_MARK)
+        if text.strip():
+            yield NumberedLine(index, text)
+
+
+def write_line(result: dict[str, Any]) -> bytes:
+    """Return a result, given as plain data, as a line of the output."""
+    return orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _read_lines(stream: Iterable[bytes]) -> Results:
+    for text in stream:
+        if text.endswith(b"\n"):
+            yield orjson.loads(text), len(text)
+        elif not (text.startswith(LINE_HEAD) or LINE_HEAD.startswith(text)):
+            raise ValueError("not a torn line of ours")
+
+
+JSON_LINES = LineFormat(number_lines, _read_lines, write_line)

@@ -1,0 +1,171 @@
+"""``corelane run``: one item or lines of items for a model of any task, and their results in the same order.
+
+What items are is said by the model's task. One item is given by its fields, or as a text if that is all it needs; lines
+are a file, standard input or a URL. Results are shown a line each, or written as JSON; a file of them is resumed.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from corelane.cli.by_reference import STANDARD, as_url
+from corelane.cli.dry_run import DryRunOption, describe
+from corelane.cli.item_lines import JSON_LINES, LineFormat
+from corelane.cli.lines_run import Lines, RunReport
+from corelane.cli.one_item import check, result_for
+from corelane.cli.options import JobsOption, LabelOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
+from corelane.cli.output import error_console, plain, print_line, print_one
+from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, KeyOption, UrlOption, connect
+from corelane.cli.waiting import WaitNotice
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority
+from corelane.errors import InvalidInput
+from corelane.tasks.registry import task_named
+from corelane.tasks.task import Task
+
+if TYPE_CHECKING:
+    from corelane.client.endpoints import JobParts
+
+#: A field as an argument: its name, and its value as text, or as JSON behind `:=`.
+FIELD = re.compile(r"([A-Za-z_]\w*)(:?=)(.*)", re.DOTALL)
+
+#: Endings of files of lines.
+LINES = (".jsonl", ".ndjson")
+
+
+def run(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model version, name or alias.")],
+    item: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT | FIELD=VALUE… | FILE.jsonl | -]",
+            help="One item: its text, or its fields (repeat one for a list; FIELD:=JSON). Or lines of items: a "
+            "file, s3://… or https://…, or - for stdin, the default.",
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-O", metavar="NAME=VALUE", help="An option of the model's task; may be repeated."),
+    ] = None,
+    output: OutputOption = STANDARD,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    priority: PriorityOption = Priority.NORMAL,
+    label: LabelOption = None,
+    jobs: JobsOption = 4,
+    overwrite: OverwriteOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print results as JSON.")] = False,
+    quiet: QuietOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
+    console = error_console()
+    parts: JobParts = {"model": model, "options": read_options(options or ()), "priority": priority, "labels": label}
+    given = item or ["-"]
+    source = source_of(given)
+    if source is None and output != STANDARD:
+        raise InvalidInput("--output is for results of lines: that of one item is printed, with --json as JSON")
+    # A run that resumes waits for its service, a new one tells at once that there is none.
+    patience_s = LONG_PATIENCE_S if output.exists() else PATIENCE_S
+    with connect(url, api_key, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
+        task = task_named(client.get_model(model).get("task", DEFAULT_TASK))
+        if source is None:
+            sent = read_item(task, given)
+            if dry_run:
+                print_one(client.forecast([sent], **parts), as_json, describe)
+                return
+            result = result_for(client, sent, parts, console)
+            if as_json:
+                print_line(result)
+            check(result)
+            if not as_json:
+                typer.echo(plain(task.line(result.model_dump(mode="json"))))
+            return
+    lines = Lines(
+        task=task,
+        source=source,
+        output=output,
+        read=JSON_LINES,
+        write=JSON_LINES if as_json or output != STANDARD else readable(task),
+        url=url,
+        api_key=api_key,
+        jobs=jobs,
+        overwrite=overwrite,
+        report=RunReport(console, quiet, as_json=False),
+    )
+    if not lines.run(parts, dry_run=dry_run):
+        raise typer.Exit(2)
+
+
+def source_of(given: list[str]) -> Path | None:
+    """Return where the lines are; None if the arguments are one item. Raises InvalidInput if there is no such file."""
+    path = Path(given[0])
+    if len(given) > 1 or (given == ["-"] or as_url(path) is not None):
+        return path if len(given) == 1 else None
+    if given[0].endswith(LINES) and not FIELD.fullmatch(given[0]):
+        if not path.is_file():
+            raise InvalidInput(f"there is no file {path}")
+        return path
+    return None
+
+
+def read_item(task: Task, given: list[str]) -> dict[str, Any]:
+    """Return one item from arguments; raise InvalidInput if they are neither its fields nor all of its text."""
+    needed = [name for name, field in task.item.model_fields.items() if field.is_required()]
+    found = [FIELD.fullmatch(each) for each in given]
+    if all(each is not None and (each[1] in task.item.model_fields or not needed) for each in found):
+        return read_fields(given, as_json=False)
+    if len(given) == 1 and len(needed) == 1:
+        return {needed[0]: given[0]}
+    example = " ".join(shown_field(name, value) for name, value in task.example.items())
+    raise InvalidInput(f"an item of {task.name} has other fields: give them as in {example}")
+
+
+def shown_field(name: str, value: Any) -> str:
+    """Return a field as an argument for a shell."""
+    return f"{name}={value!r}" if isinstance(value, str) else f"{name}:={orjson.dumps(value).decode()!r}"
+
+
+def read_options(given: Iterable[str]) -> dict[str, Any]:
+    """Return options given as NAME=VALUE, each value as JSON if it is any; raise InvalidInput for another form."""
+    return read_fields(given, as_json=True)
+
+
+def read_fields(given: Iterable[str], *, as_json: bool) -> dict[str, Any]:
+    """Return fields given as NAME=VALUE. One that is repeated is a list; with ``as_json`` values may all be JSON."""
+    fields: dict[str, Any] = {}
+    repeated: set[str] = set()
+    for each in given:
+        match = FIELD.fullmatch(each)
+        if match is None:
+            raise InvalidInput(f"{each!r} is not NAME=VALUE")
+        name, sign, text = match.groups()
+        value: Any = text
+        try:
+            value = orjson.loads(text) if as_json or sign == ":=" else text
+        except orjson.JSONDecodeError:
+            if sign == ":=":
+                raise InvalidInput(f"{each!r}: behind := stands JSON") from None
+        if name in repeated:
+            fields[name].append(value)
+        elif name in fields:
+            fields[name] = [fields[name], value]
+            repeated.add(name)
+        else:
+            fields[name] = value
+    return fields
+
+
+def readable(task: Task) -> LineFormat:
+    """Return the form of results for a terminal: a line each, with its id, or else its number."""
+
+    def write(result: dict[str, Any]) -> bytes:
+        name = result["index"] if result["id"] is None else result["id"]
+        has_failed = result["status"] != JobStatus.SUCCEEDED
+        said = f"{result['status']}: {(result['error'] or {}).get('detail', '')}" if has_failed else task.line(result)
+        return f"{plain(f'{name}: {said}')}\n".encode()
+
+    return LineFormat(JSON_LINES.number, JSON_LINES.results, write)

@@ -197,7 +197,7 @@ def test_file_that_hangs_in_its_second_pass_is_caught(
     with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
         session.load(tmp_path / "once.pt")
         session.run(batch)
-        with pytest.raises(CompileFailed, match=r"a pass of 4x32: the device process gave no answer in 2 s"):
+        with pytest.raises(CompileFailed, match=r"a pass of 4x32: the device process gave no reply in 2 s"):
             session.run(batch)
 
 

@@ -17,7 +17,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, failure
 from corelane.engine.text.chunks import CHUNK_CHARS, Document, cut_text
 from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
-from corelane.engine.text.tokenize import Context, tokenize
+from corelane.engine.text.tokenize import TextTokens, tokenize
 from corelane.engine.text.vectors import VectorEngine
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput
@@ -34,7 +34,7 @@ class UnreadTexts:
 
     query: Query
     beside: Tokens
-    steps: Iterator[list[Context]]
+    steps: Iterator[list[TextTokens]]
     tokens_left: int
     parts: list[TextPart] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -113,7 +113,7 @@ class RankingEngine(VectorEngine):
         for key in list(self._lists) if keys is None else keys:
             self._lists.pop(key, None)
 
-    def _read_steps(self, query: Query) -> Iterator[list[Context]]:
+    def _read_steps(self, query: Query) -> Iterator[list[TextTokens]]:
         """Return the tokens of a query's texts, in order, by steps of one chunk of text."""
         some: list[str] = []
         chars = 0
@@ -124,8 +124,8 @@ class RankingEngine(VectorEngine):
                 while document.chunks:
                     document.read_on(self._tokenizer)
                     yield []
-                self.work.contexts_read += 1
-                self._cache.keep((query.owner, text), context := document.context())
+                self.work.texts_read += 1
+                self._cache.keep((query.owner, text), context := document.tokens_read())
                 yield [context]
                 continue
             some.append(text)
@@ -135,15 +135,15 @@ class RankingEngine(VectorEngine):
                 some, chars = [], 0
         yield self._contexts(query.owner, some)
 
-    def _contexts(self, owner: str, texts: Sequence[str]) -> list[Context]:
+    def _contexts(self, owner: str, texts: Sequence[str]) -> list[TextTokens]:
         """Return the tokens of texts, and cache them."""
         kept = {text: context for text in texts if (context := self._cache.find((owner, text))) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in kept]
         fresh = dict(zip(missing, tokenize(self._tokenizer, missing), strict=True))
         for text, context in fresh.items():
             self._cache.keep((owner, text), context)
-        self.work.contexts_hit += len(kept)
-        self.work.contexts_read += len(fresh)
+        self.work.texts_hit += len(kept)
+        self.work.texts_read += len(fresh)
         contexts = kept | fresh
         return [contexts[text] for text in texts]
 

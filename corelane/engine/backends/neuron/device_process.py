@@ -47,7 +47,7 @@ class LoadedModules:
         self._loaded: dict[int, Any] = {}
         self._count = 0
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def reply_to(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a request says and return the reply."""
         if request["do"] == "load":
             return {"module": self.load(request["file"], request["cores"])}
@@ -96,14 +96,14 @@ def load_on(package: Any, torch: Any, file: str, cores: int | None) -> Any:
     """Load a file on the first ``cores`` of several; by default the buckets of a model are spread over all."""
     placed: Any = nullcontext()
     if cores is not None:
-        context = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
-        placed = context(start_nc=0, nc_count=cores)
+        placing = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
+        placed = placing(start_nc=0, nc_count=cores)
     with placed:
         return torch.jit.load(file).eval()
 
 
 def main(argv: list[str]) -> int:
-    """Import the package, report that, and answer requests until the worker closes the socket."""
+    """Import the package, report that, and reply to requests until the worker closes the socket."""
     name, socket, memory = argv[0], int(argv[1]), int(argv[2])
     end_with_worker()
     for descriptor in (socket, memory):
@@ -126,7 +126,7 @@ def main(argv: list[str]) -> int:
         except (EOFError, OSError):
             return 0
         try:
-            reply = modules.answer(request)
+            reply = modules.reply_to(request)
         except Exception as error:
             reply = {"error": str(error) or type(error).__name__}
         connection.send_bytes(json.dumps(reply).encode())

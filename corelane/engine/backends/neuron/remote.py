@@ -2,7 +2,7 @@
 
 The process runs ``device_process.py`` in another interpreter. It gets the cores that this process was given. It always
 ends with this process, however that ends. Both map the memory through which a batch is sent and returned. Once the
-device process has died, or did not answer in time, nothing can be run: ``DeviceGone`` says that this process must be
+device process has died, or did not reply in time, nothing can be run: ``DeviceGone`` says that this process must be
 replaced too.
 """
 
@@ -144,7 +144,7 @@ class RemoteModules:
         try:
             if not self._socket.poll(timeout_s):
                 self.end()
-                raise DeviceGone(f"the device process gave no answer in {timeout_s:g} s")
+                raise DeviceGone(f"the device process gave no reply in {timeout_s:g} s")
             return dict(json.loads(self._socket.recv_bytes()))
         except (EOFError, OSError):
             raise self._gone() from None

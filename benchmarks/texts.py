@@ -20,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ from benchmarks.harness import (
     cpu_us_since,
     environment,
     is_quick,
-    lent,
     medians,
     parser_of,
     serving,
@@ -54,7 +52,6 @@ from benchmarks.peers.servers.given import Given
 from benchmarks.questions import Question, questions_of
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import Artifact
-from corelane.client import Client
 from corelane.engine.cores import cpu_slots
 from corelane.settings import read_settings
 
@@ -70,9 +67,6 @@ MANY, MANY_CALLERS = 32, 4
 
 #: Most results of a page.
 PAGE = 500
-
-#: A model is loaded within this, in seconds.
-LOADED_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +133,6 @@ def compile_all(checkpoints: dict[str, Path], tasks: Sequence[str], data: Path) 
         argv += ["--dtype", "fp32", "--buckets", "2x64"] if is_quick() else []
         subprocess.run(argv, cwd=ROOT, env=environment(data_dir=data), check=True, capture_output=True)
     return {task: find_artifact(data / "artifacts", MODELS[task], "cpu") for task in tasks}
-
-
-@contextmanager
-def ours(data: Path, model: str) -> Iterator[Serving]:
-    """Run Corelane with a model on every core, for the length of a block."""
-    with serving(data, model=model) as service, Client(service.url) as client:
-        if lent() is not None:
-            client.load_model(model)
-            until = time.monotonic() + LOADED_S
-            while not any(str(each["name"]).startswith(model) for each in client.models()):
-                if time.monotonic() > until:
-                    raise RuntimeError(f"{model} was not loaded: {client.models()}")
-                time.sleep(0.2)
-        yield service
 
 
 def measure_ours(service: Serving, model: str, asked: Asked, bulk: Sequence[str]) -> Figures:
@@ -271,8 +251,7 @@ def main() -> int:
         raise SystemExit("LitServe is not installed: run `make bench-peers`, or benchmarks/peers/install.sh")
     with tempfile.TemporaryDirectory(prefix="texts-") as name:
         folder = Path(name)
-        service = lent()
-        data = folder / "data" if service is None else service.data
+        data = folder / "data"
         artifacts = compile_all(checkpoints := save_checkpoints(folder), tasks, data)
         for task in tasks:
             given = Given(
@@ -288,7 +267,7 @@ def main() -> int:
             for number, each in itertools.product(range(options.rounds), range(len(found))):
                 name = rotated(list(found), number)[each]
                 if name == OURS:
-                    with ours(data, MODELS[task]) as running_one:
+                    with serving(data, OURS, model=MODELS[task]) as running_one:
                         figures = measure_ours(running_one, MODELS[task], asked, texts)
                 elif name == LOOP:
                     figures = measure_loop(given, texts, folder)

@@ -12,6 +12,7 @@ import pytest
 
 from compile.build import build
 from compile.model.source import find_source
+from compile.tasks.feature_extraction import packaged
 from compile.tasks.feature_extraction.modules import read_pooling
 from compile.tasks.feature_extraction.packaged import NAME, source_of
 from corelane.artifacts.manifest import Artifact
@@ -23,6 +24,7 @@ from corelane.settings import Settings
 from corelane.tasks.feature_extraction.pooling import POOLINGS, encode, finish, pool
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from tests.families.texts import MULTI_SCRIPT
+from tests.snippets import ROOT
 from tests.tasks.tiny import FAMILIES, save_tiny
 
 #: Of one token, of a sentence, in eight scripts, and with spaces around.
@@ -249,6 +251,10 @@ def test_packaged_model_gives_what_sentence_transformers_gives(dtype: str, tmp_p
         assert got[:-1] == pytest.approx(expected[:-1], abs=1e-4)
     assert (got * expected)[:-1].sum(axis=1).min() > 0.999
     assert "all_minilm_l6_v2" not in sys.modules
+
+
+def test_package_that_is_installed_is_the_one_that_is_named() -> None:
+    assert f"{packaged.PACKAGE}=={packaged.VERSION} " in (ROOT / "constraints" / "models.txt").read_text()
 
 
 def test_package_that_is_missing_or_other_is_said_with_the_command(

@@ -13,6 +13,7 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
+from corelane.cli.package import package
 from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
@@ -38,7 +39,7 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("paused")(list_paused)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, doctor, cores, pause, resume, backup, restore):
+    for command in (package, verify, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}

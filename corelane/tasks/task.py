@@ -66,6 +66,10 @@ class Task(ABC):
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
 
+    def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
+        """Return the task with the forms of one version, as workers announced it, where a version has its own."""
+        return self
+
     def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
         """Return whether a version must be looked at before these options are accepted."""
         return False

@@ -3,7 +3,6 @@
 This module needs pydantic alone, so that a package of handlers can be tested without a service.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,8 +47,8 @@ class Handler:
         """Return what an item costs, for batches, fairness, promises and bills."""
         return 1
 
-    def predict(self, items: Sequence[Any], *options: Any) -> Sequence[Any] | Iterator[Sequence[Any]]:
-        """Return the output of each item, in order; an exception in the list fails its item alone.
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a list with the output of each item of a list, in order; an exception in it fails its item alone.
 
         A generator yields the outputs so far, with None for items that have none yet; the last list is the result. A
         class with ``Options`` gets them as a second argument, the same for all items of a batch.

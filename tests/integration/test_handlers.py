@@ -81,16 +81,18 @@ def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Flee
         refused = shop.api.post("/v1/jobs", json={"model": "translator", **body})
         assert refused.status_code == 422
         assert place in refused.text
-    assert '{\\"text\\": string}' in (said := shop.api.post(
-        "/v1/jobs", json={"model": "translator", "items": [{"text": 3}]}
-    ).text), said
+    assert '{\\"text\\": string}' in (
+        said := shop.api.post("/v1/jobs", json={"model": "translator", "items": [{"text": 3}]}).text
+    ), said
     assert "The room was clean." in said
     lines = '{"model": "translator"}\n{"text": "a"}\n{"words": "b"}\n'
     kind = {"Content-Type": "application/x-ndjson"}
     refused = shop.api.post("/v1/jobs", content=lines, headers=kind)
     assert (refused.status_code, "line 3" in refused.text) == (422, True), refused.text
     taken = shop.api.post("/v1/jobs", content=lines.replace("{", '{"invalid_items": "fail", ', 1), headers=kind).json()
-    job = eventually(lambda: found if (found := shop.api.get(f"/v1/jobs/{taken['id']}").json())["finished_at"] else None)
+    job = eventually(
+        lambda: found if (found := shop.api.get(f"/v1/jobs/{taken['id']}").json())["finished_at"] else None
+    )
     assert [result["status"] for result in job["results"]] == ["succeeded", "failed"]
     assert job["results"][1]["error"]["code"] == "invalid_input"
     wrong = shop.api.post("/v1/jobs", json={"model": "translator", "text": "a", "options": {"language": "it"}})
@@ -103,7 +105,7 @@ def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Flee
 def test_two_versions_share_an_alias_and_one_leaves(shop: Fleet) -> None:
     first, second = serve(shop, "Sentiment", "sentiment"), serve(shop, "SecondSentiment", "sentiment")
     assert first.partition("@")[0] == second.partition("@")[0] != first
-    shop.api.put("/v1/aliases/mood", json={"versions": {first: 1, second: 1}}).raise_for_status()
+    shop.api.put("/v1/aliases/mood", json={"weights": {first: 1, second: 1}}).raise_for_status()
     scores = {
         ask(shop, "mood", [{"text": f"kind {n}"}], reuse=False)["results"][0]["output"]["score"] for n in range(24)
     }

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.errors import PydanticUserError
 
 from corelane.artifacts.manifest import digest_file
 from corelane.errors import ArtifactRefused, RuntimeLost
+from corelane.errors.reasons import first_line
 from corelane.tasks.handler.interface import Handler
 
 #: A handler's name: its module and its class.
@@ -119,8 +119,8 @@ def _schema(path: str, handler: type[Handler], name: str, mode: Any) -> dict[str
         raise ArtifactRefused(f"{path}: {name} must be a pydantic model, and is {form!r}")
     try:
         return form.model_json_schema(mode=mode)
-    except PydanticUserError as error:
-        raise ArtifactRefused(f"{path}: {name} has no JSON schema: {error.message}") from None
+    except Exception as error:
+        raise ArtifactRefused(f"{path}: {name} has no JSON schema: {first_line(error)}") from None
 
 
 #: A value for an example, by its type in a schema.

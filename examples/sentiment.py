@@ -1,5 +1,6 @@
-from corelane import Handler
 from pydantic import BaseModel
+
+from corelane import Handler
 
 GOOD, BAD = {"clean", "good", "great", "kind"}, {"bad", "dirty", "late", "rude"}
 
@@ -11,6 +12,6 @@ class Sentiment(Handler):
     class Output(BaseModel):
         label: str
 
-    def predict(self, items):
+    def predict(self, items: list[Input]) -> list[dict[str, str]]:
         words = [set(item.text.lower().split()) for item in items]
         return [{"label": "good" if len(each & GOOD) >= len(each & BAD) else "bad"} for each in words]

@@ -5,8 +5,8 @@ share batches, and long contexts are tokenized between batches. ``start`` begins
 returns the queries that it answers. On a device that leaves the CPU free, the batch runs in between, and queries may be
 admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
 
-Every query gets its result, whatever happens to others: a batch that fails is run again in halves, until the item at
-fault is alone: only that one fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.
+Every query gets its result, whatever happens to others: a batch that fails is run again in halves, so that only the
+item at fault fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.
 """
 
 import math

@@ -75,11 +75,12 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
     names = [name for name in facts["input"].get("properties", {}) if _may_be_field(name)]
     fields: dict[str, Any] = {name: (Any, Field(None, description="A field of the handler's.")) for name in names}
 
+    item: type[HandlerItem] = create_model("HandlerItem", __base__=VersionItem, **fields)
+
     class VersionOptions(HandlerOptions):
         __doc__ = HandlerOptions.__doc__
 
-        #: The form of the job's items.
-        form = create_model("HandlerItem", __base__=VersionItem, **fields)
+        form: ClassVar[type[Item] | None] = item
 
         @model_validator(mode="before")
         @classmethod
@@ -90,7 +91,7 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
                 check_options(value)
             return value
 
-    return VersionOptions.form, VersionOptions
+    return item, VersionOptions
 
 
 def outline(schema: Mapping[str, Any]) -> str:

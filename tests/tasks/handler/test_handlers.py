@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
@@ -20,7 +20,7 @@ from corelane.tasks.forms import forms
 from corelane.tasks.handler.engine import source
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.task import HandlerTask
-from corelane.tasks.handler.wire import HandlerOptions
+from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
 from corelane.tasks.registry import parse_options, stored_options
 from corelane.tasks.reuse import item_digests
 from tests.fakes import FixedBackend
@@ -180,7 +180,7 @@ def test_dropped_items_are_forgotten_between_two_steps(opened: Open) -> None:
 def test_run_that_takes_too_long_loses_the_process(opened: Open) -> None:
     runner = opened("Hanging")
     runner.admit(list(enumerate(queries(["hang"]))))
-    with pytest.raises(RuntimeLost, match="timeout_s"):
+    with pytest.raises(RuntimeLost, match=r"timeout_s"):
         runner.start().finish()
 
 
@@ -189,14 +189,14 @@ def test_only_what_the_operator_named_is_imported(tmp_path: Path, allowed: tuple
     artifact = package("shop.models:Sentiment", tmp_path)
     for name in [name for name in sys.modules if name.startswith("shop")]:
         del sys.modules[name]
-    with pytest.raises(ArtifactRefused, match="shop.models:Sentiment may not be imported here.*CORELANE_HANDLERS"):
+    with pytest.raises(ArtifactRefused, match=r"shop.models:Sentiment may not be imported here.*CORELANE_HANDLERS"):
         load(artifact, allowed)
     assert "shop" not in sys.modules
 
 
 @pytest.mark.parametrize("path", ["os.path", "shop.models:", "../shop:Sentiment", "shop.models:Sentiment; x", ""])
 def test_path_of_another_form_names_no_handler(path: str) -> None:
-    with pytest.raises(ArtifactRefused, match="names no handler"):
+    with pytest.raises(ArtifactRefused, match=r"names no handler"):
         source.require_allowed(path, (path, "shop.*"))
 
 
@@ -219,17 +219,17 @@ def test_handler_that_cannot_be_packaged_says_why(path: str, reason: str) -> Non
 
 
 def test_handler_whose_setup_fails_does_not_load(tmp_path: Path) -> None:
-    with pytest.raises(LoadFailed, match="setup of shop.models:Broken raised FileNotFoundError.*weights"):
+    with pytest.raises(LoadFailed, match=r"setup of shop.models:Broken raised FileNotFoundError.*weights"):
         load(package("shop.models:Broken", tmp_path))
 
 
 def test_changed_package_is_refused_and_packaged_again_by_a_new_process(tmp_path: Path, packages: Path) -> None:
     artifact = package("shop.models:Sentiment", tmp_path)
     (packages / "shop" / "words.txt").write_text("more")
-    with pytest.raises(ArtifactRefused, match="package it again with `corelane package shop.models:Sentiment"):
+    with pytest.raises(ArtifactRefused, match=r"package it again with `corelane package shop.models:Sentiment"):
         load(artifact)
     again = artifact.manifest.facts | {"digest": source.digest_of("shop.models:Sentiment")}
-    with pytest.raises(RuntimeLost, match="changed since this process imported it"):
+    with pytest.raises(RuntimeLost, match=r"changed since this process imported it"):
         load(Artifact(path=artifact.path, manifest=artifact.manifest.model_copy(update={"facts": again})))
 
 
@@ -282,12 +282,12 @@ def test_items_and_options_are_kept_as_they_came(bound: HandlerTask) -> None:
     given = {"text": "a", **{f"field{n}": [n, None] for n in range(40)}}
     for task in (bound, HandlerTask()):
         job = forms(task).request.model_validate({"items": [{"id": 1, **given}], "options": {"language": "fr"}})
-        [item] = job.items or ()
+        [item] = cast(list[HandlerItem], job.items)
         assert (item.id, task.fields(*task.parts(item))) == ("1", given)
         assert vars(parse_options(stored_options(job.options))) == {"language": "fr"}
         assert job.options.model_dump() == {"language": "fr"}
     single = forms(bound).request.model_validate({"text": "a"})
-    assert [item.given for item in single.items or ()] == [{"text": "a"}]  # type: ignore[attr-defined]
+    assert [item.given for item in cast(list[HandlerItem], single.items)] == [{"text": "a"}]
 
 
 def test_equal_items_have_one_digest_and_other_options_another() -> None:

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
@@ -75,7 +75,7 @@ class HandlerModel:
 
     def run(self, batch: WindowBatch) -> Outputs:
         """Run a batch, or its next step; raises RunFailed, or RuntimeLost if it takes too long."""
-        assert isinstance(batch, HandlerBatch)
+        batch = cast(HandlerBatch, batch)
         run, limit_s = batch.run, self.handler.timeout_s
         began = time.monotonic()
         left_s = None if limit_s is None else max(0.0, limit_s - run.seconds)
@@ -127,5 +127,5 @@ class HandlerModel:
             form = self.handler.Output
             return (output if isinstance(output, form) else form.model_validate(output)).model_dump(mode="json")
         except ValueError as error:
-            fault = first_fault(error) if hasattr(error, "errors") else last_line(error)
+            fault = first_fault(error) if isinstance(error, ValidationError) else last_line(error)
             return RunFailed(f"predict gave an output that is none: {fault}")

@@ -1,7 +1,7 @@
 """The engine of handlers: items in stored form become items in the handler's own form, and outputs results."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -68,8 +68,8 @@ class HandlerEngine(TaskEngine[HandlerItem]):
 
     def decode(self, logits: Logits, rows: Sequence[tuple[HandlerItem, Window]]) -> list[Any]:
         """Return what was found for each row."""
-        assert isinstance(logits, Outputs)
-        return [logits.by_item.get(id(item)) for item, _ in rows]
+        by_item = cast(Outputs, logits).by_item
+        return [by_item.get(id(item)) for item, _ in rows]
 
     def compose(self, item: HandlerItem, decoded: Sequence[Any]) -> Result:
         """Return an item's result: its output, or the error that the handler gave for it."""

@@ -6,7 +6,7 @@ are sent of the outputs so far.
 
 from collections import deque
 from collections.abc import Collection, Hashable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.dispatch import LEAST_TOKENS
@@ -97,8 +97,7 @@ class HandlerRunner(Runner):
         self._open.clear()
 
     def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:
-        assert isinstance(item, HandlerItem)
-        return (item.bucket,)
+        return (cast(HandlerItem, item).bucket,)
 
     def _collect(self, running: RunningBatch) -> None:
         for key, *_ in running.rows:
@@ -108,8 +107,7 @@ class HandlerRunner(Runner):
 
     def _keep(self, running: RunningBatch, decoded: Sequence[Any]) -> None:
         """Keep the outputs so far. Items of a batch that goes on count as read elsewhere until its next step."""
-        assert isinstance(running.batch, HandlerBatch)
-        goes_on = not running.batch.run.is_over
+        goes_on = not cast(HandlerBatch, running.batch).run.is_over
         if goes_on:
             self._open.append(running)
         for (key, *_), found in zip(running.rows, decoded, strict=True):

@@ -127,6 +127,31 @@ def test_two_versions_share_an_alias_and_one_leaves(shop: Fleet) -> None:
     assert ask(shop, "mood", [{"text": "kind"}])["model"] == second
 
 
+def test_steps_of_a_generator_are_shown_to_who_reads_the_jobs_events(shop: Fleet) -> None:
+    version = serve(shop, "SlowWriter", "writer")
+    job = shop.api.post("/v1/jobs", json={"model": version, "text": "tower"}).json()
+    kinds, shown = [], []
+    with shop.api.stream("GET", f"/v1/jobs/{job['id']}/events") as stream:
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                kinds.append(line.removeprefix("event: "))
+            elif line.startswith("data: ") and kinds[-1] == "item.partial":
+                shown.append(json.loads(line.removeprefix("data: "))["output"]["label"])
+    assert shown, kinds
+    assert all("tower".startswith(text) for text in shown)
+    assert shop.api.get(f"/v1/jobs/{job['id']}").json()["results"][0]["output"]["label"] == "tower"
+
+
+def test_model_says_its_schemas_and_its_first_line_may_be_an_item(shop: Fleet) -> None:
+    version = serve(shop, "Translator", "translator")
+    [model] = [each for each in shop.api.get("/v1/models").json()["data"] if each["id"] == version]
+    assert model["facts"]["input"]["required"] == ["text"]
+    assert run(shop, "models", "list")
+    lines = '{"model": "translator", "surprise": 1}\n{"text": "a"}\n'
+    refused = shop.api.post("/v1/jobs", content=lines, headers={"Content-Type": "application/x-ndjson"})
+    assert (refused.status_code, "line 1" in refused.text) == (422, True), refused.text
+
+
 def test_item_that_hangs_or_kills_its_process_is_given_up_alone(shop: Fleet) -> None:
     serve(shop, "Hanging", "hanging")
     texts = ["kind", "hang", "rude", "crash", "kind"]

@@ -118,10 +118,11 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.lint_lua
 	$(BIN)/python -m tests.house
+	$(BIN)/python -m tests.names
 
 .PHONY: house
 house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
-	@$(BIN)/python -m tests.house
+	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
 .PHONY: bench
 bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers

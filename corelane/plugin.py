@@ -1,8 +1,8 @@
 """What a plugin can add, and which plugins are installed.
 
-A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. The
-plugins that come with Corelane are in ``corelane/plugins``; any package may declare another. Core asks each for what it
-adds and knows none by name. So if a plugin's entry point is removed, no trace of it is left in the service.
+A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. Those that
+come with Corelane are in ``corelane/plugins``, or with the one task they serve; any package may declare another. Core
+asks each for what it adds and knows none by name: without its entry point, no trace of a plugin is left in the service.
 """
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from corelane.store.link.link import CommonLink
     from corelane.submitting.dry_run import DryRuns
     from corelane.tracing import Tracer
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 #: The entry points' group.
 GROUP = "corelane.plugins"
@@ -95,7 +95,7 @@ class Plugin:
         """Return the paths that `corelane serve` shows once it is ready, by name."""
         return {}
 
-    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+    def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return its loops for the process that reads this queue (``corelane.domain.dispatch``)."""
         return ()
 

@@ -109,7 +109,6 @@ class ModelInfo(BaseModel):
         None, description="The highest `min_precision` that gives answers; null if it is not calibrated."
     )
     verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
-    facts: dict[str, Any] = Field(default_factory=dict, description="What its task says of it: a handler's schemas.")
     created_at: str
 
 

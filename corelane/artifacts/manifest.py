@@ -127,12 +127,15 @@ class Manifest(FrozenRecord):
 
     schema_version: Literal[1, 2, 3, 4] = Field(
         1,
-        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if nothing is compiled: "
+        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if it has another task: "
         "older workers know none.",
     )
     name: str
     version: str
     task: str = Field(DEFAULT_TASK, description="What it was made for: the name of a task.")
+    facts: dict[str, Any] = Field(
+        default_factory=dict, description="What its task has to know of it: labels, pooling and so on."
+    )
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
     target: Target
@@ -159,7 +162,6 @@ class Manifest(FrozenRecord):
     f1_source: str = Field("", description="Where they came from: `samples`, or the name of a file.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
     buckets: list[BucketFile] = Field(description="Empty if nothing is compiled, as for a handler.")
-    facts: dict[str, Any] = Field(default_factory=dict, description="What its task keeps with it.")
     files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")
 
     @property
@@ -224,8 +226,10 @@ class Artifact(FrozenRecord):
         manifest = self.manifest
         ladder = sorted(manifest.buckets, key=lambda bucket: (bucket.length, bucket.rows))
         return {
+            **manifest.facts,
             "name": manifest.name,
             "task": manifest.task,
+            "facts": manifest.facts,
             "target": manifest.target,
             "dtype": manifest.dtype,
             "cpu_kind": manifest.cpu_kind,
@@ -240,7 +244,7 @@ class Artifact(FrozenRecord):
             "highest_precision": None if calibration is None else calibration.highest_precision,
             "verified": manifest.verified,
             "created_at": manifest.created_at,
-        } | ({"facts": manifest.facts} if manifest.facts else {})
+        }
 
 
 def missing_instructions(manifest: Manifest) -> list[str]:

@@ -9,7 +9,7 @@ from api.compat.huggingface import HfRequest
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
 from corelane.domain.bulk import BulkRequest
-from corelane.domain.contexts import ContextBody
+from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
 from corelane.tasks.question_answering.jobs import QuestionLines, QuestionRequest
 from corelane.tasks.question_answering.requests import BatchLine
@@ -40,7 +40,7 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     "a batch": (BatchRequest, BATCH | MANY | {"metadata": MANY}),
     "a batch's line": (BatchLine, LINE | {"body": OK | MANY}),
     "a filter": (BulkRequest, {"action": "cancel", "filter": MANY | {"status": ONES, "label": ONES}}),
-    "a context": (ContextBody, {"text": "a"} | MANY),
+    "a context": (TextBody, {"text": "a"} | MANY),
     "weights": (AliasRequest, {"weights": dict.fromkeys(MANY, "x")}),
 }
 

@@ -41,7 +41,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, CostBook, JobLog
-from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
+from workers.core.observer import Heartbeat, ObservedCore, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -86,10 +86,10 @@ class CoreProcess:
         #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
+        observed = ObservedCore(settings, str(core), price, self.dispatch, self.recorder)
         #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
         self.observers = (
-            *(observer for make in observers for observer in make(context)),
+            *(observer for make in observers for observer in make(observed)),
             self.vitals,
             CoreMetrics(self.recorder),
             CostBook(),
@@ -123,7 +123,7 @@ class CoreProcess:
 
     @property
     def versions(self) -> list[str]:
-        """Return the versions that this core answers for."""
+        """Return the versions that this core serves."""
         return self.models.served()
 
     @property
@@ -179,7 +179,7 @@ class CoreProcess:
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis answers, or it must stop."""
+        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies, or it must stop."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims()
@@ -365,7 +365,7 @@ def make_loader(settings: Settings) -> Loader:
         remote = RemoteRoot(url, settings.fetched_root, options_for(url))
     limits = RunnerLimits(
         settings.latency_target_s,
-        settings.context_cache_tokens,
+        settings.kept_texts[0],
         settings.max_windows,
         settings.handlers,
         settings.core or 0,

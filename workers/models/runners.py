@@ -34,6 +34,7 @@ from corelane.engine.task import RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
 from corelane.settings import NEURON_PYTHON
+from corelane.tasks.registry import TASKS
 
 log = get_logger(__name__)
 
@@ -74,7 +75,7 @@ class Loader:
         Raises ArtifactRefused if there is none.
         """
         if self.target == "null":
-            return NullRunner.version
+            return f"{name}@0" if name in TASKS else NullRunner.version
         if known is not None:
             with suppress(ArtifactRefused):
                 return self._find(known).manifest.version_id

@@ -1,6 +1,6 @@
 """Read and check the lines of a batch's input, and sort them into groups.
 
-Every line that is not blank has a number, from 1, and exactly one outcome: the result of its question, or an error. A
+Every line that is not blank has a number, from 1, and exactly one outcome: its result, or an error. A
 bad line never affects another.
 """
 
@@ -15,9 +15,9 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import BatchError
-from corelane.domain.contexts import Known, named_in
 from corelane.domain.jobs import JobHead, Priority
-from corelane.errors import InvalidInput, TooLarge, UnknownContext
+from corelane.domain.texts import Known, named_in
+from corelane.errors import InvalidInput, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
@@ -48,12 +48,13 @@ FOR_THE_COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class GoodLine:
-    """A question that can be asked, with its model and its options (JSON)."""
+    """An item that can be asked, with its model, its options (JSON), and the id of the stored text that it names."""
 
     model: str
     options: str
     item: Question
     tokens: int
+    stored: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class PlannedLine:
         return orjson.dumps((self.number, self.custom_id, self.group, self.error), option=orjson.OPT_APPEND_NEWLINE)
 
 
-#: The plan of a line, and its question if it has one.
+#: The plan of a line, and its item if it has one.
 Sorted = tuple[PlannedLine, GoodLine | None]
 
 
@@ -93,7 +94,7 @@ class Sorter:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
-        #: The stored contexts that lines may name, by id.
+        #: The stored texts that lines may name, by id.
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
@@ -106,7 +107,7 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored contexts by their ids."""
+        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored texts by their ids."""
         lines = cut_lines(content, self._settings.max_body_bytes)
         while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):
             named = {each for line in read for each in named_in(line.text or b"")}
@@ -136,7 +137,7 @@ class Sorter:
         return found
 
     def sort(self, line: InputLine) -> Sorted:
-        """Return the plan of a line, and its question if it has one."""
+        """Return the plan of a line, and its item if it has one."""
         custom_id = None
         try:
             value = self._read(line)
@@ -170,9 +171,9 @@ class Sorter:
         item = body.item
         task_named(body.options.task).check(self._settings, f"line {number}: ", item)
         if item.context_id is not None and item.context_id not in self.known:
-            raise UnknownContext(no_such(item.context_id))
+            raise UnknownText(no_such(item.context_id))
         tokens = Estimator({}, body.options, self.known).tokens(item)
-        return GoodLine(body.model, body.options.model_dump_json(), item, tokens)
+        return GoodLine(body.model, body.options.model_dump_json(), item, tokens, item.context_id)
 
     def _place(self, line: GoodLine) -> int:
         """Return the group of a line."""
@@ -187,7 +188,7 @@ class Sorter:
 
 
 def group_head(model: str, options: str, expires_in_s: float) -> JobHead:
-    """Return the head of the job that answers a group's lines."""
+    """Return the head of the job of a group's lines."""
     its_options = AnswerOptions.model_validate_json(options)
     head: JobHead = QuestionHead(model=model, options=its_options, priority=Priority.LOW, expires_in_s=expires_in_s)
     return head

@@ -29,14 +29,14 @@ class BatchDryRun:
         self._owner = owner
         self._window_s = window_s(completion_window)
         self._sorter = Sorter(settings)
-        #: The jobs that would answer the lines of each model and its options; None if there can be no job.
+        #: The jobs that would process the lines of each model and its options; None if there can be no job.
         self._groups: list[Sizing | None] = []
         #: Number of lines in groups without a job.
         self._refused = 0
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
         """Read the whole file and forecast the batch; raise NotReady as a job would, and the errors of storage."""
-        find = partial(self._submitter.contexts.find_some, self._owner)
+        find = partial(self._submitter.texts.find_some, self._owner)
         async for block in self._sorter.blocks(content, find):
             for model, options in self._sorter.groups[len(self._groups) :]:
                 self._groups.append(await self._open(model, options))

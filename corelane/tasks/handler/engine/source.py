@@ -116,9 +116,9 @@ def facts_of(path: str, digest: str, handler: type[Handler]) -> dict[str, Any]:
     return {
         "handler": path,
         "digest": digest,
-        "input": takes,
-        "output": _schema(path, handler, "Output", "serialization"),
-        "options": None if handler.Options is None else _schema(path, handler, "Options", "validation"),
+        "input_schema": takes,
+        "output_schema": _schema(path, handler, "Output", "serialization"),
+        "options_schema": None if handler.Options is None else _schema(path, handler, "Options", "validation"),
         "example": _example(handler.Input, takes),
         "max_batch": handler.max_batch,
         "max_batch_units": handler.max_batch_units,

@@ -1,0 +1,85 @@
+"""The F1 that a compiled model loses against the eager one, on questions with known answers.
+
+Questions come from a SQuAD-format file that the user names. Without a file the samples are asked, and the eager
+model's own answers are the references. Both models read the same windows and always answer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from compile.model.loading import SourceModel
+from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
+from compile.model.reference import Run
+from compile.tasks.question_answering.samples import sample_queries
+from compile.tasks.question_answering.task import Answer, find_answers
+from corelane.engine.batching import smallest_fit
+from corelane.engine.buckets import Bucket
+from corelane.engine.task import Query
+from corelane.errors import CompileFailed
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSet:
+    """Questions and the references of each; ``label`` says where they came from.
+
+    ``text_f1`` gives the F1, 0 to 1, of an answer's text against its references.
+    """
+
+    label: str
+    queries: Sequence[Query]
+    references: Sequence[Sequence[str]]
+    text_f1: Callable[[str, Sequence[str]], float]
+
+
+class F1Loss(NamedTuple):
+    """Points of F1 lost against eager fp32 (below 0: gained), the number of questions, and where they came from."""
+
+    points: float
+    questions: int
+    label: str
+
+
+def measure_loss(
+    model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, run: Run, eval_set: EvalSet | None
+) -> F1Loss:
+    """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
+    label = "the samples" if eval_set is None else eval_set.label
+    task = QuestionAnsweringTask(model.tokenizer, model.spec, ladder[-1].length)
+    by_bucket: dict[Bucket, list[Row]] = {}
+    for row in read_rows(task, sample_queries() if eval_set is None else eval_set.queries):
+        by_bucket.setdefault(smallest_fit(row[2].length, ladder), []).append(row)
+    if not by_bucket:
+        raise CompileFailed(f"no question of {label} fits the longest bucket")
+    filled = [fill_batches(task, bucket, rows) for bucket, rows in by_bucket.items()]
+    parts = [part for some, _ in filled for part in some]
+    batches = [batch for _, some in filled for batch in some]
+    expected_of = [run_unpadded(model.task, run_eager, batch) for batch in batches]
+    probe = Probe(model.task, parts, batches, expected_of)
+    expected, given = find_answers(probe, probe.expected), find_answers(probe, [run(batch) for batch in batches])
+    if eval_set is None:
+        lost = sum(1 - overlap(given.get(item), answer) for item, answer in expected.items())
+    else:
+        texts = {item: reading for rows in parts for item, reading, _ in rows}
+        lost = sum(
+            _text_f1(eval_set, item, texts[item], answer) - _text_f1(eval_set, item, texts[item], given.get(item))
+            for item, answer in expected.items()
+        )
+    return F1Loss(round(100 * lost / len(expected), 3), len(expected), "samples" if eval_set is None else label)
+
+
+def _text_f1(eval_set: EvalSet, item: int, reading: TokenizedQuery, answer: Answer | None) -> float:
+    """Return the F1 of one answer's text; a missing answer is an empty text."""
+    if answer is None:
+        return eval_set.text_f1("", eval_set.references[item])
+    (first, last), places = answer, reading.context.places
+    return eval_set.text_f1(reading.query.text[places[first][0] : places[last][1]], eval_set.references[item])
+
+
+def overlap(found: Answer | None, expected: Answer) -> float:
+    """Return the F1 over the tokens of two spans, both ends included."""
+    if found is None:
+        return 0.0
+    shared = max(0, min(found[1], expected[1]) - max(found[0], expected[0]) + 1)
+    return 2 * shared / (found[1] - found[0] + 1 + expected[1] - expected[0] + 1)

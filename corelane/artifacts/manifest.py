@@ -226,7 +226,6 @@ class Artifact(FrozenRecord):
         manifest = self.manifest
         ladder = sorted(manifest.buckets, key=lambda bucket: (bucket.length, bucket.rows))
         return {
-            **manifest.facts,
             "name": manifest.name,
             "task": manifest.task,
             "facts": manifest.facts,

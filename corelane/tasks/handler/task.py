@@ -29,10 +29,10 @@ class HandlerTask(Task):
 
     def of_version(self, version: str, summary: Mapping[str, Any]) -> "HandlerTask":
         """Return the task with the forms of one version, if workers announced them."""
-        if "input_schema" not in summary:
+        if not (facts := summary.get("facts")):
             return self
         found = HandlerTask()
-        found.item, found.options = forms_of(version, summary)
+        found.item, found.options = forms_of(version, facts)
         return found
 
     def parts(self, item: HandlerItem) -> Parts:

@@ -55,14 +55,14 @@ class HandlerResult(Result):
     reused: bool = REUSED
 
 
-def forms_of(version: str, summary: Mapping[str, Any]) -> tuple[type[HandlerItem], type[HandlerOptions]]:
-    """Return the forms of an item and of the options of one version, by the schemas in its summary."""
-    takes = f"{version} takes {outline(summary['input_schema'])}"
-    if (example := summary.get("example")) is not None:
+def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem], type[HandlerOptions]]:
+    """Return the forms of an item and of the options of one version, by the schemas in its facts."""
+    takes = f"{version} takes {outline(facts['input_schema'])}"
+    if (example := facts.get("example")) is not None:
         takes += f", such as {orjson.dumps(example).decode()}"
     check_item, check_options = (
-        _check_of(summary["input_schema"], takes),
-        _check_of(summary["options_schema"], "these are its options"),
+        _check_of(facts["input_schema"], takes),
+        _check_of(facts["options_schema"], "these are its options"),
     )
 
     class VersionItem(HandlerItem):
@@ -75,7 +75,7 @@ def forms_of(version: str, summary: Mapping[str, Any]) -> tuple[type[HandlerItem
                 check_item({name: each for name, each in value.items() if name != "id"})
             return value
 
-    names = [name for name in summary["input_schema"].get("properties", {}) if _may_be_field(name)]
+    names = [name for name in facts["input_schema"].get("properties", {}) if _may_be_field(name)]
     fields: dict[str, Any] = {name: (Any, Field(None, description="A field of the handler's.")) for name in names}
 
     item: type[HandlerItem] = create_model("HandlerItem", __base__=VersionItem, **fields)
@@ -89,7 +89,7 @@ def forms_of(version: str, summary: Mapping[str, Any]) -> tuple[type[HandlerItem
         @classmethod
         def _fits(cls, value: Any) -> Any:
             if isinstance(value, dict):
-                if summary["options_schema"] is None and value:
+                if facts["options_schema"] is None and value:
                     raise ValueError(f"{version} takes no options")
                 check_options(value)
             return value

@@ -257,7 +257,9 @@ def test_older_worker_refuses_the_manifest() -> None:
 
 @pytest.fixture
 def bound() -> HandlerTask:
-    return HandlerTask().of_version("made@1", manifest_of("shop.models:Translator", "m", "cpu", ALLOWED).facts)
+    return HandlerTask().of_version(
+        "made@1", {"facts": manifest_of("shop.models:Translator", "m", "cpu", ALLOWED).facts}
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List what make can do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }'
 
-$(VENV)/.installed: pyproject.toml constraints/cpu.txt deploy/install.sh
+$(VENV)/.installed: pyproject.toml constraints/cpu.txt constraints/models.txt deploy/install.sh
 	deploy/install.sh $(VENV) all $(PYTHON)
 	@touch $@
 

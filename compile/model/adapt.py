@@ -125,7 +125,7 @@ def _adapt_longformer(network: Any) -> None:
 
 
 def _adapt_bloom(network: Any) -> None:
-    for layer in network.transformer.h:
+    for layer in getattr(network, "transformer", network).h:
         layer.mlp.gelu_impl = nn.GELU(approximate="tanh")
 
 

@@ -1,7 +1,7 @@
 """Find out from a tokenizer how it joins a pair of texts.
 
 The tokenizer joins a pair of texts and says for each token which text it is from. The tokens from neither are the
-template. The token that stands for nothing is the one of training scripts (transformers' ``run_qa``): [CLS], or else the first.
+template. The token that stands for nothing is that of training scripts (``run_qa``): [CLS], or else the first.
 """
 
 from itertools import pairwise

@@ -5,7 +5,7 @@ share. So the store, the API and the client carry items of any task, and know of
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
@@ -69,6 +69,13 @@ class Task(ABC):
     def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
         """Return the task with the forms of one version, as workers announced it, where a version has its own."""
         return self
+
+    def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
+        """Raise InvalidInput for an item that lacks what the options of its job do not give either."""
+
+    def texts(self, text: str) -> Sequence[str]:
+        """Return the texts that an item's text stands for, which are read one by one."""
+        return (text,)
 
     def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
         """Return whether a version must be looked at before these options are accepted."""

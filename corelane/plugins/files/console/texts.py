@@ -24,7 +24,10 @@ from corelane.plugins.files.settings import FilesFields
 
 router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
 
-#: Contexts on a page.
+#: Where the pages are, and where one asks about a text, before its id.
+PLACES: dict[str, Any] = {"place": "contexts", "ask": "ask?context_id="}
+
+#: Texts on a page.
 PAGE_ENTRIES = 25
 
 #: A longer text is shown in part, in characters; the download has the whole text.
@@ -77,7 +80,8 @@ async def _list(
         request,
         "texts.html",
         status,
-        contexts=found,
+        **PLACES,
+        texts=found,
         after=after,
         most_bytes=state.settings.of(FilesFields).max_contexts_bytes,
         longest_s=longest_s,
@@ -94,7 +98,7 @@ async def show_context(
     found = await api_texts.get_context(context_id, state, caller)
     example = {"question": "What does it say?", "context_id": found.id}
     return render(
-        request, "text.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
+        request, "text.html", **PLACES, text=found, said=said(did), snippets=ask_snippets(service_of(request), example)
     )
 
 

@@ -33,7 +33,7 @@ class HandlerBucket(AnyShape):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HandlerItem:
+class ItemToRun:
     """An item in the handler's own form, as one window whose length is its units."""
 
     query: Query
@@ -57,11 +57,11 @@ class HandlerRun:
 class HandlerBatch(WindowBatch):
     """Items instead of tokens."""
 
-    items: Sequence[HandlerItem]
+    items: Sequence[ItemToRun]
     run: HandlerRun = field(default_factory=HandlerRun)
 
 
-class Outputs(tuple[Any, ...]):
+class BatchOutputs(tuple[Any, ...]):
     """Takes the place of logits: the outputs of a batch, by its items."""
 
     by_item: dict[int, Found]
@@ -73,7 +73,7 @@ class HandlerModel:
     def __init__(self, version: str, handler: Handler, thread: HandlerThread) -> None:
         self.version, self.handler, self.thread = version, handler, thread
 
-    def run(self, batch: WindowBatch) -> Outputs:
+    def run(self, batch: WindowBatch) -> BatchOutputs:
         """Run a batch, or its next step; raises RunFailed, or RuntimeLost if it takes too long."""
         batch = cast(HandlerBatch, batch)
         run, limit_s = batch.run, self.handler.timeout_s
@@ -81,7 +81,7 @@ class HandlerModel:
         left_s = None if limit_s is None else max(0.0, limit_s - run.seconds)
         is_last = run.is_over = self.thread.call(lambda: self._step(batch), left_s)
         run.seconds += time.monotonic() - began
-        outputs = Outputs()
+        outputs = BatchOutputs()
         found = self._check(run.latest, len(batch.items), is_last=is_last)
         outputs.by_item = {id(item): each for item, each in zip(batch.items, found, strict=False)}
         return outputs

@@ -15,14 +15,14 @@ from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.errors.sentences import first_fault
-from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerBucket, HandlerItem, Outputs
+from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerBucket, ItemToRun, BatchOutputs
 from corelane.tasks.handler.interface import Handler
 
 #: The length of a bucket that holds any item.
 ANY_LENGTH = 1 << 62
 
 
-class HandlerEngine(TaskEngine[HandlerItem]):
+class HandlerEngine(TaskEngine[ItemToRun]):
     """Reads items, and makes results of outputs."""
 
     def __init__(self, handler: Handler) -> None:
@@ -30,9 +30,9 @@ class HandlerEngine(TaskEngine[HandlerItem]):
         self.bucket = HandlerBucket(ANY_LENGTH, handler.max_batch)
         self._handler = handler
 
-    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[HandlerItem]]:
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[ItemToRun]]:
         """Return each item in the handler's form, or the result that says what is wrong with it."""
-        found: list[Ready[HandlerItem]] = []
+        found: list[Ready[ItemToRun]] = []
         for key, query in queries:
             try:
                 found.append((key, self._item(query)))
@@ -40,7 +40,7 @@ class HandlerEngine(TaskEngine[HandlerItem]):
                 found.append((key, failure(query, error)))
         return found
 
-    def _item(self, query: Query) -> HandlerItem:
+    def _item(self, query: Query) -> ItemToRun:
         given = {
             name: each for name, each in vars(query.options).items() if name not in type(query.options).model_fields
         }
@@ -52,7 +52,7 @@ class HandlerEngine(TaskEngine[HandlerItem]):
             raise RunFailed(f"units raised {type(error).__name__}: {last_line(error)}") from None
         key = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
         bucket = HandlerBucket(ANY_LENGTH, self.bucket.rows, key)
-        return HandlerItem(query, (Window(0, units, units),), item, options, bucket)
+        return ItemToRun(query, (Window(0, units, units),), item, options, bucket)
 
     def _options(self, given: dict[str, Any]) -> BaseModel | None:
         if self._handler.Options is None:
@@ -61,17 +61,17 @@ class HandlerEngine(TaskEngine[HandlerItem]):
             return None
         return _read(self._handler.Options, given, "options: ")
 
-    def fill(self, bucket: Bucket, rows: Sequence[tuple[HandlerItem, Window]], height: int) -> WindowBatch:  # noqa: ARG002
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[ItemToRun, Window]], height: int) -> WindowBatch:  # noqa: ARG002
         """Return a batch of items; its arrays only say how many units it has."""
         used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
         return HandlerBatch(self.bucket, used, used, used, [item for item, _ in rows])
 
-    def decode(self, logits: Logits, rows: Sequence[tuple[HandlerItem, Window]]) -> list[Any]:
+    def decode(self, logits: Logits, rows: Sequence[tuple[ItemToRun, Window]]) -> list[Any]:
         """Return what was found for each row."""
-        by_item = cast(Outputs, logits).by_item
+        by_item = cast(BatchOutputs, logits).by_item
         return [by_item.get(id(item)) for item, _ in rows]
 
-    def compose(self, item: HandlerItem, decoded: Sequence[Any]) -> Result:
+    def compose(self, item: ItemToRun, decoded: Sequence[Any]) -> Result:
         """Return an item's result: its output, or the error that the handler gave for it."""
         found = decoded[-1]
         if isinstance(found, CorelaneError):

@@ -17,7 +17,7 @@ from corelane.engine.runner import UNLIMITED, Runner, RunningBatch, ServedModel
 from corelane.engine.task import RunnerLimits, Tokenized
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
 from corelane.errors.reasons import last_line
-from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerItem, HandlerModel
+from corelane.tasks.handler.engine.batches import HandlerBatch, ItemToRun, HandlerModel
 from corelane.tasks.handler.engine.items import HandlerEngine
 from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.engine.thread import HandlerThread
@@ -97,7 +97,7 @@ class HandlerRunner(Runner):
         self._open.clear()
 
     def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:
-        return (cast(HandlerItem, item).bucket,)
+        return (cast(ItemToRun, item).bucket,)
 
     def _collect(self, running: RunningBatch) -> None:
         for key, *_ in running.rows:

@@ -13,7 +13,6 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.package import package
 from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
@@ -21,6 +20,7 @@ from corelane.cli.start import begin
 from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
+from corelane.tasks.handler.cli import package
 
 
 def make_cli() -> typer.Typer:

@@ -184,6 +184,15 @@ def test_run_that_takes_too_long_loses_the_process(opened: Open) -> None:
         runner.start().finish()
 
 
+def test_call_that_lets_no_thread_run_ends_its_process() -> None:
+    code = (
+        "import ctypes; from corelane.tasks.handler.engine import thread; thread.GRACE_S = 0.2;"
+        "thread.HandlerThread('made@1').call(lambda: ctypes.PyDLL(None).sleep(600), 0.2)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Timeout" in done.stderr) == (1, True), done.stderr
+
+
 @pytest.mark.parametrize("allowed", [(), ("shop.models:Slow",), ("shop",), ("sho.*",), ("shop.models.Sentiment",)])
 def test_only_what_the_operator_named_is_imported(tmp_path: Path, allowed: tuple[str, ...]) -> None:
     artifact = package("shop.models:Sentiment", tmp_path)

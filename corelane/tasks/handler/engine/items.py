@@ -15,7 +15,7 @@ from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.errors.sentences import first_fault
-from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerBucket, ItemToRun, BatchOutputs
+from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, ItemToRun
 from corelane.tasks.handler.interface import Handler
 
 #: The length of a bucket that holds any item.

@@ -17,7 +17,7 @@ from corelane.engine.runner import UNLIMITED, Runner, RunningBatch, ServedModel
 from corelane.engine.task import RunnerLimits, Tokenized
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
 from corelane.errors.reasons import last_line
-from corelane.tasks.handler.engine.batches import HandlerBatch, ItemToRun, HandlerModel
+from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerModel, ItemToRun
 from corelane.tasks.handler.engine.items import HandlerEngine
 from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.engine.thread import HandlerThread

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import TypeVar
 
 from corelane.errors import RuntimeLost
@@ -17,7 +18,7 @@ from corelane.errors import RuntimeLost
 Found = TypeVar("Found")
 
 #: A process that cannot even say that a call took too long ends this many seconds later.
-GRACE_S = 10
+GRACE_S = 5.0
 
 
 class HandlerThread:
@@ -39,7 +40,9 @@ class HandlerThread:
                 future.set_exception(error)
 
         if limit_s is not None and sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=sys.__stderr__)
+            # A process whose standard error is closed has no such watch.
+            with suppress(ValueError, OSError):
+                faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=sys.__stderr__)
         self._calls.put(make)
         try:
             if wait([future], limit_s).not_done:

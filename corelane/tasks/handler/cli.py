@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from corelane.artifacts.manifest import artifact_path
-from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_sentence
 from corelane.cli.service import JsonOption
 from corelane.engine.backends.added import all_targets
 from corelane.settings import read_settings
+from corelane.tasks.handler.engine.packaging import manifest_of
 
 
 def package(
@@ -23,9 +23,7 @@ def package(
 ) -> None:
     """Make a version of a handler: a Python class that CORELANE_HANDLERS names, as it is installed here."""
     settings = read_settings(data_dir=data)
-    require("worker", "numpy")
     from compile.publish import building, publish_artifact
-    from corelane.tasks.handler.engine.packaging import manifest_of
 
     manifest = manifest_of(handler, name, target, settings.handlers)
     root = writable_folder(settings.artifact_root)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, StateDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
@@ -89,6 +90,7 @@ class ModelInfo(BaseModel):
     object: Literal["model"] = "model"
     id: str = Field(description="The version, immutable.")
     name: str
+    task: str = Field(DEFAULT_TASK, description="What it does with an item: the task of its jobs.")
     aliases: list[str] = Field(description="Names that mean this version now, alone or among others.")
     weights: dict[str, float] = Field(description="Its share of each of them, relative to the others'.")
     state: Literal["open", "draining"] = Field(

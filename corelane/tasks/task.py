@@ -10,6 +10,7 @@ from typing import Any
 
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
+from corelane.tasks.presenting import Presenter
 
 #: What stands beside an item's text; the text, or the id of one that items share.
 Parts = tuple[Any, str | None, str | None]
@@ -41,6 +42,9 @@ class Task(ABC):
 
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str
+
+    #: What pages show of it.
+    present: Presenter = Presenter()
 
     @abstractmethod
     def parts(self, item: Any) -> Parts:

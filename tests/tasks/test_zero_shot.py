@@ -36,7 +36,7 @@ TEMPLATE = "It is about {}, one says."
 
 
 def judge(folder: Path, kind: str = "bert", judgements: dict[int, str] = JUDGEMENTS) -> Path:
-    names = {"id2label": judgements, "label2id": {name: at for at, name in judgements.items()}}
+    names: dict[str, Any] = {"id2label": judgements, "label2id": {name: at for at, name in judgements.items()}}
     return save_tiny(kind, LOADER, folder / kind, num_labels=len(judgements), **names)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from compile.tasks.text_classification.task import Classification
+from compile.tasks.text_classification.task import ClassificationHead
 from compile.tasks.texts import SAMPLES
 from corelane.engine.task import Query
 from corelane.errors import ModelRefused
@@ -14,7 +14,7 @@ from corelane.tasks.zero_shot_classification.wire import ZeroShotOptions
 LABELS = ("travel", "food and drink")
 
 
-class ZeroShot(Classification):
+class ZeroShot(ClassificationHead):
     """Gives the logits of the judgements on a text and a sentence."""
 
     name = ZeroShotClassification.name

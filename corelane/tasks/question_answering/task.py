@@ -10,6 +10,7 @@ from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
 from corelane.tasks.question_answering.contexts import SharesContexts
 from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
 from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts, Task
@@ -30,6 +31,7 @@ class QuestionAnswering(Task):
         {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
     )
     engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
+    present = AnswerPresenter()
 
     def parts(self, item: Question) -> Parts:
         """Return the question, and the passage or its id."""

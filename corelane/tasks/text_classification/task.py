@@ -8,6 +8,7 @@ from corelane.settings import Settings
 from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
 
 
@@ -22,6 +23,7 @@ class TextClassification(TextTask):
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
     engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
+    present = LabelsPresenter()
 
     def parts(self, item: ClassifiedText) -> Parts:
         """Return the second text, and the text."""

@@ -8,6 +8,7 @@ from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.wire import LabelsResult
+from corelane.tasks.zero_shot_classification.present import OwnLabelsPresenter
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 
 #: What an item lacks that names no labels, nor does its job.
@@ -30,6 +31,7 @@ class ZeroShotClassification(TextTask):
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
     engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
+    present = OwnLabelsPresenter()
 
     def parts(self, item: LabelledText) -> Parts:
         """Return the labels, and the text."""

@@ -29,7 +29,7 @@ TASK = TextRanking()
 
 
 @dataclass(slots=True)
-class TextList:
+class UnreadTexts:
     """A query whose texts are being tokenized, a few at a time; ``steps`` gives their tokens, in order."""
 
     query: Query
@@ -61,7 +61,7 @@ class RankingEngine(VectorEngine):
         """Take what every engine takes."""
         super().__init__(*args, **options)
         #: Queries whose texts are not all tokenized; the first one is next.
-        self._lists: OrderedDict[Hashable, TextList] = OrderedDict()
+        self._lists: OrderedDict[Hashable, UnreadTexts] = OrderedDict()
 
     def texts(self, query: Query) -> Sequence[str]:
         """Return the texts to rank."""
@@ -77,7 +77,7 @@ class RankingEngine(VectorEngine):
                 continue
             [beside] = tokenize(self._tokenizer, [query.beside])
             tokens = len(query.text) // CHARS_PER_TOKEN
-            self._lists[key] = TextList(query, beside.ids, self._read_steps(query), tokens)
+            self._lists[key] = UnreadTexts(query, beside.ids, self._read_steps(query), tokens)
         return self._tokenize(at_once)
 
     def read_on(self) -> list[Ready[Any]]:

@@ -185,9 +185,10 @@ async def list_models(state: StateDep) -> ModelList:
                 cores=record.cores,
                 paused=pauses.of(PauseKind.MODEL, record.version),
                 waiting_for=outlook.reason if (outlook := outlooks.get(record.version)) is not None else None,
-                **{key: record.summary[key] for key in ModelInfo.model_fields if key in record.summary},
+                **{key: found[key] for key in ModelInfo.model_fields if key in found},
             )
             for record in records
+            for found in [{**record.summary.get("facts", {}), **record.summary}]
         ]
     )
 

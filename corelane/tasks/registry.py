@@ -8,6 +8,7 @@ import orjson
 
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.tasks.feature_extraction.task import FeatureExtraction
+from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.question_answering.task import QuestionAnswering
 from corelane.tasks.task import Task
 from corelane.tasks.text_classification.task import TextClassification
@@ -25,6 +26,7 @@ TASKS: Mapping[str, Task] = {
         TokenClassification(),
         FeatureExtraction(),
         TextRanking(),
+        HandlerTask(),
     )
 }
 

@@ -75,6 +75,10 @@ class Task(ABC):
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
 
+    def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
+        """Return the task with the forms of one version, as workers announced it, where a version has its own."""
+        return self
+
     def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
         """Raise InvalidInput for an item that lacks what the options of its job do not give either."""
 

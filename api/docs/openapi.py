@@ -29,7 +29,7 @@ BODY = {
 
 
 def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
-    """Add the common responses to every route below /v1 in the app's document."""
+    """Add the common responses to every versioned route in the app's document."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
         document.setdefault("components", {})["securitySchemes"] = SCHEMES
     problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in document["paths"].items():
-        if not path.startswith("/v1/"):
+        if not path.startswith(("/v1/", "/v2/")):
             continue
         for operation in operations.values():
             if requires_keys:

@@ -4,10 +4,15 @@ A version has one task for good. The model that a job asks for may be an alias, 
 another task. So what is known of a model is checked when its job is admitted (``Submitter.admit``).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import WrongTask
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
+from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.task import Task
 
@@ -35,6 +40,17 @@ class ModelTasks:
         self._models[model] = name = await self._of_version(version)
         return task_named(name)
 
+    async def default_of(self, task: str) -> str:
+        """Return the model for a caller who names none: the default one if it has the task, else the only one."""
+        if (await self.of_model(DEFAULT_ALIAS)).name == task:
+            return DEFAULT_ALIAS
+        models = [each for each in await self._fleet.models() if not each.is_closed and task_of(each.summary) == task]
+        names = {str(each.summary.get("name")): each for each in models}
+        if len(names) != 1:
+            return DEFAULT_ALIAS
+        [(name, model)] = names.items()
+        return name if name in model.aliases else model.version
+
     async def check(self, model: str, version: str, task: str) -> None:
         """Raise WrongTask if a job of ``task`` asks for ``model`` and would be answered by a version of another."""
         has = await self._of_version(version)
@@ -42,11 +58,16 @@ class ModelTasks:
             return
         self._models[model] = has
         raise WrongTask(
-            f"{model} is a model for {has}, not for {task}: send its items by POST /v1/jobs, such as "
-            f"{dict(task_named(has).example)}"
+            f"{model} is a model for {has}, not for {task}: name one that is (GET /v1/tasks lists them), or send by "
+            f"POST /v1/jobs {form_of(task_named(has))}"
         )
 
     async def _of_version(self, version: str) -> str:
         if (found := self._versions.get(version)) is None:
-            found = self._versions[version] = str((await self._fleet.summary(version)).get("task", DEFAULT_TASK))
+            found = self._versions[version] = task_of(await self._fleet.summary(version))
         return found
+
+
+def task_of(summary: Mapping[str, Any]) -> str:
+    """Return the task of a version, as workers announced it."""
+    return str(summary.get("task", DEFAULT_TASK))

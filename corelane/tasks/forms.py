@@ -6,6 +6,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
+import orjson
 from pydantic import BaseModel, Field, create_model
 
 from corelane.domain.job_requests import JobRequest, LinesHead
@@ -27,6 +28,11 @@ def misplaced(options: type[TaskOptions]) -> Mapping[str, str]:
     """Return hints for options that a caller put beside `options` instead of into it, under any of their names."""
     inside = dict.fromkeys(options.model_fields, "it belongs into `options`")
     return MappingProxyType(inside | {name: f"{hint}, in `options`" for name, hint in options.hints.items()})
+
+
+def form_of(task: Task) -> str:
+    """Return what items of a task look like, as the end of a sentence."""
+    return f"items for {task.name}, such as {orjson.dumps(dict(task.example)).decode()}"
 
 
 @cache

@@ -5,11 +5,12 @@ share. So the store, the API and the client carry items of any task, and know of
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
+from corelane.tasks.dialects import Dialect
 
 #: What stands beside an item's text; the text, or the id of one that items share.
 Parts = tuple[Any, str | None, str | None]
@@ -38,6 +39,9 @@ class Task(ABC):
 
     #: An item, for documents and error messages.
     example: Mapping[str, Any]
+
+    #: The routes of other services' forms that it replies to.
+    dialects: Sequence[Dialect] = ()
 
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str

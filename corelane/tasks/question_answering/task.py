@@ -9,6 +9,7 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
 from corelane.tasks.question_answering.contexts import SharesContexts
+from corelane.tasks.question_answering.dialects import Answers, HfAnswers
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import AnswerResult, Question
 from corelane.tasks.sizes import check_length
@@ -26,9 +27,8 @@ class QuestionAnswering(Task):
     shares = SharesContexts
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
-    example: Mapping[str, Any] = MappingProxyType(
-        {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
-    )
+    example = Answers.example
+    dialects = (Answers(), HfAnswers())
     engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
 
     def parts(self, item: Question) -> Parts:

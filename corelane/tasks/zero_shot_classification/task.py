@@ -7,6 +7,7 @@ from typing import Any
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.wire import LabelsResult
+from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 
 
@@ -20,6 +21,7 @@ class ZeroShotClassification(TextTask):
     beside = (list, type(None))
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
+    dialects = (HfOwnLabels(),)
     engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
 
     def parts(self, item: LabelledText) -> Parts:

@@ -69,7 +69,7 @@ MAX_ERRORS = 20
 PROBLEM_TYPE = "application/problem+json"
 
 #: Paths that OpenAI's stock client uses: their problems also have OpenAI's form of an error, as the member ``error``.
-OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|models)(/|$)")
+OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|embeddings|models)(/|$)")
 
 #: OpenAI's names for kinds of errors.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -105,7 +105,7 @@ class Problem(BaseModel):
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
     error: OpenAIError | None = Field(
-        None, description="The same for OpenAI's clients: on files, batches, answers and models."
+        None, description="The same for OpenAI's clients: on files, batches, answers, embeddings and models."
     )
 
 

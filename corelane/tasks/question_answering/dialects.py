@@ -147,7 +147,7 @@ class HfAnswers(Dialect):
     """Answer as transformers' question-answering pipeline did, for its former users."""
 
     path, body, returns = "/v1/hf/question-answering", HfRequest, HfAnswer | list[HfAnswer | list[HfAnswer]]
-    example: Mapping[str, Any] = MappingProxyType({"inputs": Answers.example})
+    example: Mapping[str, Any] = MappingProxyType({"inputs": dict(Answers.example)})
 
     def read(self, body: HfRequest) -> Asked:
         """Return the questions."""

@@ -9,13 +9,13 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
-from api.context import REQUEST_ID
 from api.deps import refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.fast_path import FastPath, fast_routes
+from api.request_facts import REQUEST_ID
 from api.routes import (
     cache,
     deliveries,

@@ -14,8 +14,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 
-from api.context import CALLER
 from api.jobs import CallerWait
+from api.request_facts import CALLER
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from api.context import PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT
+from api.request_facts import PROBES, REQUEST_FACTS, REQUEST_ID, STRICT
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -128,7 +128,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
         "code": code,
     }
     headers = {}
-    if request_id := REQUEST_CONTEXT.get().request_id:
+    if request_id := REQUEST_FACTS.get().request_id:
         body["request_id"] = headers[REQUEST_ID] = request_id
     if status in (429, 503):
         headers["Retry-After"] = str(retry_after_s)

@@ -16,7 +16,7 @@ from benchmarks.harness import MODEL, is_quick
 from benchmarks.questions import Question
 from compile.model import probes
 from compile.model.loading import SourceModel, load_model, quiet_transformers
-from compile.model.reference import QuestionAnsweringNetwork, runner_of, tensors, wrap
+from compile.model.reference import TaskNetwork, runner_of, tensors, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
@@ -82,14 +82,14 @@ def matmul_of(tokens: int, inputs: int, outputs: int) -> Callable[[], object]:
     return partial(torch.ops.mkldnn._linear_pointwise, x, packed, bias, "none", [], None)
 
 
-def ours(reference: QuestionAnsweringNetwork, example: WindowBatch) -> Run:
+def ours(reference: TaskNetwork, example: WindowBatch) -> Run:
     """Return the run of an artifact in bf16."""
     with torchscript_warnings_silenced():
         written = serialise(compile_trace(trace(cast(reference, "bf16"), example), "bf16"))
         return runner_of(settle(torch.jit.load(io.BytesIO(written)).eval()))
 
 
-def openvino(reference: QuestionAnsweringNetwork, example: WindowBatch) -> Run | None:
+def openvino(reference: TaskNetwork, example: WindowBatch) -> Run | None:
     """Return OpenVINO's run with its hint for bf16, one stream, one thread; None where it is not installed."""
     try:
         import openvino as ov

@@ -26,9 +26,11 @@ from benchmarks.harness import is_quick, parser_of
 from compile.model.adapt import adapt
 from compile.model.families import attend_in_full
 from compile.model.loading import quiet_transformers
-from compile.model.reference import QuestionAnsweringNetwork, tensors
+from compile.model.reference import TaskNetwork, tensors
 from compile.model.timing import one_thread
+from compile.tasks.task import compile_task
 from compile.torch.cpu import cast, compile_trace, compiler_args, trace
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
@@ -164,7 +166,7 @@ def make_batch(rows: int, length: int) -> WindowBatch:
 def compiled(shape: Shape, batch: WindowBatch) -> tuple[Any, int, list[str]]:
     """Return a network as a worker runs it, its weights and how it was compiled."""
     network, weights = make_network(shape)
-    module = cast(QuestionAnsweringNetwork(adapt(network), passes_token_types=False).eval(), "bf16")
+    module = cast(TaskNetwork(adapt(network), False, compile_task(DEFAULT_TASK)).eval(), "bf16")
     arguments = compiler_args(module.network, "bf16")
     return settle(compile_trace(trace(module, batch), "bf16")), weights, arguments
 

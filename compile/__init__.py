@@ -1,4 +1,4 @@
-"""The compiler: make a verified artifact from a Hugging Face question-answering model.
+"""The compiler: make a verified artifact from a Hugging Face model.
 
 ``build`` is the way in: it checks the request, makes a ``plan`` and hands it to ``ladder`` (CPU, targets of plugins) or
 ``neuron``.

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from compile.model.evaluation import EvalSet
 from compile.model.reference import Run
+from compile.tasks.question_answering.evaluation import EvalSet
 from corelane.artifacts.manifest import Format
 
 if TYPE_CHECKING:
@@ -56,5 +56,5 @@ class FormatCompiler(Protocol):
         ...
 
     def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
-        """Convert the network, calibrated on an eval set's questions or else on the samples; raises CompileFailed."""
+        """Convert the network, calibrated on an eval set's items or else on the samples; raises CompileFailed."""
         ...

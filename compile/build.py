@@ -17,19 +17,20 @@ import torch
 from compile.added import FormatCompiler, FormatGraph
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
-from compile.model.evaluation import EvalSet, F1Loss, measure_loss
 from compile.model.loading import quiet_transformers
 from compile.model.probes import Probe, fill_probe, make_probe
-from compile.model.reference import QuestionAnsweringNetwork, Run, runner_of
+from compile.model.reference import Run, TaskNetwork, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
+from compile.tasks.question_answering.evaluation import EvalSet, F1Loss, measure_loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
 from compile.trial import Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.packing import settle
@@ -59,10 +60,11 @@ def build(
     eval_set: EvalSet | None = None,
     format: str = AUTO,
     cpu_kind: str | None = None,
+    task: str | None = None,
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
-    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions
+    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its items
     instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU.
     Raises SetupError if a format's library is not installed.
     """
@@ -74,7 +76,7 @@ def build(
         added_dtype = dtype if compiler is None else compiler.check(dtype)
         kind = check_kind(cpu_kind, target, dtype)
         plan = make_plan(
-            source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report, target=target
+            source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report, target=target, task=task
         )
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
@@ -94,7 +96,9 @@ def computed_beside(plan: BuildPlan) -> Iterator[None]:
     """Compute the eager logits of the samples in parallel with the block."""
     model = plan.model
     buckets = [_trial_bucket(plan), *plan.ladder]
-    plan.expected.begin(batch for each in buckets for batch in fill_probe(model.tokenizer, model.spec, each)[1])
+    plan.expected.begin(
+        batch for each in buckets for batch in fill_probe(model.task, model.tokenizer, model.spec, each)[1]
+    )
     try:
         yield
     finally:
@@ -145,7 +149,7 @@ def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
 
 
 def check_company(plan: BuildPlan, root: Path, target: str) -> None:
-    """Raise CompileFailed if artifacts for other CPU kinds cut texts into other windows: answers would differ."""
+    """Raise CompileFailed if artifacts for other CPU kinds cut texts into other windows: results would differ."""
     longest = plan.ladder[-1].length
     for folder in artifact_folders(plan.destination(root, target).parent, target):
         with suppress(ArtifactRefused):
@@ -158,7 +162,7 @@ def check_company(plan: BuildPlan, root: Path, target: str) -> None:
 class TracedNetwork:
     """A network in one dtype and its trace, and the seconds that both took."""
 
-    module: QuestionAnsweringNetwork
+    module: TaskNetwork
     traced: Any
     seconds: float
 
@@ -199,8 +203,8 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         return CpuChoice([dtype], eval_set)
     report("trying dtypes", 1, steps)
     bucket, model = _trial_bucket(plan), plan.model
-    unanswered = Probe(*fill_probe(model.tokenizer, model.spec, bucket), ())
-    _, [first, *_] = fill_probe(model.tokenizer, model.spec, plan.ladder[0])
+    unread = Probe(model.task, *fill_probe(model.task, model.tokenizer, model.spec, bucket), ())
+    _, [first, *_] = fill_probe(model.task, model.tokenizer, model.spec, plan.ladder[0])
     networks: dict[Way, TracedNetwork] = {}
 
     def compiled(dtype: CpuDtype) -> Run:
@@ -208,8 +212,8 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         module = cast(plan.reference, dtype)
         traced = trace(module, first)
         networks[dtype] = TracedNetwork(module, traced, time.monotonic() - began)
-        if not holds(unanswered, runner_of(traced), runner_of(module)):
-            traced = trace(module, unanswered.batches[0])
+        if not holds(unread, runner_of(traced), runner_of(module)):
+            traced = trace(module, unread.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
 
     candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in get_args(CpuDtype)}
@@ -245,7 +249,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
         cpu_kind=kind,
         bytes_per_weight=BYTES_PER_WEIGHT[dtype],
         least_equal=answers_needed(dtype, choice.trial is not None, choice.eval_set is not None),
-        evaluate=partial(_evaluate, plan, choice, dtype),
+        evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.name == DEFAULT_TASK else None,
     )
     made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)
     if graph is not None:

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
 from compile.model.beside import run_beside
-from compile.model.evaluation import F1Loss
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
+from compile.tasks.question_answering.evaluation import F1Loss
 from compile.verify import BucketComparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import WindowBatch

@@ -12,8 +12,8 @@ import tokenizers
 import torch
 import transformers
 
-from compile.model.evaluation import F1Loss
 from compile.plan import BuildPlan
+from compile.tasks.question_answering.evaluation import F1Loss
 from compile.verify import TOLERANCES, BucketComparison, share_equal
 from corelane import __version__
 from corelane.artifacts.manifest import (
@@ -26,6 +26,7 @@ from corelane.artifacts.manifest import (
     Target,
     digest_file,
 )
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.buckets import Bucket
 
 #: The loss if F1 was not measured.
@@ -96,14 +97,18 @@ def make_manifest(
 ) -> Manifest:
     """Return the manifest of these buckets in ``folder``; without comparisons a draft, to load the buckets."""
     source = plan.model.source
-    schema_version: Literal[1, 2, 3] = 1 if plan.model.spec.template is None else 2
+    schema_version: Literal[1, 2, 3, 4] = 1 if plan.model.spec.template is None else 2
     if len({bucket.length for bucket in buckets}) < len(buckets):
         schema_version = 3
+    if source.task != DEFAULT_TASK:
+        schema_version = 4
     files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
     return Manifest(
         schema_version=schema_version,
         name=plan.name,
         version=source.version,
+        task=source.task,
+        facts=dict(plan.model.facts),
         source=source.label,
         source_digest=source.digest,
         target=made_by.target,

@@ -24,7 +24,7 @@ from corelane.settings import Settings
 from corelane.settings.artifacts import kernel_environment
 
 #: The code on which a compiled artifact depends, relative to the folder of all packages.
-MAKERS = ("compile", "corelane/engine", "corelane/artifacts")
+MAKERS = ("compile", "corelane/engine", "corelane/artifacts", "corelane/tasks")
 
 #: The libraries on which a compiled artifact depends, besides those of formats that plugins add.
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
@@ -54,7 +54,7 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
     """Copy the artifact of a source from the user's cache; None if it is not there. Raises CompileFailed."""
     if (root := settings.artifact_cache_root) is None:
         return None
-    found = find_source(source, settings.models_dir)
+    found = find_source(source, settings.models_dir, task=options.get("task"))
     kept = ArtifactCache(root).fetch(_key(source, name, settings, options), f"{name}@{found.version}", "cpu")
     if kept is None:
         return None
@@ -65,7 +65,7 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
 
 
 def _key(source: str, name: str, settings: Settings, options: dict[str, str]) -> str:
-    found = find_source(source, settings.models_dir)
+    found = find_source(source, settings.models_dir, task=options.get("task"))
     return key_of({"source": found.digest, "label": found.label, "name": name, "options": options} | _toolchain())
 
 

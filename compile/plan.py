@@ -8,7 +8,7 @@ from pathlib import Path
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.logit_cache import LogitCache
 from compile.model.probes import check_runs
-from compile.model.reference import QuestionAnsweringNetwork, Run, official_run, wrap
+from compile.model.reference import Run, TaskNetwork, official_run, wrap
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -31,7 +31,7 @@ class BuildPlan:
 
     name: str
     model: SourceModel
-    reference: QuestionAnsweringNetwork
+    reference: TaskNetwork
     ladder: Sequence[Bucket]
 
     @property
@@ -42,7 +42,7 @@ class BuildPlan:
     @cached_property
     def expected(self) -> LogitCache:
         """The eager network, as a function that computes each row of tokens once."""
-        return LogitCache(self.run_eager, self.model.spec.pad_id)
+        return LogitCache(self.model.task, self.run_eager, self.model.spec.pad_id)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""
@@ -50,7 +50,14 @@ class BuildPlan:
 
 
 def make_plan(
-    source: str, *, models_dir: Path, buckets: str, name: str | None, report: Report, target: str = "cpu"
+    source: str,
+    *,
+    models_dir: Path,
+    buckets: str,
+    name: str | None,
+    report: Report,
+    target: str = "cpu",
+    task: str | None = None,
 ) -> BuildPlan:
     """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused."""
     fitting = partial(fitting_buckets, fixed_rows=target in CHIPS)
@@ -59,7 +66,7 @@ def make_plan(
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
     report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting(None)))
-    model = load_model(find_source(source, models_dir))
+    model = load_model(find_source(source, models_dir, task=task))
     plan = BuildPlan(name, model, wrap(model), given or fitting(model.max_positions))
     check_lengths(model, plan.ladder)
     check_runs(model, plan.run_eager, plan.ladder[0])

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from compile.model.families import FAMILIES
-from compile.model.probes import Probe, find_answers, run_unpadded
+from compile.model.probes import Probe, run_unpadded
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
 from corelane.engine.backends.protocol import Logits, WindowBatch
@@ -92,7 +92,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
 
     def run_cut(batch: WindowBatch, rows: int) -> Logits:
         cut = batch.first(rows) if flexible_rows else batch
-        return run_unpadded(run, cut, step=LENGTH_STEP) if flexible_rows and flexible_lengths else run(cut)
+        return run_unpadded(probe.task, run, cut, step=LENGTH_STEP) if flexible_rows and flexible_lengths else run(cut)
 
     others = zip(probe.batches[1:], probe.rows[1:], strict=True)
     compared = _compare_answers(probe, [first, *(run_cut(batch, len(rows)) for batch, rows in others)])
@@ -115,10 +115,10 @@ def compare_logits(probe: Probe, run: Run) -> BucketComparison:
 
 def _compare_answers(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
     errors = [
-        _largest_difference(ours, theirs, batch, len(rows))
+        _largest_difference(probe, ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
-    expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
+    expected, found = probe.found, probe.task.found(probe, got)
     equal = sum(found.get(item) == answer for item, answer in expected.items())
     return BucketComparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
 
@@ -129,7 +129,7 @@ def holds(probe: Probe, traced: Run, network: Run) -> bool:
     # transformers makes no mask if no token is hidden; a trace has one.
     part = next((part for part in reversed(parts) if not part.attention_mask.all()), parts[-1])
     try:
-        return _largest_difference(traced(part), network(part), part, part.rows) <= SAME_LOGIT
+        return _largest_difference(probe, traced(part), network(part), part, part.rows) <= SAME_LOGIT
     except (RuntimeError, IndexError, ValueError):
         return False
 
@@ -189,12 +189,12 @@ def _advice(dtype: NumberFormat) -> str:
     return f"; {FAMILIES}" if dtype == "fp32" else "; use --dtype fp32"
 
 
-def _largest_difference(one: Logits, other: Logits, batch: WindowBatch, rows: int) -> float:
-    """Return the largest |Δlogit| over the visible tokens of the first rows, or NaN (``max`` would lose a NaN)."""
+def _largest_difference(probe: Probe, one: Logits, other: Logits, batch: WindowBatch, rows: int) -> float:
+    """Return the largest |Δlogit| of the first rows, or of their visible tokens; NaN if one is NaN."""
     visible = batch.attention_mask[:rows] == 1
     with np.errstate(invalid="ignore"):
-        start, end = one[0][:rows] - other[0][:rows], one[1][:rows] - other[1][:rows]
-    return float(np.max(np.abs([start[visible], end[visible]])))
+        found = [ours[:rows] - theirs[:rows] for ours, theirs in zip(one, other, strict=True)]
+    return float(np.max([np.max(np.abs(each[visible] if probe.task.per_token else each)) for each in found]))
 
 
 def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
@@ -210,7 +210,7 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
     real = mask[0] == 1
     ids[0, real], types[0, real] = batch.input_ids[0, real], batch.token_type_ids[0, real]
     after = run(WindowBatch(batch.bucket, ids, mask, types))
-    return _largest_difference(after, before, batch, 1)
+    return _largest_difference(probe, after, before, batch, 1)
 
 
 def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
@@ -223,7 +223,7 @@ def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
         began = time.perf_counter()
         after = run(batch)
         seconds.append(time.perf_counter() - began)
-        errors.append(_largest_difference(after, before, batch, batch.rows))
+        errors.append(_largest_difference(probe, after, before, batch, batch.rows))
     return float(np.max(errors)), statistics.median(seconds)
 
 
@@ -236,7 +236,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
             got = run(part)
         except (RunFailed, RuntimeError):
             return False
-        if got[0].shape[0] != count or not _largest_difference(got, probe.expected[0], part, count) <= tolerance:
+        if got[0].shape[0] != count or not _largest_difference(probe, got, probe.expected[0], part, count) <= tolerance:
             return False
     return True
 
@@ -250,9 +250,10 @@ def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
             got = run(batch.cut(length))
         except (RunFailed, RuntimeError):
             return False
-        if got[0].shape != (batch.rows, length):
+        per_token = probe.task.per_token
+        if got[0].shape[:2] != (batch.rows, length) and per_token:
             return False
-        whole = (expected[0][:, :length], expected[1][:, :length])
-        if not _largest_difference(got, whole, batch.cut(length), rows) <= tolerance:
+        whole = tuple(each[:, :length] for each in expected) if per_token else expected
+        if not _largest_difference(probe, got, whole, batch.cut(length), rows) <= tolerance:
             return False
     return True

@@ -1,6 +1,6 @@
 """Logging: structlog over the standard library, so that Celery, Hypercorn and Redis write to the same stream.
 
-Documents and questions are never logged. Corelane's lines are written by structlog's last step. Only lines of libraries
+The texts of items are never logged. Corelane's lines are written by structlog's last step. Only lines of libraries
 go through the standard library, which takes three times as long.
 """
 
@@ -35,12 +35,12 @@ QUOTING = "input_value="
 QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 
 
-#: The ids that are added to every line of this context.
+#: The ids that are added to every line of this thread, or of this task of asyncio.
 _BOUND: ContextVar[Mapping[str, str] | None] = ContextVar("bound", default=None)
 
 
 def bind_lines(**ids: str) -> None:
-    """Add these ids to every line of this context, in place of earlier ones."""
+    """Add these ids to every line that follows here, in place of earlier ones."""
     _BOUND.set(ids)
 
 

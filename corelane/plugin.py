@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from corelane.store.link.link import CommonLink
     from corelane.submitting.dry_run import DryRuns
     from corelane.tracing import Tracer
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 #: The entry points' group.
 GROUP = "corelane.plugins"
@@ -95,7 +95,7 @@ class Plugin:
         """Return the paths that `corelane serve` shows once it is ready, by name."""
         return {}
 
-    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+    def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return its loops for the process that reads this queue (``corelane.domain.dispatch``)."""
         return ()
 

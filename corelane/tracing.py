@@ -1,6 +1,6 @@
-"""Traces: the spans of jobs, as core writes them. A plugin provides the tracer that sends them somewhere.
+"""Traces: the steps of jobs, as core writes them. A plugin provides the tracer that sends them somewhere.
 
-``open_tracer`` is the only entry. A process without a tracer holds None, which costs only a test. A span refers to its
+``open_tracer`` is the only entry. A process without a tracer holds None, which costs only a test. A step refers to its
 parent by a W3C ``traceparent``, the text that requests bring and jobs keep. Nothing here fails or delays work.
 """
 
@@ -9,14 +9,14 @@ from typing import Literal, Protocol
 
 from corelane.plugin import installed
 
-#: The role of a span in its trace, as in OpenTelemetry.
+#: The role of a step in its trace, as in OpenTelemetry.
 Kind = Literal["server", "client", "producer", "consumer", "internal"]
 
-#: Facts of a span. Their names are from OpenTelemetry's conventions or begin with ``corelane.``; None is left out.
+#: Facts of a step. Their names are from OpenTelemetry's conventions or begin with ``corelane.``; None is left out.
 Attributes = Mapping[str, str | int | float | bool | None]
 
 
-class Span(Protocol):
+class Step(Protocol):
     """Work in progress."""
 
     @property
@@ -25,19 +25,19 @@ class Span(Protocol):
         ...
 
     def rename(self, name: str) -> None:
-        """Set the name, if it was not known when the span began."""
+        """Set the name, if it was not known when the step began."""
         ...
 
     def end(self, attributes: Attributes, error: str | None = None) -> None:
-        """End the span, once; ``error`` is the kind of error, if it failed."""
+        """End the step, once; ``error`` is the kind of error, if it failed."""
         ...
 
 
 class Tracer(Protocol):
-    """Begins spans, and writes those that are over. Thread-safe."""
+    """Begins steps, and writes those that are over. Thread-safe."""
 
-    def begin(self, name: str, kind: Kind, parent: str, attributes: Attributes) -> Span:
-        """Begin a span now; without a parent it begins a trace."""
+    def begin(self, name: str, kind: Kind, parent: str, attributes: Attributes) -> Step:
+        """Begin a step now; without a parent it begins a trace."""
         ...
 
     def write(
@@ -50,7 +50,7 @@ class Tracer(Protocol):
         times_ns: tuple[int, int],
         links: Sequence[str] = (),
     ) -> str:
-        """Write a span between two times since the epoch, with links to other traces; return its traceparent."""
+        """Write a step between two times since the epoch, with links to other traces; return its traceparent."""
         ...
 
     def flush(self) -> None:

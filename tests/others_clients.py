@@ -5,7 +5,7 @@ from typing import Any
 import cohere
 import numpy as np
 import pytest
-from huggingface_hub import InferenceClient
+from huggingface_hub import InferenceClient, close_session
 from openai import OpenAI, UnprocessableEntityError
 
 TEXTS = ["The room was clean.", "Ada Lovelace was born in London.", "A parcel came late."]
@@ -69,22 +69,24 @@ def check_hugging_face(url: str, models: dict[str, str]) -> dict[str, Any]:
     assert same == pytest.approx(1, abs=1e-5) != other
     with pytest.raises(Exception, match="nothing is ever cut off"):
         client("feature-extraction").feature_extraction(TEXTS[0], truncate=True)
+    close_session()
     return found
 
 
 def check_cohere(url: str, model: str) -> None:
     """Both versions of the client read a ranking."""
     documents = ["It opened in 1889.", "The tower is tall."]
-    first = cohere.Client("somebody", base_url=url).rerank(
-        model=model, query="The tower is tall?", documents=[documents[0], {"text": documents[1]}], return_documents=True
-    )
+    with cohere.Client("somebody", base_url=url) as client:
+        mixed = [documents[0], {"text": documents[1]}]
+        first = client.rerank(model=model, query="The tower is tall?", documents=mixed, return_documents=True)
     assert sorted(each.index for each in first.results) == [0, 1]
     assert [each.document.text for each in first.results if each.document] == [
         documents[each.index] for each in first.results
     ]
-    second = cohere.ClientV2("somebody", base_url=url).rerank(
-        model=model, query="The tower is tall?", documents=documents, top_n=1, max_tokens_per_doc=None
-    )
+    with cohere.ClientV2("somebody", base_url=url) as later:
+        second = later.rerank(
+            model=model, query="The tower is tall?", documents=documents, top_n=1, max_tokens_per_doc=None
+        )
     [best] = second.results
     assert best.index == first.results[0].index
     assert 0 <= best.relevance_score <= 1

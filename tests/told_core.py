@@ -34,7 +34,7 @@ def vector(query: Query) -> dict[str, Any]:
 def labels(query: Query) -> dict[str, Any]:
     """Return labels by how often their first letter is in the text."""
     names = getattr(query.options, "labels", None) or query.beside or ("anger", "joy")
-    found = [{"label": name, "score": query.text.count(name[0]) / len(query.text)} for name in names]
+    found: list[Any] = [{"label": name, "score": query.text.count(name[0]) / len(query.text)} for name in names]
     best = sorted(found, key=lambda each: -each["score"])
     return {"labels": best[: getattr(query.options, "top_k", None)]}
 

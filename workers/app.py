@@ -31,7 +31,7 @@ log = get_logger(__name__)
 #: A child that ends itself waits this long, in seconds, so that the result of its last task reaches the parent.
 RESTART_PAUSE_S = 0.2
 
-#: The start does not wait longer than this for a Redis that does not answer, in seconds.
+#: The start does not wait longer than this for a Redis that does not reply, in seconds.
 SCHEMA_TIMEOUT_S = 2
 
 

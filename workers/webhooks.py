@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from corelane.domain.request_context import trace_id
+from corelane.domain.request_facts import trace_id
 from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
 from corelane.log import get_logger
@@ -237,7 +237,7 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
                 async with asyncio.timeout(RESULTS_S):
                     results = await store.results(job)
             except TimeoutError:
-                raise StoreUnavailable("Redis does not answer in time") from None
+                raise StoreUnavailable("Redis does not reply in time") from None
         if sum(each["status"] == "succeeded" for each in results) != job.succeeded:
             results = []  # some are gone by now
         limit, url = settings.webhook_inline_bytes, settings.public_url
@@ -267,7 +267,7 @@ async def _attempt(
 async def _traced_post(
     settings: Settings, delivery: Delivery, headers: Mapping[str, str], payload: bytes, tracer: Tracer
 ) -> WebhookReply:
-    """Make the attempt as a span of the job's trace; the receiver is its next step."""
+    """Make the attempt as a step of the job's trace; the receiver is its next step."""
     facts: Attributes = {
         "http.request.method": "POST",
         "http.request.resend_count": delivery.tries or None,
@@ -277,13 +277,13 @@ async def _traced_post(
         "corelane.event": delivery.event,
         "corelane.job.id": delivery.subject,
     }
-    span = tracer.begin("POST webhook", "client", headers["traceparent"], facts)
+    traced = tracer.begin("POST webhook", "client", headers["traceparent"], facts)
     reply, failure = None, "CancelledError"
     try:
-        reply = await post_event(settings, delivery.url, {**headers, "traceparent": span.traceparent}, payload)
-        failure = str(reply.status or "no_answer")
+        reply = await post_event(settings, delivery.url, {**headers, "traceparent": traced.traceparent}, payload)
+        failure = str(reply.status or "no_response")
     finally:
         is_well = reply is not None and 200 <= reply.status < 300
         status = reply.status or None if reply is not None else None
-        span.end({"http.response.status_code": status}, None if is_well else failure)
+        traced.end({"http.response.status_code": status}, None if is_well else failure)
     return reply

@@ -2,7 +2,7 @@
 
 from fastapi.openapi.models import Example
 
-from corelane.domain.contexts import context_id
+from corelane.domain.texts import text_id
 
 #: A job's body as NDJSON, one JSON value a line. OpenAPI cannot describe the lines in detail.
 LINES_SCHEMA = {
@@ -37,7 +37,7 @@ JOB_REQUEST_EXAMPLES: dict[str, Example] = {
     ),
     "stored": Example(
         summary="A question about a passage that was stored before (`PUT /v1/contexts/{id}`)",
-        value={"question": "How tall is the tower?", "context_id": context_id(PASSAGE)},
+        value={"question": "How tall is the tower?", "context_id": text_id(PASSAGE)},
     ),
     "shared": Example(
         summary="Questions about one passage, which is sent once",

@@ -19,7 +19,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
 from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
@@ -27,10 +26,11 @@ from api.middleware.rate_limit import Kind, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
 from api.middleware.wrong_keys import WrongKeys
+from api.request_facts import CALLER, NDJSON, PAGE, PROBES, REQUEST_FACTS, REQUEST_ID, STRICT, TRACEPARENT
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
+from corelane.domain.request_facts import RequestFacts, continue_trace, read_request_id, trace_id
 from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, NotJson, TooLarge, Unauthorized
 from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
@@ -324,7 +324,7 @@ def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) 
     """
     request_id = read_request_id(headers.get("x-request-id", ""))
     parent = traceparent or continue_trace(headers.get("traceparent", ""))
-    REQUEST_CONTEXT.set(RequestContext(request_id, parent, begun_s))
+    REQUEST_FACTS.set(RequestFacts(request_id, parent, begun_s))
     bind_lines(request_id=request_id, **({"trace_id": trace_id(parent)} if parent else {}))
     return request_id
 

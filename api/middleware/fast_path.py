@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER
 from api.errors import refuse
 from api.middleware.edge import CREATE_METHODS, HEADERS
+from api.request_facts import CALLER
 from corelane.errors import CorelaneError
 
 #: Most digits in the length of a body that is read here; ``api.middleware.json_bodies`` describes how larger ones are

@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from api.context import CALLER
+from api.request_facts import CALLER
 from corelane.settings import Settings
 from corelane.submitting.large_bodies import LARGE_BYTES, BodyRoom, LargeBodies, load
 from corelane.submitting.submitter import require_few_items

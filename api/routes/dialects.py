@@ -11,12 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
-from api.context import REQUEST_CONTEXT
 from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
 from api.jobs import CallerWait, as_shown, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastHandler, FastRequest
+from api.request_facts import REQUEST_FACTS
 from api.routes.jobs import wait_of
 from api.state import AppState
 from corelane.domain.api_keys import Scope
@@ -124,7 +124,7 @@ async def ask(state: AppState, owner: str, head: JobHead, items: Sequence[Item],
     longest = min(MAX_WAIT_S, state.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
     job_id = new_job_id(cell=state.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_CONTEXT.get())
+    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_FACTS.get())
     submitted = await state.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from api.context import NDJSON, REQUEST_CONTEXT
 from api.deps import (
     IdempotencyKey,
     JobFilterDep,
@@ -30,15 +29,16 @@ from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.fast_path import FastRequest
 from api.middleware.json_bodies import JsonRequest
+from api.request_facts import NDJSON, REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
-from corelane.domain.contexts import Known
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import Item, Job, JobList
+from corelane.domain.texts import Known
 from corelane.errors import InvalidInput, StoreUnavailable, WrongTask
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
@@ -215,7 +215,7 @@ async def take_job(
         once=once,
         input_url=body.input_url,
         is_awaited=bool(wait.seconds),
-        request=REQUEST_CONTEXT.get(),
+        request=REQUEST_FACTS.get(),
     )
     if body.unchecked:
         submission = await state.jobs.tolerant.prepare(submission, body.unchecked)
@@ -272,7 +272,7 @@ async def take_lines(
         id=job_id,
         name=name,
         once=once,
-        request=REQUEST_CONTEXT.get(),
+        request=REQUEST_FACTS.get(),
         known=lines.known,
     )
     with state.metrics.recorder.timed(SUBMIT_S):
@@ -281,7 +281,7 @@ async def take_lines(
 
 async def find_context(state: AppState, owner: str, context: str) -> dict[str, Known]:
     """Find a stored context that a line names."""
-    return await state.jobs.submitter.contexts.find(owner, [context])
+    return await state.jobs.submitter.texts.find(owner, [context])
 
 
 def as_forecast(found: WorkForecast) -> Response:
@@ -409,7 +409,7 @@ async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
     """Make the retry of a job, or find it if it was made before."""
     record = await state.jobs.require(job_id, caller)
     submitter, store = state.jobs.submitter, state.store
-    submitted = await retry(submitter, store, state.settings, record, REQUEST_CONTEXT.get())
+    submitted = await retry(submitter, store, state.settings, record, REQUEST_FACTS.get())
     if not submitted.is_replayed:
         await audit(state, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
     return submitted

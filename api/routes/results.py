@@ -8,10 +8,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Header, Query, Response
 
-from api.context import NDJSON
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.jobs import as_shown
+from api.request_facts import NDJSON
 from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
 from corelane.domain.jobs import Job, ResultList

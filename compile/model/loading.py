@@ -1,33 +1,32 @@
 """Load a model with transformers, and refuse an unfit one before time is spent on it.
 
-A loaded model is eager, in fp32, and has a trained question-answering head and a fast tokenizer. Corelane knows how
-its tokenizer joins question and context.
+A loaded model is eager, in fp32, and has a trained head for its task and a fast tokenizer. Corelane knows how its
+tokenizer puts a row together.
 """
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
 from compile.model.families import attend_in_full, check_family
 from compile.model.source import CONFIG_NAME, ModelSource
 from compile.model.template import read_template
+from compile.tasks.task import CompileTask, check_heads, compile_task
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.errors.reasons import first_line
-
-#: One of the config's ``architectures`` must end with HEAD. SIMPLE may follow: XLNet also has a head with beam search.
-HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
@@ -42,6 +41,8 @@ class SourceModel:
     tokenizer: Tokenizer
     spec: TokenizerSpec
     max_positions: int | None
+    task: CompileTask
+    facts: Mapping[str, Any]
 
     @property
     def weights(self) -> int:
@@ -76,9 +77,12 @@ def load_model(source: ModelSource) -> SourceModel:
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return SourceModel(
-        source, network, tokenizer, read_template(source.label, fast, config), _count_positions(network, longest)
-    )
+    task = compile_task(source.task)
+    facts = task.facts(source.folder, config)
+    positions = _count_positions(network, longest)
+    if (most := facts.get("max_length")) is not None:
+        positions = min(positions or most, most)
+    return SourceModel(source, network, tokenizer, read_template(source, fast, config), positions, task, facts)
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
@@ -100,13 +104,10 @@ def _read_config(source: ModelSource) -> Any:
     except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
         kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
         raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
-    architectures = raw.get("architectures") or []
+    task = compile_task(source.task)
     check_family(source.label, config)
-    if not any(str(name).removesuffix(SIMPLE).endswith(HEAD) for name in architectures):
-        made_for = ", ".join(map(str, architectures)) or "nothing in particular"
-        raise ModelRefused(
-            f"{source.label} has no question-answering head: it is made for {made_for}, and …{HEAD} is needed"
-        )
+    check_heads(task, source.label, raw.get("architectures") or [])
+    task.check(source.label, source.folder, config)
     return config
 
 
@@ -123,8 +124,9 @@ def _load_tokenizer(source: ModelSource) -> Any:
 
 
 def _load_network(source: ModelSource, config: Any) -> Any:
+    task = compile_task(source.task)
     try:
-        network, loading = AutoModelForQuestionAnswering.from_pretrained(
+        network, loading = getattr(transformers, task.loader).from_pretrained(
             source.folder,
             config=config,
             attn_implementation="eager",
@@ -133,9 +135,9 @@ def _load_network(source: ModelSource, config: Any) -> Any:
         )
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
         raise ModelRefused(f"the weights of {source.label} do not load: {first_line(error)}") from error
-    if absent := sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])}):
+    if absent := task.untrained(loading):
         raise ModelRefused(
-            f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to answer questions"
+            f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"
         )
     return network.eval()
 

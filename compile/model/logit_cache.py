@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from compile.model.beside import Child, places
-from compile.model.reference import Run
+from compile.model.reference import Run, put_together
+from compile.tasks.task import CompileTask
 from corelane.engine.backends.protocol import Ints, Logits, WindowBatch
 
 #: Tokens of one pass over several rows: as many as a batch has.
@@ -20,12 +21,13 @@ class LogitCache:
     From one length to the next, most rows of the samples stay the same. Logits of hidden tokens are zeros.
     """
 
-    def __init__(self, run: Run, pad_id: int = 0) -> None:
+    def __init__(self, task: CompileTask, run: Run, pad_id: int = 0) -> None:
         """Run rows of unequal length together, padded with token ``pad_id``."""
+        self._task = task
         self._run = run
         self._pad_id = pad_id
-        self._known: dict[bytes, Logits] = {}
-        self._ahead: Child[dict[bytes, Logits]] | None = None
+        self._known: dict[bytes, Logits | None] = {}
+        self._ahead: Child[dict[bytes, Logits | None]] | None = None
 
     def __call__(self, batch: WindowBatch) -> Logits:
         """Return a batch's logits; rows in which no token is visible are not computed."""
@@ -34,19 +36,16 @@ class LogitCache:
             child, self._ahead = self._ahead, None
             self._known |= child.result()
         missing = {key: row for key, row in rows if key not in self._known}
-        self._known |= _compute(self._run, missing, self._pad_id)
-        start, end = np.zeros((2, *batch.input_ids.shape), dtype=np.float32)
-        for number, (key, _) in enumerate(rows):
-            found = self._known[key]
-            start[number, : found[0].shape[1]], end[number, : found[1].shape[1]] = found[0][0], found[1][0]
-        return (start, end)
+        self._known |= _compute(self._task, self._run, missing, self._pad_id)
+        found = {number: known for number, (key, _) in enumerate(rows) if (known := self._known[key]) is not None}
+        return put_together(self._task, found, batch)
 
     def begin(self, batches: Iterable[WindowBatch]) -> None:
         """Start computing these batches in a child process, if a CPU is free for it."""
         rows = {key: row for batch in batches for key, row in _rows_of(batch)}
         if places() > 1:
             with suppress(OSError):
-                self._ahead = Child(partial(_compute, self._run, rows, self._pad_id))
+                self._ahead = Child(partial(_compute, self._task, self._run, rows, self._pad_id))
 
     def end(self) -> None:
         """End the child if its rows were not needed."""
@@ -66,16 +65,16 @@ def _rows_of(batch: WindowBatch) -> list[tuple[bytes, WindowBatch]]:
     return rows
 
 
-def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[bytes, Logits]:
+def _compute(task: CompileTask, run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[bytes, Logits | None]:
     """Return the logits of rows. Each is computed together with others of similar length."""
-    found: dict[bytes, Logits] = {}
+    found: dict[bytes, Logits | None] = {}
     ordered = sorted(rows.items(), key=lambda item: item[1].input_ids.shape[1])
     while ordered:
         width = ordered[-1][1].input_ids.shape[1]
         count = max(1, PASS_TOKENS // max(1, width))
         part, ordered = ordered[-count:], ordered[:-count]
         if width == 0:
-            found |= {key: tuple(np.zeros((2, 1, 0), dtype=np.float32)) for key, _ in part}
+            found |= dict.fromkeys(key for key, _ in part)
             continue
         columns = zip(*((row.input_ids, row.attention_mask, row.token_type_ids) for _, row in part), strict=True)
         together = (
@@ -84,8 +83,8 @@ def _compute(run: Run, rows: Mapping[bytes, WindowBatch], pad_id: int) -> dict[b
         )
         logits = run(WindowBatch(part[0][1].bucket, *together))
         for number, (key, row) in enumerate(part):
-            length = row.input_ids.shape[1]
-            found[key] = (logits[0][number : number + 1, :length], logits[1][number : number + 1, :length])
+            its = tuple(each[number : number + 1] for each in logits)
+            found[key] = tuple(each[:, : row.input_ids.shape[1]] for each in its) if task.per_token else its
     return found
 
 

@@ -1,7 +1,7 @@
 """The eager fp32 network behind the engine's interface: the reference that every compiled bucket is compared with."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,35 +10,41 @@ from torch import Tensor, nn
 
 from compile.model.adapt import adapt, is_adapted
 from compile.model.loading import SourceModel
+from compile.tasks.task import CompileTask
 from corelane.engine.backends.protocol import Logits, WindowBatch
 
 Run = Callable[[WindowBatch], Logits]
 
 
-class QuestionAnsweringNetwork(nn.Module):
-    """A network with the engine's interface: three int64 arrays in, (start_logits, end_logits) out, both fp32.
+class TaskNetwork(nn.Module):
+    """A network with the engine's interface: three int64 arrays in, a tuple of fp32 outputs out.
 
     The third array, token types, is ignored if the network takes none.
     """
 
-    def __init__(self, network: Any, passes_token_types: bool) -> None:
+    def __init__(self, network: Any, passes_token_types: bool, task: CompileTask) -> None:
         super().__init__()
         self.network = network
         self.passes_token_types = passes_token_types
+        self.task = task
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits, each rows × length."""
+    def with_network(self, network: Any) -> "TaskNetwork":
+        """Return the same around another form of the network."""
+        return TaskNetwork(network, self.passes_token_types, self.task).eval()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs that the task keeps, each rows × …."""
         types = {"token_type_ids": token_type_ids} if self.passes_token_types else {}
         outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
-        return outputs.start_logits.float(), outputs.end_logits.float()
+        return tuple(outputs[name].float() for name in self.task.outputs)
 
 
-def wrap(model: SourceModel) -> QuestionAnsweringNetwork:
+def wrap(model: SourceModel) -> TaskNetwork:
     """Wrap a model's eager network, in the form that will be compiled."""
     return _wrapped(model, adapt(model.network))
 
 
-def official_run(model: SourceModel, reference: QuestionAnsweringNetwork) -> Run:
+def official_run(model: SourceModel, reference: TaskNetwork) -> Run:
     """Return the run whose logits a compiled model must reproduce.
 
     It is the run of ``reference``. If a changed form of the network is compiled, it is the run of the official network,
@@ -49,22 +55,36 @@ def official_run(model: SourceModel, reference: QuestionAnsweringNetwork) -> Run
     run = runner_of(_wrapped(model, model.network))
 
     def run_alone(batch: WindowBatch) -> Logits:
-        shape = batch.input_ids.shape
-        start, end = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+        found: dict[int, Logits] = {}
         for row, visible in enumerate(batch.attention_mask.sum(axis=1).tolist()):
             if visible > 1:
                 arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-                logits = run(WindowBatch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
-                start[row, :visible], end[row, :visible] = logits[0][0], logits[1][0]
-        return (start, end)
+                found[row] = run(WindowBatch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
+        return put_together(model.task, found, batch)
 
     return run_alone
 
 
-def _wrapped(model: SourceModel, network: Any) -> QuestionAnsweringNetwork:
+def put_together(task: CompileTask, found: Mapping[int, Logits], batch: WindowBatch) -> Logits:
+    """Return the outputs of a batch from those of single rows, by their places; others, and hidden tokens, are zeros.
+
+    There must be one row at least.
+    """
+    rows, length = batch.input_ids.shape
+    arrays: list[Any] = []
+    for number, some in enumerate(next(iter(found.values()))):
+        each = np.zeros((rows, length, *some.shape[2:]) if task.per_token else (rows, *some.shape[1:]), np.float32)
+        for row, its in found.items():
+            array = its[number][0]
+            each[(row, slice(len(array))) if task.per_token else row] = array
+        arrays.append(each)
+    return tuple(arrays)
+
+
+def _wrapped(model: SourceModel, network: Any) -> TaskNetwork:
     accepts = "token_type_ids" in inspect.signature(model.network.forward).parameters
     types = model.spec.uses_token_types and accepts
-    return QuestionAnsweringNetwork(network, types).eval()
+    return TaskNetwork(network, types, model.task).eval()
 
 
 def runner_of(module: Any, device: str = "cpu") -> Run:
@@ -72,8 +92,8 @@ def runner_of(module: Any, device: str = "cpu") -> Run:
 
     def run(batch: WindowBatch) -> Logits:
         with torch.inference_mode():
-            start, end = module(*tensors(batch, device))
-        return (start.float().cpu().numpy(), end.float().cpu().numpy())
+            found = module(*tensors(batch, device))
+        return tuple(each.float().cpu().numpy() for each in (found if isinstance(found, tuple) else (found,)))
 
     return run
 

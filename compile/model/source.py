@@ -10,8 +10,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from compile.tasks.task import compile_task, task_of
 from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 
 CONFIG_NAME = "config.json"
@@ -33,6 +35,9 @@ SMALL_FILES = (
     "*.model",
 )
 
+#: What the format of sentence-transformers adds.
+SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
+
 #: Weight files, by preference: a later kind counts only if there is no file of an earlier one.
 WEIGHTS = (
     ("model*.safetensors", "model*.safetensors.index.json"),
@@ -50,6 +55,7 @@ class ModelSource:
     folder: Path
     digest: str
     no_answer_threshold: float
+    task: str = DEFAULT_TASK
 
     @property
     def version(self) -> str:
@@ -57,15 +63,17 @@ class ModelSource:
         return self.digest[:FINGERPRINT_CHARS]
 
 
-def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> ModelSource:
+def find_source(model: str, models_dir: Path, endpoint: str | None = None, task: str | None = None) -> ModelSource:
     """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not answer.
 
-    ``endpoint`` is the hub's address, None for the default.
+    ``endpoint`` is the hub's address, None for the default; ``task`` is the one that its head says if None.
     """
     label, folder = _find_folder(model, models_dir, endpoint)
     if not (folder / CONFIG_NAME).is_file():
         raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
-    source = ModelSource(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
+    task = task or _task_of(label, folder)
+    digest = digest_source(folder, task)
+    source = ModelSource(label, folder, digest, _read_threshold(folder / SERVING_NAME), task)
     _check_calibration(folder / SHIPPED_NAME, source.version)
     return source
 
@@ -94,7 +102,7 @@ def _download(model: str, endpoint: str | None) -> Path:
 
     try:
         for weights in WEIGHTS:
-            patterns = [*SMALL_FILES, SHIPPED_NAME, *weights]
+            patterns = [*SMALL_FILES, *SENTENCE_FILES, SHIPPED_NAME, *weights]
             folder = Path(snapshot_download(model, allow_patterns=patterns, endpoint=endpoint))
             if _match(folder, weights):
                 break
@@ -114,12 +122,25 @@ def _download(model: str, endpoint: str | None) -> Path:
     return folder
 
 
-def digest_source(folder: Path) -> str:
-    """Return the SHA-256 over the names and contents of a model's files, sorted by name."""
+def _task_of(label: str, folder: Path) -> str:
+    """Return the task that a model was made for; that of models without one if its config cannot be read."""
+    try:
+        config = json.loads((folder / CONFIG_NAME).read_bytes())
+        return task_of(label, config.get("architectures") or [], folder, config)
+    except (ValueError, AttributeError, OSError):
+        return DEFAULT_TASK
+
+
+def digest_source(folder: Path, task: str = DEFAULT_TASK) -> str:
+    """Return the SHA-256 over the names and contents of a model's files, sorted by name, and over its task."""
     weights = next((found for patterns in WEIGHTS if (found := _match(folder, patterns))), [])
     digest = hashlib.sha256()
     for path in sorted({*_match(folder, SMALL_FILES), *weights}, key=lambda path: path.name):
         digest.update(f"{path.name}\0{digest_file(path)}\n".encode())
+    if task != DEFAULT_TASK:
+        for path in sorted(_match(folder, compile_task(task).files)):
+            digest.update(f"{path.relative_to(folder)}\0{digest_file(path)}\n".encode())
+        digest.update(f"{task}\n".encode())
     return digest.hexdigest()
 
 

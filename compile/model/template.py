@@ -8,8 +8,10 @@ first token.
 from itertools import pairwise
 from typing import Any
 
+from compile.model.source import ModelSource
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.artifacts.template import Template
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ModelRefused
 
 #: A pair of texts whose encoding shows the template. The words do not matter.
@@ -23,8 +25,9 @@ LOST_TYPES = ("Albert", "RemBert", "XLNet", "Funnel", "Splinter")
 Part = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def read_template(label: str, fast: Any, config: Any) -> TokenizerSpec:
-    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that is unclear."""
+def read_template(source: ModelSource, fast: Any, config: Any) -> TokenizerSpec:
+    """Return how a tokenizer puts rows together; raises ModelRefused with the reason if that is unclear."""
+    label = source.label
     encoded = fast(*PAIR, return_token_type_ids=True)
     typed = uses_types(fast, config)
     types = encoded["token_type_ids"] if typed else [0] * len(encoded["input_ids"])
@@ -46,7 +49,26 @@ def read_template(label: str, fast: Any, config: Any) -> TokenizerSpec:
         after_types=after[1],
         null_last=_null_is_last(label, fast, encoded["input_ids"]),
     )
-    return _shorten(template, 0 if fast.pad_token_id is None else int(fast.pad_token_id), typed)
+    spec = _shorten(template, 0 if fast.pad_token_id is None else int(fast.pad_token_id), typed)
+    single = None if source.task == DEFAULT_TASK else _read_single(label, fast, typed)
+    return spec if single in (None, spec.single_layout()) else spec.model_copy(update={"single": single})
+
+
+def _read_single(label: str, fast: Any, typed: bool) -> Template:
+    """Return the template of a row with one text alone."""
+    encoded = fast(PAIR[0], return_token_type_ids=True)
+    ids, sequences = encoded["input_ids"], encoded.sequence_ids(0)
+    types = encoded["token_type_ids"] if typed else [0] * len(ids)
+    first, last = sequences.index(0), len(sequences) - sequences[::-1].index(0)
+    if tuple(ids[first:last]) != tuple(fast(PAIR[0], add_special_tokens=False)["input_ids"]):
+        raise ModelRefused(f"{label} puts the tokens of a text together in a way Corelane does not know")
+    return Template(
+        before=tuple(ids[:first]),
+        after=tuple(ids[last:]),
+        before_types=tuple(types[:first]),
+        question_type=types[first],
+        after_types=tuple(types[last:]),
+    )
 
 
 def uses_types(fast: Any, config: Any) -> bool:

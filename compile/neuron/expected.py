@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from compile.model.probes import Probe, fill_probe
+from compile.tasks.task import compile_task
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
@@ -24,8 +25,8 @@ def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
     arrays: dict[str, Any] = {}
     for probe in probes:
         bucket = probe.batches[0].bucket
-        arrays[f"{bucket}-start"] = np.stack([logits[0] for logits in probe.expected])
-        arrays[f"{bucket}-end"] = np.stack([logits[1] for logits in probe.expected])
+        for name, arrays_of in zip(probe.task.outputs, zip(*probe.expected, strict=True), strict=True):
+            arrays[f"{bucket}-{name.removesuffix('_logits')}"] = np.stack(arrays_of)
         arrays[f"{bucket}-inputs"] = np.frombuffer(_digest(probe), dtype=np.uint8)
     np.savez_compressed(folder / EXPECTED_NAME, **arrays)
 
@@ -36,13 +37,13 @@ def read_expected(artifact: Artifact) -> list[Probe]:
     if EXPECTED_NAME not in artifact.manifest.files:
         raise CompileFailed(f"{artifact.path} holds no {EXPECTED_NAME}: compile it again, with --cpu-backend or here")
     tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
-    probes = []
+    task, probes = compile_task(artifact.manifest.task), []
     with np.load(path) as arrays:
         for file in artifact.manifest.buckets:
             bucket = Bucket(length=file.length, rows=file.rows)
-            rows, batches = fill_probe(tokenizer, artifact.manifest.tokenizer, bucket)
-            pairs = zip(arrays[f"{bucket}-start"], arrays[f"{bucket}-end"], strict=True)
-            probe = Probe(rows, batches, [(start, end) for start, end in pairs])
+            rows, batches = fill_probe(task, tokenizer, artifact.manifest.tokenizer, bucket)
+            expected = zip(*(arrays[f"{bucket}-{name.removesuffix('_logits')}"] for name in task.outputs), strict=True)
+            probe = Probe(task, rows, batches, list(expected))
             if _digest(probe) != arrays[f"{bucket}-inputs"].tobytes():
                 raise CompileFailed(
                     f"{path} was made by another version of Corelane, with other samples: compile again"

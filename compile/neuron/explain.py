@@ -86,7 +86,7 @@ def explain(outcome: TracerEnd, chip: NeuronChip, what: str, log: Path) -> Compi
 def _explain_unused(what: str, index: int) -> CompileFailed:
     name = INPUTS[index] if 0 <= index < len(INPUTS) else "one of its inputs"
     return CompileFailed(
-        f"{what}: the traced graph does not use {name}, so the model would answer as if it were not there; this "
+        f"{what}: the traced graph does not use {name}, so the model would run as if it were not there; this "
         "version of transformers traces the model wrongly: compile with the one of constraints/"
     )
 

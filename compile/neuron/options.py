@@ -1,6 +1,6 @@
 """Turn the options of a Neuron target into the compiler's arguments, or refuse them with the reason. Pure.
 
-All arguments that can change an answer are written out, even defaults: the default of ``--auto-cast`` has changed.
+All arguments that can change a result are written out, even defaults: the default of ``--auto-cast`` has changed.
 """
 
 import shlex
@@ -158,7 +158,7 @@ def _neuronx_casts(
     """Return the choices of weights, cast and cast type, best first.
 
     ``auto`` computes products in bf16, as the published BERT figures do. On trn2 the network itself is cast, because
-    products in bf16 alone are up to a quarter slower there. fp32 comes next, for models whose answers change in bf16.
+    products in bf16 alone are up to a quarter slower there. fp32 comes next, for models whose results change in bf16.
     """
     cast, cast_type = options.auto_cast, options.auto_cast_type
     asked = cast or ("matmult" if cast_type else None)

@@ -129,7 +129,7 @@ def load(spec: dict[str, Any]) -> Any:
     import transformers
 
     class PositionalNetwork(torch.nn.Module):
-        """Three int64 tensors in, (start, end) logits out, both fp32."""
+        """Three int64 tensors in, a tuple of fp32 outputs out."""
 
         def __init__(self, network: Any, passes_token_types: bool) -> None:
             super().__init__()
@@ -139,11 +139,11 @@ def load(spec: dict[str, Any]) -> Any:
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
             types = {"token_type_ids": token_type_ids} if self.passes_token_types else {}
             outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
-            return outputs.start_logits.float(), outputs.end_logits.float()
+            return tuple(outputs[name].float() for name in spec["outputs"])
 
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     kinds = {"attn_implementation": "eager"} if version >= FIRST_WITH_KINDS else {}
-    network = transformers.AutoModelForQuestionAnswering.from_pretrained(spec["folder"], **kinds)
+    network = getattr(transformers, spec["loader"]).from_pretrained(spec["folder"], **kinds)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     network = network.to(dtypes[spec["weights"]]).eval()
     return PositionalNetwork(network, spec["passes_token_types"]).eval()

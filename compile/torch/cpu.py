@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from compile.model.adapt import describe
-from compile.model.reference import QuestionAnsweringNetwork, tensors
+from compile.model.reference import TaskNetwork, tensors
 from compile.torch.attention import PRODUCTS, offer_products
 from compile.torch.head import cast_body, unpack_head
 from compile.torch.int8 import quantise
@@ -48,7 +48,7 @@ def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
     return arguments + describe(network)
 
 
-def cast(reference: QuestionAnsweringNetwork, dtype: CpuDtype) -> QuestionAnsweringNetwork:
+def cast(reference: TaskNetwork, dtype: CpuDtype) -> TaskNetwork:
     """Return a copy of the reference that computes in ``dtype``."""
     offer_products()
     network = quantise(reference.network) if dtype == "int8" else reference.network
@@ -56,7 +56,7 @@ def cast(reference: QuestionAnsweringNetwork, dtype: CpuDtype) -> QuestionAnswer
     if dtype == "bf16":
         cast_body(network, torch.bfloat16)
     unpack_head(network)
-    return QuestionAnsweringNetwork(network, reference.passes_token_types).eval()
+    return reference.with_network(network)
 
 
 def trace(module: nn.Module, example: WindowBatch, device: str = "cpu") -> Any:

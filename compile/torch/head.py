@@ -1,7 +1,7 @@
 """The head: the last linear layer, which makes two logits of each token. On CPU and GPU it stays in fp32.
 
-Logits of 4 to 16 are 1/32 to 1/16 apart in bf16. The best span then ties with another (for about 1 % of the questions
-in SQuAD), and the first of them wins. Two outputs cost nothing in fp32.
+Logits of 4 to 16 are 1/32 to 1/16 apart in bf16. The best result then ties with another (for about 1 % of the items of
+SQuAD), and the first of them wins. Two outputs cost nothing in fp32.
 """
 
 import torch

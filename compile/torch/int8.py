@@ -2,7 +2,7 @@
 
 Each token's activations get a scale of their own, so a token's result does not depend on other rows of the batch.
 torch.ao uses one scale for the whole batch. Other rows then move a row's logits, by 1.5 and more on the built-in model,
-which changed one answer in five. torch.ao is also deprecated.
+which changed one result in five. torch.ao is also deprecated.
 """
 
 import copy

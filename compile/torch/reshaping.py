@@ -30,6 +30,9 @@ CHANGED = "corelane_changed"
 #: padding for it to be skipped.
 ROWS, LENGTH, SHORT = 4, 16, 5
 
+#: The outputs that tasks keep.
+KEPT = ("start_logits", "end_logits", "logits", "last_hidden_state")
+
 #: Largest |Δlogit| of a changed network, in fp32.
 NEAR = 1e-3
 
@@ -58,8 +61,8 @@ def _change_layers(changed: Any, attention: str, network: Any) -> Any:
     leave_padding_out(changed, find_layers(changed, modules), modules, found[0].heads)
     batch = make_batch(network)
     with attending_by(changed, RAGGED_ATTENTIONS["sdpa"]):
-        difference = (logits(changed, batch) - logits(network, batch)).abs()
-    if not bool(difference[:, batch["attention_mask"] > 0].max() <= NEAR):
+        pairs = list(zip(outputs_of(changed, batch), outputs_of(network, batch), strict=True))
+    if not all(bool((one - other).abs().max() <= NEAR) for one, other in pairs):
         raise LookupError("the network is another without padding")
     if attention == PRODUCTS:
         for each in found:
@@ -94,7 +97,7 @@ def find_attentions(network: Any) -> list[Attention]:
 
     AttentionInterface.register(NOTED, note)
     with attending_by(network, NOTED):
-        logits(network, make_batch(network))
+        outputs_of(network, make_batch(network))
     return found
 
 
@@ -129,8 +132,10 @@ def make_batch(network: Any) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def logits(network: Any, batch: dict[str, Tensor]) -> Tensor:
-    """Return the logits of a batch: start and end."""
+def outputs_of(network: Any, batch: dict[str, Tensor]) -> list[Tensor]:
+    """Return what tasks keep of a network's outputs; of those with an entry for each token, the visible tokens."""
     with torch.inference_mode():
         outputs = network(**batch)
-    return torch.stack([outputs.start_logits, outputs.end_logits]).float()
+    found = [outputs[name].float() for name in KEPT if name in outputs]
+    mask = batch["attention_mask"]
+    return [each[mask > 0] if each.shape[:2] == mask.shape else each for each in found]

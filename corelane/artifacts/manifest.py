@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -86,6 +86,7 @@ class TokenizerSpec(FrozenRecord):
     sep_count: int = Field(1, ge=1, le=2, description="Separators between question and context (RoBERTa: 2).")
     uses_token_types: bool = True
     template: Template | None = Field(None, description="The way, if it is not BERT's or RoBERTa's.")
+    single: Template | None = Field(None, description="The same for one text alone, if it is not `[CLS] text [SEP]`.")
 
     def layout(self) -> Template:
         """Return the layout of a row as a template."""
@@ -101,6 +102,12 @@ class TokenizerSpec(FrozenRecord):
             context_type=context,
             after_types=(context,),
         )
+
+    def single_layout(self) -> Template:
+        """Return the layout of a row with one text alone as a template."""
+        if self.single is not None:
+            return self.single
+        return Template(before=(self.cls_id,), after=(self.sep_id,), before_types=(0,), after_types=(0,))
 
 
 class Coverage(FrozenRecord):
@@ -118,12 +125,17 @@ class Coverage(FrozenRecord):
 class Manifest(FrozenRecord):
     """The description of an artifact: its parts, its origin, and how well it agrees with the model it was made from."""
 
-    schema_version: Literal[1, 2, 3] = Field(
-        1, description="2 if `tokenizer` has a template, 3 if a length has several row counts: older workers know none."
+    schema_version: Literal[1, 2, 3, 4] = Field(
+        1,
+        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if it has another task: "
+        "older workers know none.",
     )
     name: str
     version: str
     task: str = Field(DEFAULT_TASK, description="What it was made for: the name of a task.")
+    facts: dict[str, Any] = Field(
+        default_factory=dict, description="What its task has to know of it: labels, pooling and so on."
+    )
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
     target: Target
@@ -216,6 +228,7 @@ class Artifact(FrozenRecord):
         return {
             "name": manifest.name,
             "task": manifest.task,
+            "facts": manifest.facts,
             "target": manifest.target,
             "dtype": manifest.dtype,
             "cpu_kind": manifest.cpu_kind,

@@ -21,14 +21,16 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
 from corelane.tasks.question_answering.squad import best_over, read_set, token_f1
+from corelane.tasks.registry import TASKS
 
 if TYPE_CHECKING:
-    from compile.model.evaluation import EvalSet
+    from compile.tasks.question_answering.evaluation import EvalSet
 
 #: The values of `--format`.
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
@@ -49,6 +51,9 @@ NeuronPython = Annotated[
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
     target: Annotated[str, choice(all_targets(), "What to compile for.")] = "cpu",
+    task: Annotated[
+        str | None, choice([*TASKS], "What the model is to do, where its head does not say it, as zero-shot.")
+    ] = None,
     buckets: Annotated[
         str,
         typer.Option(
@@ -144,6 +149,8 @@ def compile_model(
         python=neuron_python or python_for(target, settings),
     )
     writable_folder(settings.artifact_root)
+    if questions is not None and task not in (None, DEFAULT_TASK):
+        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
     eval_set = None if questions is None else read_eval_set(questions)
     with interrupted_by_sigterm(), show_progress() as report:
 
@@ -162,13 +169,14 @@ def compile_model(
                 eval_set=eval_set,
                 format=format,
                 cpu_kind=cpu_kind,
+                task=task,
                 report=report,
             )
 
         if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
             from compile.once import compile_once
 
-            given = {"buckets": buckets, "dtype": dtype, "format": format}
+            given = {"buckets": buckets, "dtype": dtype, "format": format} | ({"task": task} if task else {})
             artifact = compile_once(model, served_as, settings, given, make)
         else:
             artifact = make()
@@ -235,7 +243,7 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
 
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if there are none."""
-    from compile.model.evaluation import EvalSet
+    from compile.tasks.question_answering.evaluation import EvalSet
     from corelane.tasks.question_answering.engine.task import QuestionQuery
 
     asked = [question for question in read_set(path).questions if question.gold]

@@ -10,7 +10,7 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
+from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.settings import Settings, read_settings
 
 #: The report, and what is wrong, or None.
@@ -28,14 +28,14 @@ def health(
     With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis. If there are none
     and no core is set, the API answers.
     """
-    asked = [question for question, given in zip(HealthQuestion, (startup, ready, live), strict=True) if given]
+    asked = [question for question, given in zip(HealthProbe, (startup, ready, live), strict=True) if given]
     if len(asked) > 1:
         raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
     signs = [] if settings.health_dir is None or not asked else read_liveness(settings.health_dir)
     if settings.core is None and not signs:
         # A container without signs of life may be an API's. The API is asked directly.
-        report, fault = _ask_api(asked[0] if asked else HealthQuestion.READY, settings)
+        report, fault = _ask_api(asked[0] if asked else HealthProbe.READY, settings)
     elif not asked:
         report, fault = _ask_redis(Core(settings.core_host, settings.core or 0), settings)
     elif settings.health_dir is None:
@@ -49,8 +49,8 @@ def health(
         raise NotReady(fault)
 
 
-def _ask_api(question: HealthQuestion, settings: Settings) -> Finding:
-    if question is HealthQuestion.READY:
+def _ask_api(question: HealthProbe, settings: Settings) -> Finding:
+    if question is HealthProbe.READY:
         from corelane.client import Client
 
         with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
+from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer one health question: print what is wrong, if anything, and return the exit status."""
     try:
-        question, folder = HealthQuestion(arguments[0]), Path(arguments[1])
+        question, folder = HealthProbe(arguments[0]), Path(arguments[1])
     except (ValueError, IndexError):
         sys.stderr.write("usage: python -m corelane.cli.probe startup|ready|live FOLDER\n")
         return 2

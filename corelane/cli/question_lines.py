@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Result, as_text
+from corelane.domain.texts import is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
@@ -112,8 +112,8 @@ def read_line(raw: NumberedLine) -> QuestionLine:
         item = Question.model_validate(with_few_unknown(Question, value))
     except ValidationError as error:
         return problem(f": {first_fault(error)}", as_text(value.get("id")))
-    if item.context_id is not None and not is_context_id(item.context_id):
-        return problem(f": {no_context(item.context_id)}", item.id)
+    if item.context_id is not None and not is_text_id(item.context_id):
+        return problem(f": {no_text(item.context_id)}", item.id)
     return QuestionLine(raw.index, item.id, item)
 
 

@@ -16,7 +16,7 @@ from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.client.protocol import TOO_LARGE
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.domain.usage import Usage
-from corelane.errors import CorelaneError, ServiceError, UnknownContext
+from corelane.errors import CorelaneError, ServiceError, UnknownText
 from corelane.tasks.results import model_result
 from corelane.tasks.unanswered import failed_result
 
@@ -177,7 +177,7 @@ class _Submitter:
                 if error.status in OVERLOADED and in_flight:
                     self._held.appendleft(job)
                     break
-                if error.status != TOO_LARGE and error.problem_code != UnknownContext.code:
+                if error.status != TOO_LARGE and error.problem_code != UnknownText.code:
                     raise
                 if len(job) > 1:
                     middle = len(job) // 2

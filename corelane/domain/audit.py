@@ -14,7 +14,7 @@ class AuditAction(StrEnum):
     JOB_DELETE = "job.delete"
     RESULTS_DROP = "job.drop_results"
     FILE_DELETE = "file.delete"
-    CONTEXT_DELETE = "context.delete"
+    TEXT_DELETE = "context.delete"
     BATCH_CANCEL = "batch.cancel"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_RETRY = "jobs.retry"

@@ -42,7 +42,7 @@ def backlog_seconds(
 
 
 def longest_backlog(backlog_s: Mapping[str, float], waiting: Mapping[str, float], speed: float) -> float | None:
-    """Return the longest backlog; work for versions that no core can answer now is counted at ``speed``.
+    """Return the longest backlog; work for versions that no core can serve now is counted at ``speed``.
 
     ``speed`` is in tokens a second.
     """

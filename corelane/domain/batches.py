@@ -19,6 +19,9 @@ Purpose = Literal["batch", "batch_output"]
 WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 LONGEST_WINDOW_S = 30 * 24 * 3600
 
+#: What the lines of a batch ask that is started on the console.
+ENDPOINT = "/v1/answers"
+
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
@@ -89,7 +92,7 @@ class BatchRequest(Wire):
     )
     metadata: Metadata | None = Field(None, description="Up to 16 texts kept with the batch.")
     dry_run: bool = Field(
-        False, strict=True, description="Answer with a `batch.forecast` in place of the batch; nothing is kept."
+        False, strict=True, description="Return a `batch.forecast` in place of the batch; nothing is kept."
     )
     output_expires_after: ExpiresAfter | None = Field(
         None, description="When the files that the batch writes are deleted, counted from when they are written."
@@ -143,9 +146,7 @@ class Batch(BaseModel):
     cancelled_at: int | None = None
     request_counts: RequestCounts
     metadata: dict[str, str] | None = None
-    jobs: list[str] = Field(
-        default_factory=list, description="The jobs that answer it, one for each model and options."
-    )
+    jobs: list[str] = Field(default_factory=list, description="The jobs of its lines, one for each model and options.")
     usage: BatchUsage | None = Field(None, description="What its jobs took so far; null before there are any.")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import Stored
+from corelane.domain.texts import Stored
 
 #: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
@@ -44,11 +44,11 @@ DELIVERY_QUEUE = "deliveries"
 #: A job of one slice with at most this many estimated tokens is small: it fits into one batch.
 SMALL_TOKENS = 1024
 
-#: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short questions.
+#: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short items.
 #: It takes no more because another core may be free sooner.
 BESIDE_TOKENS = 256
 
-#: Small jobs get this many tokens for each token of larger jobs: a stream of questions leaves a batch a ninth.
+#: Small jobs get this many tokens for each token of larger jobs: a stream of small jobs leaves a batch a ninth.
 SMALL_WEIGHT = 8
 
 #: Each claim of a core whose number is a multiple of this begins with the lowest priority, so that none starves.
@@ -208,7 +208,7 @@ def estimate_windows(beside: str, text_tokens: float, stride: int, max_length: i
     return count_windows(ratio * text_tokens, room, stride)
 
 
-#: How items are read together: a question alone, a few items, or enough to fill batches.
+#: How items are read together: an item alone, a few items, or enough to fill batches.
 ONE, FEW, MANY = "one", "few", "many"
 
 #: Scripts differ in tokens per character. The classes: hardly any letters beyond ASCII, some (German), many

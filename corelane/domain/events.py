@@ -36,7 +36,7 @@ class Progress(BaseModel):
 class Partial(BaseModel):
     """What is known so far of an item with a long text; the data of ``item.partial``.
 
-    Its task adds the fields of the result that are known, such as ``answer`` and ``no_answer_score``. None comes after
+    Its task adds the fields of the result that are known, those that its preview shows. None comes after
     the item's result. ``windows_done`` starts again at 0 if a worker dies and another reads the item.
     """
 

@@ -25,7 +25,7 @@ from corelane.domain.dispatch import SMALL_TOKENS
 #: The shortest forecast time, in seconds: times are shown in milliseconds.
 LEAST_S = 0.001
 
-#: The cores are busy in a second if they answer at least this part of what they can.
+#: The cores are busy in a second if they process at least this part of what they can.
 BUSY = 0.5
 
 #: In a drain rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
@@ -185,7 +185,7 @@ def kind_of(ahead: int, tokens: float, seconds: float) -> str:
 
 
 def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
-    """Estimate how many tokens a second the cores answer while they have enough work; 0 if nothing is known.
+    """Estimate how many tokens a second the cores process while they have enough work; 0 if nothing is known.
 
     ``answered`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
     """

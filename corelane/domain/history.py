@@ -1,4 +1,4 @@
-"""The history of the service, as the API answers with it and the client reads it."""
+"""The history of the service, as the API returns it and the client reads it."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class HistoryPoint(BaseModel):
-    """The service's figures for a span of time. Rates are per second; a figure that was not measured is null."""
+    """The service's figures for a stretch of time. Rates are per second; a figure that was not measured is null."""
 
     at: str = Field(description="The end of the time that it stands for.")
     items_s: float = Field(description="Items answered.")

@@ -47,7 +47,7 @@ class CostSums:
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """Core seconds of a row of this length: for a lone question, and within a full batch."""
+    """Core seconds of a row of this length: for a lone item, and within a full batch."""
 
     length: int
     alone_s: float

@@ -1,4 +1,4 @@
-"""The forecast of a job or a batch, as a dry run answers it: what it would be, take and cost, and when it would end."""
+"""The forecast of a job or a batch, as a dry run returns it: what it would be, take and cost, and when it would end."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ class Refusal(BaseModel):
 class WorkForecast(BaseModel):
     """The size of some work, and the time when it would be done."""
 
-    items: int = Field(description="Its questions.")
+    items: int = Field(description="Its items.")
     windows: int = Field(description="Windows that the model would read, estimated.")
     tokens: int = Field(description="Tokens of these windows, estimated.")
     core_s: float | None = Field(
@@ -39,10 +39,10 @@ class WorkForecast(BaseModel):
 
 
 class JobForecast(WorkForecast):
-    """The answer to a job with `dry_run`: nothing of it is kept, charged or answered."""
+    """What a job with `dry_run` returns: nothing of it is kept, charged or processed."""
 
     object: Literal["job.forecast"] = "job.forecast"
-    model: str = Field(description="The model version that would answer.")
+    model: str = Field(description="The model version that would be asked.")
     bad_items: int = Field(0, description="With `invalid_items: fail`: items that would fail alone; not in `items`.")
     errors: list[ItemError] = Field(default_factory=list, description="The first of their errors.")
     position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it would wait behind.")
@@ -50,7 +50,7 @@ class JobForecast(WorkForecast):
 
 
 class BatchForecast(WorkForecast):
-    """The answer to a batch with `dry_run`: sums over the jobs that would answer it."""
+    """What a batch with `dry_run` returns: sums over the jobs of its lines."""
 
     object: Literal["batch.forecast"] = "batch.forecast"
     input_file_id: str

@@ -188,7 +188,7 @@ class JobHead(Wire):
         "`input_url`, which is taken before its items are read.",
     )
     dry_run: bool = Field(
-        False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
+        False, strict=True, description="Return a `job.forecast` in place of the job; nothing is kept or charged."
     )
 
     @property
@@ -204,7 +204,7 @@ class JobHead(Wire):
 
 
 class ItemError(BaseModel):
-    """Why one item has no answer though its job ended."""
+    """Why one item failed or has no output though its job ended."""
 
     code: str
     detail: str
@@ -307,7 +307,7 @@ class Job(BaseModel):
     id: str
     name: str | None = Field(None, description="The caller's own name of it, if it was made by one.")
     status: JobStatus
-    model: str = Field(description="The model version that answers.")
+    model: str = Field(description="The model version that is asked.")
     task: str = Field(DEFAULT_TASK, description="The task of that model: what its items, options and results are.")
     counts: Counts
     priority: Priority = Priority.NORMAL

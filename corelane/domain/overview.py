@@ -1,4 +1,4 @@
-"""The overview: the state of the whole service in one answer; the format of ``GET /v1/overview``.
+"""The overview: the state of the whole service at once; the format of ``GET /v1/overview``.
 
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
@@ -50,7 +50,7 @@ class PromiseInfo(BaseModel):
 
 
 class DoneCount(BaseModel):
-    """The work done in a span of time."""
+    """The work done in a stretch of time."""
 
     items: int = 0
     jobs: int = 0

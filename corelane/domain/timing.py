@@ -18,7 +18,7 @@ class JobTiming(BaseModel):
     wait_s: float = Field(description="Waiting: before the first claim, for other work of its cores, for a new core.")
     tokenize_s: float = Field(description="Its cores read its texts into tokens.")
     compute_s: float = Field(description="The model ran on batches with its windows.")
-    merge_s: float = Field(description="Answers were found in the logits and put together.")
+    merge_s: float = Field(description="Results were made of the logits and put together.")
     commit_s: float = Field(description="Trips to Redis that fetched its items and kept its results.")
     other_s: float = Field(description="What of the time is none of these.")
     deliver_s: float | None = Field(None, description="From its end until its webhook `job.completed` was delivered.")

@@ -1,6 +1,6 @@
 """Usage: what work cost, for a job, for a batch, and for an owner by day. Pure except for the wire models.
 
-Core seconds are the time that cores spent on reading texts, running the model and making answers, divided among jobs by
+Core seconds are the time that cores spent on reading texts, running the model and making results, divided among jobs by
 tokens. On CPUs they are CPU time, on devices elapsed time. Idle time is not charged.
 """
 
@@ -18,7 +18,7 @@ US = 1_000_000
 #: What usage can be grouped by.
 Group = Literal["day", "month", "key", "model"]
 
-#: Digits kept of an amount: a question costs less than a millionth of a dollar.
+#: Digits kept of an amount: a short item costs less than a millionth of a dollar.
 AMOUNT_DIGITS = 12
 
 
@@ -66,7 +66,7 @@ class OutputDetails(BaseModel):
 
 
 class BatchUsage(BaseModel):
-    """The usage of a batch as OpenAI's API has it, and ours. Answers are stretches of the input: no output is made."""
+    """The usage of a batch as OpenAI's API has it, and ours. No output tokens are made."""
 
     input_tokens: int
     input_tokens_details: TokenDetails = Field(default_factory=TokenDetails)

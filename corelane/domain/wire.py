@@ -15,7 +15,7 @@ from pydantic_core import PydanticKnownError
 #: Entries validated by one call: 0.3 ms if they are valid, 25 ms if all are wrong.
 PIECE = 100
 
-#: Most unknown fields of one object that an answer names.
+#: Most unknown fields of one object that an error names.
 MOST_UNKNOWN = 20
 
 

@@ -9,7 +9,6 @@ Every query gets its result, whatever happens to others: a batch that fails is r
 item at fault fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.
 """
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -32,8 +31,7 @@ from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
-from corelane.engine.task import Query, Ready, Result, TaskEngine, Tokenized, failure
-from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.task import Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, failure
 from corelane.engine.warming import PASSES, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, RunFailed
@@ -41,15 +39,6 @@ from corelane.tasks.registry import task_named
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerLimits:
-    """Limits of a runner: the time of one batch, tokens of cached contexts, windows of a query."""
-
-    latency_target_s: float = math.inf
-    context_cache_tokens: int = 0
-    max_windows: float = math.inf
 
 
 UNLIMITED = RunnerLimits()
@@ -177,15 +166,7 @@ class Runner(SharedItems):
         """
         manifest = artifact.manifest
         calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
-        task = (cls.task_type or engine_of(manifest.task))(
-            open_tokenizer(artifact),
-            manifest.tokenizer,
-            manifest.max_length,
-            cache_tokens=limits.context_cache_tokens,
-            max_windows=limits.max_windows,
-            threshold=artifact.threshold(calibration),
-            calibration=calibration,
-        )
+        task = (cls.task_type or engine_of(manifest.task)).open(artifact, limits, calibration)
         model = backend.load(artifact)
         served = ServedModel.of(artifact, calibration, rows_share_kernels=backend.rows_share_kernels)
         run, unload = partial(backend.run, model), partial(backend.unload, model)

@@ -4,6 +4,7 @@ Each task has one in its folder (``corelane.tasks``); the null engine is one fil
 for a task without long items: it reads texts at once and hands no windows to other cores.
 """
 
+import math
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -52,6 +53,15 @@ class RunnerWork:
     padding: int = 0
     contexts_hit: int = 0
     contexts_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerLimits:
+    """Limits of a runner: the time of one batch, tokens of cached contexts, windows of a query."""
+
+    latency_target_s: float = math.inf
+    context_cache_tokens: int = 0
+    max_windows: float = math.inf
 
 
 class Tokenized(Protocol):

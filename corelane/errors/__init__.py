@@ -5,7 +5,7 @@
     │   ├── NotJson             the request says that its body is something else than JSON
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
-    │   ├── UnknownContext      no stored context of this id, or no longer
+    │   ├── UnknownText         no stored text of this id, or no longer
     │   ├── WebhookRefused      the webhook address is not allowed
     │   ├── UrlRefused          the URL of a job's input or output is not allowed
     │   ├── VersionInUse        an alias or waiting work needs the version; move that first
@@ -21,7 +21,7 @@
     │   ├── WrongTask           items of one task were sent to a model of another
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
-    │   ├── QuestionTooLong     the question leaves no room for context in the model's window
+    │   ├── QuestionTooLong     the question leaves no room for its text in the model's window
     │   └── TooManyWindows      the passage takes more windows of the model than one item may
     ├── Unauthorized            an API key is needed, or this one is not good (any more)
     ├── Forbidden               the API key lacks the scope for this
@@ -31,16 +31,16 @@
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
     │   │   ├── RateLimited     too many requests in a time
-    │   │   └── ContextsFull    the owner has as many stored contexts as are allowed
+    │   │   └── TextsFull       the owner has as many stored texts as are allowed
     │   ├── NotReady            no worker has announced a model yet
-    │   ├── StoreUnavailable    Redis does not answer
+    │   ├── StoreUnavailable    Redis does not reply
     │   │   └── NotReplicated   it was written, but too few replicas hold it: it may still be lost
     │   ├── StoreFull           Redis refuses to write
     │   ├── StorageFailed       the disk or bucket that keeps files does not do its work
-    │   └── ServiceUnreachable  no service answers at the client's address
+    │   └── ServiceUnreachable  no service responds at the client's address
     ├── ServiceError            the service answered the client with a problem
     ├── SignatureRefused        what came as a webhook was not signed by the service
-    ├── EngineError             something failed between tokens and answers
+    ├── EngineError             something failed between tokens and results
     │   ├── ArtifactRefused     missing, damaged or foreign artifact
     │   ├── LoadFailed          the artifact is sound but the device did not take it
     │   ├── RunFailed           one forward pass failed
@@ -92,7 +92,7 @@ class UnknownModel(InvalidInput):
     code = "unknown_model"
 
 
-class UnknownContext(InvalidInput):
+class UnknownText(InvalidInput):
     code = "unknown_context"
 
 
@@ -168,6 +168,10 @@ class QuestionTooLong(InvalidInput):
     code = "question_too_long"
 
 
+class TextTooLong(InvalidInput):
+    code = "text_too_long"
+
+
 class TooManyWindows(InvalidInput):
     code = "too_many_windows"
 
@@ -209,7 +213,7 @@ class RateLimited(Overloaded):
     code = "rate_limited"
 
 
-class ContextsFull(Overloaded):
+class TextsFull(Overloaded):
     code = "contexts_full"
 
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 Found = Mapping[str, Any]
 
-#: Sentences by pydantic's names of errors; braces are filled from the error's context.
+#: Sentences by pydantic's names of errors; braces are filled from the error's facts.
 SENTENCES = {
     "missing": "this is required",
     "extra_forbidden": "there is no such field",
@@ -49,24 +49,24 @@ OTHER_FORM = ("string_type", "model_type", "model_attributes_type", "list_type",
 
 def sentence(found: Found) -> str:
     """Return what an error of pydantic or the JSON parser means for the caller."""
-    kind, context = str(found["type"]), dict(found.get("ctx") or {})
+    kind, facts = str(found["type"]), dict(found.get("ctx") or {})
     if kind.startswith(("datetime", "timezone")):
         return A_TIME
     if kind in ("too_short", "too_long"):
-        return _how_many(kind, context)
+        return _how_many(kind, facts)
     for name in ("min_length", "max_length"):
-        if name in context:
-            context[f"{name}_characters"] = "character is" if context[name] == 1 else "characters are"
+        if name in facts:
+            facts[f"{name}_characters"] = "character is" if facts[name] == 1 else "characters are"
     if kind not in SENTENCES:
         return str(found["msg"])
     try:
-        return SENTENCES[kind].format(**context)
+        return SENTENCES[kind].format(**facts)
     except KeyError:
         return str(found["msg"]).removeprefix("Value error, ")
 
 
 def place_of(found: Found) -> str:
-    """Return the place of an error, as items.0.question; names of Python's types are left out."""
+    """Return the place of an error, as items.0.text; names of Python's types are left out."""
     return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
 
 
@@ -85,12 +85,12 @@ def relevant(found: Sequence[Found]) -> list[Found]:
     return [each for each in found if not any(each is one for one in useless)]
 
 
-def _how_many(kind: str, context: Mapping[str, Any]) -> str:
-    wanted = context["min_length" if kind == "too_short" else "max_length"]
+def _how_many(kind: str, facts: Mapping[str, Any]) -> str:
+    wanted = facts["min_length" if kind == "too_short" else "max_length"]
     entries = "entry" if wanted == 1 else "entries"
     if kind == "too_short":
-        return f"it has {context['actual_length']:,} entries, and at least {wanted:,} {entries} must be there"
-    has = context.get("actual_length")
+        return f"it has {facts['actual_length']:,} entries, and at least {wanted:,} {entries} must be there"
+    has = facts.get("actual_length")
     return (
         f"it has {has:,} entries, at most {wanted:,} {entries} may be there" if has else f"at most {wanted:,} {entries}"
     )

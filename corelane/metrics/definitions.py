@@ -53,7 +53,7 @@ class Metric:
 #: The final statuses of items and jobs.
 ENDS = ("succeeded", "failed", "canceled", "expired")
 
-#: Seconds that a caller waits, from a lone question to a job of hours. Dense in the range of lone questions.
+#: Seconds that a caller waits, from a lone item to a job of hours. Dense in the range of lone items.
 LATENCY_S = (
     *(0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0),
@@ -123,7 +123,7 @@ WASTED_TOKENS = _counter(
 REUSE = _counter(
     "reuse",
     COUNTED,
-    "Items that took the answer of an equal one, by where it was: joined (at work), hit (kept)",
+    "Items that took the result of an equal one, by where it was: joined (at work), hit (kept)",
     "outcome",
     known=("joined", "hit"),
 )
@@ -156,8 +156,8 @@ DELIVERY_S = _histogram("delivery_seconds", COUNTED, LATENCY_S, "Time from an ev
 SUBMIT_S = _histogram("submit_seconds", MEASURED, STEP_S, "Time to admit a job, keep it and ring for it")
 TOKENIZE_S = _histogram("tokenize_seconds", MEASURED, STEP_S, "Time to make tokens of what one batch holds")
 COMPUTE_S = _histogram("compute_seconds", MEASURED, STEP_S, "Time of one forward pass", "version")
-MERGE_S = _histogram("merge_seconds", MEASURED, STEP_S, "Time to make answers of what one batch found")
-COMMIT_S = _histogram("commit_seconds", MEASURED, STEP_S, "Time to store the answers of one batch")
+MERGE_S = _histogram("merge_seconds", MEASURED, STEP_S, "Time to make results of what one batch found")
+COMMIT_S = _histogram("commit_seconds", MEASURED, STEP_S, "Time to store the results of one batch")
 BATCH_ROWS = _histogram("batch_rows", MEASURED, ROWS, "Windows in one forward pass, padding left out")
 BATCHES = _counter("batches", MEASURED, "Forward passes, by shape: rows x length", "version", "shape")
 BATCH_WINDOWS = _counter("batch_windows", MEASURED, "Windows read in them, by shape", "version", "shape")
@@ -200,7 +200,7 @@ RETRY_AFTER_ERROR = _histogram(
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
 PAUSED_TOKENS = _gauge("paused_tokens", "Estimated tokens in lanes and files that a pause holds up", "version")
 PAUSED_S = _gauge("paused_seconds", "How long the longest pause of a core, model or owner lasts; 0 without any", "kind")
-CACHE_BYTES = _gauge("cache_bytes", "Memory that answers kept for equal questions count as")
+CACHE_BYTES = _gauge("cache_bytes", "Memory that results kept for equal items count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(
@@ -221,8 +221,8 @@ WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has wait
 DELIVERIES_PENDING = _gauge("deliveries_pending", "Webhooks not delivered yet")
 DELIVERIES_DEAD = _gauge("deliveries_dead", "Webhooks given up and still kept")
 CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
-CONTEXTS = _gauge("stored_contexts", "Stored contexts, with those that are kept only for jobs")
-CONTEXT_BYTES = _gauge("stored_context_bytes", "Bytes of their texts, which are in Redis")
+STORED_TEXTS = _gauge("stored_contexts", "Stored texts, with those that are kept only for jobs")
+STORED_TEXT_BYTES = _gauge("stored_context_bytes", "Bytes of their texts, which are in Redis")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
 OPEN_FILES = _gauge(
     "api_open_files_ratio", "Files and connections of the API process nearest its limit, as a share of that"
@@ -240,7 +240,7 @@ CORE_DEVICE_ERRORS = _counter("core_device_errors", READ, "Errors its device cou
 CORE_S = _counter(
     "core_seconds",
     READ,
-    "Core seconds that its process spent on reading texts, running models and making answers",
+    "Core seconds that its process spent on reading texts, running models and making results",
     "core",
 )
 CORE_RESTARTS = _counter("core_restarts", READ, "Processes of the core that its errors or a kill ended", "core")
@@ -248,8 +248,8 @@ CORE_RESTARTS = _counter("core_restarts", READ, "Processes of the core that its 
 #: Heartbeat fields that only grow, with the counters for them.
 CORE_COUNTERS = {
     "items": "Items answered",
-    "contexts_read": "Contexts tokenized",
-    "contexts_hit": "Contexts that were tokenized before, and kept",
+    "contexts_read": "Texts tokenized",
+    "contexts_hit": "Texts that were tokenized before, and kept",
 }
 CORE_WORK = {name: _counter(f"core_{name}", READ, text, "core") for name, text in CORE_COUNTERS.items()}
 

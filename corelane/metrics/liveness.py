@@ -15,7 +15,7 @@ from pathlib import Path
 #: An older file is ignored, in seconds. A process that ended is replaced sooner, even with torch to import.
 FRESH_S = 60.0
 
-#: States in which a core answers questions. A process with loops is ``running``.
+#: States in which a core serves. A process with loops is ``running``.
 SERVING = frozenset({"idle", "busy", "running"})
 
 #: The state of a core that waits for an operator. A new process would not help.
@@ -25,8 +25,8 @@ OUT_OF_SERVICE = "out_of_service"
 MOST_REASON_CHARS = 400
 
 
-class HealthQuestion(StrEnum):
-    """The questions of health checks."""
+class HealthProbe(StrEnum):
+    """What health checks ask."""
 
     STARTUP = "startup"
     READY = "ready"
@@ -77,7 +77,7 @@ def read_liveness(folder: Path) -> list[Liveness]:
     return found
 
 
-def judge(question: HealthQuestion, found: Sequence[Liveness], now_s: float) -> str | None:
+def judge(probe: HealthProbe, found: Sequence[Liveness], now_s: float) -> str | None:
     """Return what is wrong, or None; ``now_s`` is the monotonic clock.
 
     A part that waits for its core, or loads, is alive, but has not started and is not ready. A core that is out of
@@ -91,8 +91,8 @@ def judge(question: HealthQuestion, found: Sequence[Liveness], now_s: float) -> 
         if not 0 <= age_s <= FRESH_S:
             return f"{each.part} has given no sign of life for a minute"
         has_started = each.state in SERVING or each.state == OUT_OF_SERVICE
-        if (question is HealthQuestion.STARTUP and not has_started) or (
-            question is HealthQuestion.READY and each.state not in SERVING
+        if (probe is HealthProbe.STARTUP and not has_started) or (
+            probe is HealthProbe.READY and each.state not in SERVING
         ):
             return f"{each.part} is {each.state}" + (f": {each.reason}" if each.reason else "")
     return None

@@ -81,7 +81,7 @@ class Settings(GroupedFields):
     target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda", "null"] = Field(
         "cpu",
         description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), "
-        "`cuda` (NVIDIA GPUs), or `null`, which answers nothing, for measuring the queue alone.",
+        "`cuda` (NVIDIA GPUs), or `null`, which gives no results, for measuring the queue alone.",
     )
 
     # HTTP
@@ -93,8 +93,6 @@ class Settings(GroupedFields):
         4 * 1024**3, ge=1024, description="Largest job taken as lines (NDJSON), in bytes; kept on disk, not in Redis."
     )
     max_upload_items: int = Field(10_000_000, ge=1, description="Most items taken in one job sent as lines.")
-    max_question_chars: int = Field(10_000, ge=1, description="Longest question taken, in characters.")
-    max_context_chars: int = Field(2_000_000, ge=1, description="Longest context taken, in characters.")
     max_windows: int = Field(
         20_000,
         ge=1,
@@ -117,7 +115,7 @@ class Settings(GroupedFields):
         "auto",
         description="Whether requests need an API key: `required`, `off`, or `auto`: where `host` is not loopback.",
     )
-    open_metrics: bool = Field(True, description="Whether /metrics answers without a key; else the key needs `read`.")
+    open_metrics: bool = Field(True, description="Whether /metrics needs no key; else the key needs `read`.")
     submit_rate: str | None = Field(
         None,
         pattern=rules.RATE,
@@ -144,7 +142,7 @@ class Settings(GroupedFields):
         100, ge=1, description="Requests one connection over HTTP/2 may have under way."
     )
     send_timeout_s: float = Field(
-        60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."
+        60, gt=0, description="Longest time a caller may take nothing of a response, in seconds."
     )
 
     # Cores and dispatch
@@ -178,10 +176,7 @@ class Settings(GroupedFields):
         0.04,
         gt=0,
         description="Time one batch may take while several jobs ask, in seconds; half as much again for one alone, "
-        "twice the time for questions alone.",
-    )
-    context_cache_tokens: int = Field(
-        500_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."
+        "twice the time for short items alone.",
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")

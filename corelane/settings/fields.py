@@ -1,4 +1,4 @@
-"""Settings of cores, Redis, scaling, answer cache and chaos, joined with the other groups and those of plugins."""
+"""Settings of cores, Redis, scaling, texts, reuse and chaos, joined with the other groups and those of plugins."""
 
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ class GroupedFields(
         1,
         ge=1,
         description="CPUs that make one core where the target is `cpu`: its model runs in as many threads. Wider cores "
-        "answer one question sooner, narrow ones more questions; CPUs that fill no core are not used.",
+        "serve one item sooner, narrow ones more items; CPUs that fill no core are not used.",
     )
     cpu_kind: Literal["auto", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] = Field(
         "auto",
@@ -72,7 +72,7 @@ class GroupedFields(
         description="A job is accepted, and an end told, once this many replicas of Redis hold it; 0 does not ask.",
     )
     replicas_ack_ms: int = Field(
-        1000, ge=10, le=30_000, description="Longest wait for them, in milliseconds; then the answer is 503."
+        1000, ge=10, le=30_000, description="Longest wait for them, in milliseconds; then the status is 503."
     )
 
     # How many cores there may be, and how many the work asks for
@@ -80,7 +80,7 @@ class GroupedFields(
         None,
         ge=0,
         description="Least cores: what `serve` keeps of its host, and `corelane_desired_cores` never falls below; one "
-        "if unset. With 0 the service is ready without any core, and the first question starts one.",
+        "if unset. With 0 the service is ready without any core, and the first job starts one.",
     )
     max_cores: int | None = Field(
         None,
@@ -101,19 +101,26 @@ class GroupedFields(
         "takes to load.",
     )
 
-    # Whether equal questions share an answer, and for how long answers are kept for that
+    # Whether equal items share a result, and for how long results are kept for that
     reuse: bool = Field(
-        True, description="Whether a question takes the answer of an equal one of its owner that is at work, or kept."
+        True, description="Whether an item takes the result of an equal one of its owner that is at work, or kept."
     )
     cache_bytes: int = Field(
         0,
         ge=0,
-        description="Memory of Redis in which answers are kept for equal questions that come later, in bytes; none "
+        description="Memory of Redis in which results are kept for equal items that come later, in bytes; none "
         "are if 0, or without `reuse`.",
     )
-    cache_ttl_s: int = Field(3600, ge=1, description="Time for which an answer is kept there, in seconds.")
+    cache_ttl_s: int = Field(3600, ge=1, description="Time for which a result is kept there, in seconds.")
+
+    # How long texts may be, and how much of them a core keeps
+    max_question_chars: int = Field(10_000, ge=1, description="Longest question or query taken, in characters.")
+    max_context_chars: int = Field(2_000_000, ge=1, description="Longest text taken, in characters.")
+    context_cache_tokens: int = Field(
+        500_000, ge=0, description="Tokens of texts a core keeps for later items with them; 25 bytes each."
+    )
     context_text_bytes: int = Field(
-        32 * 1024 * 1024, ge=0, description="Bytes of stored contexts' texts a core keeps for later questions on them."
+        32 * 1024 * 1024, ge=0, description="Bytes of stored texts a core keeps for later items with them."
     )
 
     # Chaos runs
@@ -129,6 +136,11 @@ class GroupedFields(
     def armed_faults(self) -> dict[str, float]:
         """Return fault points by name, with their probabilities; empty except in chaos runs."""
         return arm(self.fault_points)
+
+    @property
+    def kept_texts(self) -> tuple[int, int]:
+        """Return the most tokens of texts, and the most bytes of stored ones, that a core keeps."""
+        return self.context_cache_tokens, self.context_text_bytes
 
     @property
     def cache(self) -> tuple[int, int] | None:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import Ref, Row, decode_slice
 from corelane.domain.jobs import TaskOptions
+from corelane.domain.texts import Stored
 from corelane.log import get_logger
 from corelane.store import keys
-from corelane.store.contexts import ContextTexts
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
+from corelane.store.texts import RecentTexts
 from corelane.tasks.registry import parse_options, task_named
 
 log = get_logger(__name__)
@@ -23,7 +23,7 @@ Items = list[tuple[str | None, Any, str]]
 
 
 def read_items(
-    link: Link, texts: ContextTexts, refs: Sequence[Ref], small: Mapping[str, Payload]
+    link: Link, texts: RecentTexts, refs: Sequence[Ref], small: Mapping[str, Payload]
 ) -> dict[str, tuple[Items, TaskOptions]]:
     """Return the items and options of refs, by the refs' keys; leave out those that are gone or cannot be read.
 
@@ -80,7 +80,7 @@ def _read_shared(link: Link, found: Sequence[tuple[Ref, Sequence[Row]]]) -> dict
             needed.setdefault(ref.job, set()).update(numbers)
     if not needed:
         return {}
-    commands = [("HMGET", keys.contexts(job), *sorted(numbers)) for job, numbers in needed.items()]
+    commands = [("HMGET", keys.shared_texts(job), *sorted(numbers)) for job, numbers in needed.items()]
     return {
         (job, number): text.decode(errors="replace")
         for (job, numbers), texts in zip(needed.items(), link.many(commands), strict=True)

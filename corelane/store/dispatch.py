@@ -13,15 +13,15 @@ import orjson
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import TaskOptions
 from corelane.domain.prices import NOTHING
-from corelane.domain.request_context import RequestContext
+from corelane.domain.request_facts import RequestFacts
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.claimed_items import Items, read_items
-from corelane.store.contexts import ContextTexts
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
+from corelane.store.texts import RecentTexts
 
 #: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
 #: expire.
@@ -106,7 +106,7 @@ class ExchangeRequest:
     idle: bool = False
     #: Whether a document is in progress. Then no second one is claimed.
     laden: bool = False
-    #: Best answers so far. They become events of their jobs if their leases still hold.
+    #: Best results so far. They become events of their jobs if their leases still hold.
     previews: Sequence[LeasedPreview] = ()
     #: Claimed refs by lease, with the number of tokens that they are charged from now on.
     found: Sequence[tuple[str, Ref]] = ()
@@ -119,7 +119,7 @@ class ExchangeRequest:
     lost: Sequence[int] = ()
     #: What the core does for long items together with other cores.
     parts: PartsDone = NO_PARTS
-    #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone question
+    #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone item
     #: a trip.
     wait: bool = False
 
@@ -160,7 +160,7 @@ class Dispatch:
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
-        self._texts = ContextTexts(self._link, settings.context_text_bytes)
+        self._texts = RecentTexts(self._link, settings.kept_texts[1])
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
         """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""
@@ -188,11 +188,11 @@ class Dispatch:
             found = [(lease, ref.encode()) for lease, ref in request.found]
             yield Step(("correct", ""), call("correct", core=self._core, found=found), int)
         if parts.found:
-            yield Step(("answer_parts", ""), parts.answers(self._core, spent, self._price, lost), int)
+            yield Step(("report_parts", ""), parts.report(self._core, spent, self._price, lost), int)
         if request.versions:
             yield Step(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:
-            # The claim, which clears the bell, comes first: so a core that answers a part after this step rings again.
+            # The claim, which clears the bell, comes first: so a core that reports a part after this step rings again.
             yield Step(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
     def _claim(self, request: ExchangeRequest) -> Command:
@@ -227,18 +227,18 @@ class Dispatch:
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
-        This takes up to three trips: large payloads of all jobs, contexts shared within a job, and stored contexts that
+        This takes up to three trips: large payloads of all jobs, texts shared within a job, and stored texts that
         are not cached here.
         """
         refs = [ref for ref, _ in claim.refs]
         items = read_items(self._link, self._texts, refs, claim.small)
         return [ClaimedSlice(ref, version, *items[ref.key]) for ref, version in claim.refs if ref.key in items]
 
-    def request_contexts(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
+    def request_facts(self, jobs: Sequence[str]) -> dict[str, RequestFacts]:
         """Read the request ids and traces of jobs, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
-            job: RequestContext((request_id or b"").decode(), (traceparent or b"").decode())
+            job: RequestFacts((request_id or b"").decode(), (traceparent or b"").decode())
             for job, (request_id, traceparent) in zip(jobs, replies, strict=True)
         }
 
@@ -294,7 +294,7 @@ def _as_it_is(reply: Any) -> Any:
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:
-    """Build the commands that write the best answers so far, one command for each lease."""
+    """Build the commands that write the best results so far, one command for each lease."""
     for lease in dict.fromkeys(preview.lease for preview in previews):
         own = [preview for preview in previews if preview.lease == lease]
         items = [(preview.ref.job, preview.ref.first) for preview in own]

@@ -1,4 +1,4 @@
-"""Feeding: items of large jobs are in files, and come into Redis slice by slice as cores answer them.
+"""Feeding: items of large jobs are in files, and come into Redis slice by slice as cores finish them.
 
 A feeder may die at any point. The step that puts slices into the lanes also records how far the job was fed, and
 payloads that are written again are the same.

@@ -272,8 +272,8 @@ class RemoteFiles:
             return bytes(files.cat_file(f"{path}/{name}", start=start, end=start + most))
         except OSError as error:
             # S3 has no empty ranges: the offset is the end of the file, or beyond (s3fs 2026.9 keeps S3's own error).
-            answer = getattr(error.__cause__, "response", None) or {}
-            if answer.get("Error", {}).get("Code") == "InvalidRange":
+            response = getattr(error.__cause__, "response", None) or {}
+            if response.get("Error", {}).get("Code") == "InvalidRange":
                 return b""
             raise
 

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
+from corelane.domain.texts import Stored
 from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage

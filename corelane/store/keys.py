@@ -37,7 +37,8 @@ CELL = RedisKey("cl:cell", "string", stays=True)  # the service that owns this R
 # to which item the job was fed, dropped and reported.
 job = RedisKey("cl:job:{%s}", "hash")  # as the job
 payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
-contexts = RedisKey("cl:contexts:{%s}", "hash")  # number → passage that items share; as the job if one was not answered
+shared_texts = RedisKey("cl:contexts:{%s}", "hash")  # number → shared text; as the job if an item was not answered
+TEXT_IDS = "context_ids"  # field of the hash of a job with an input: the ids of these texts, JSON
 results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSON; as the job, or until dropped
 failures = RedisKey("cl:failures:{%s}", "hash")  # slice's first item → how many of its items failed; as the job
 dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job
@@ -63,14 +64,14 @@ LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS t
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; for some jobs, also the result
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
-# Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
-# `removed` once no new job may name it; see contexts.lua in the plugin `files`.
-context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → context; until its time is over and no job needs it
-context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
-owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of contexts for new jobs; score 0
-CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper checks the context
-CONTEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its contexts' texts
-READERS = RedisKey("cl:readers", "zset")  # core that reads contexts → time of its last beat; 15 min after a loss
+# Stored texts, contexts on the wire. The hash has the text, its size and estimated tokens, its first characters, name
+# and times, and `removed` once no new job may name it; see texts.lua in the plugin `files`.
+stored_text = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → text; until its time is over and no job needs it
+text_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
+owner_texts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of texts for new jobs; score 0
+TEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper checks the text
+TEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its stored texts
+READERS = RedisKey("cl:readers", "zset")  # core that reads texts → time of its last beat; 15 min after a loss
 
 # Waiting work. A ref is the text that names a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
@@ -101,7 +102,7 @@ rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in
 
 # Reuse. A digest identifies an item with its owner, version and options, see corelane.domain.reuse.
 COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of the claimed item; ` +`: others follow
-followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its answer
+followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its result
 FOLLOWED = RedisKey("cl:followed", "zset")  # digest with followers → time its claim was looked at
 cache = RedisKey("cl:cache:%s", "hash")  # owner → digest → its result without index and id; 5 s, or cache_ttl_s
 CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each cached result → time it was kept

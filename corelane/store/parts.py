@@ -95,12 +95,12 @@ class PartsDone:
     #: The message that rings a core.
     bell: str = field(default="", repr=False)
 
-    def answers(self, core: str, spent: Mapping[str, Sequence[int]], price: str, lost: Sequence[int]) -> Command:
+    def report(self, core: str, spent: Mapping[str, Sequence[int]], price: str, lost: Sequence[int]) -> Command:
         """Return the command that sends what was found, and what was ``spent`` on the jobs."""
         parts = [(p.lease, p.offer, str(p.start), p.ref.job, p.ref.owner) for p in (each.part for each in self.found)]
         found = [each.found for each in self.found]
         return call(
-            "answer_parts", *found, core=core, envelope=self.bell, parts=parts, spent=spent, price=price, lost=lost
+            "report_parts", *found, core=core, envelope=self.bell, parts=parts, spent=spent, price=price, lost=lost
         )
 
 

@@ -102,10 +102,10 @@ class Rollout:
     async def set_alias(self, alias: str, weights: Weights, *, force: bool = False) -> None:
         """Let an alias mean versions by weight; raise UnknownModel, VersionInUse or VersionNotReady."""
         versions = [version for version, weight in weights.items() if weight > 0]
-        answer = await self._link.run(
+        reply = await self._link.run(
             "set_alias", alias=alias, weights=encode_weights(weights), force=force, versions=versions
         )
-        reason, *rest = (part.decode() for part in answer)
+        reason, *rest = (part.decode() for part in reply)
         if reason == "unknown":
             raise UnknownModel(
                 f"there is no version {rest[0][:120]!r}; GET /v1/models lists them, loading makes one known"
@@ -133,7 +133,7 @@ class Rollout:
         for _ in range(PLACE_ATTEMPTS):
             before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
             after = change(Placement.model_validate_json(before) if before else UNPLACED)
-            answer = await self._link.run(
+            reply = await self._link.run(
                 "set_placement",
                 version=version,
                 before=before,
@@ -142,7 +142,7 @@ class Rollout:
                 force=force,
                 mark=mark,
             )
-            reason, *aliases = (part.decode() for part in answer)
+            reason, *aliases = (part.decode() for part in reply)
             if reason == "done":
                 return after
             if reason == "in_use":

@@ -6,10 +6,10 @@ A plugin does them (``Plugin.dry_runs``). This module is its interface for route
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from corelane.domain.contexts import Known
 from corelane.domain.forecast import Size
 from corelane.domain.job_forecast import JobForecast
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.texts import Known
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import VersionCosts
 from corelane.submitting.items import BadItem

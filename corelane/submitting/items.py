@@ -8,17 +8,17 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.jobs import MAX_ID, Item, JobHead, TaskOptions, as_text
+from corelane.domain.texts import Known, is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
-from corelane.errors import InvalidInput, TooLarge, UnknownContext
+from corelane.errors import InvalidInput, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.submitting.contexts import StoredContexts
 from corelane.submitting.large_bodies import load
 from corelane.submitting.submitter import require_few_items
+from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 from corelane.tasks.rows import item_row
@@ -95,11 +95,11 @@ class ItemChecker:
         return encode_line(item_row(self._task, found, self._numbers), tokens), tokens
 
     def _stored(self, where: str, name: str) -> Known:
-        if not is_context_id(name):
-            raise InvalidInput(f"{where}: {no_context(name)}")
+        if not is_text_id(name):
+            raise InvalidInput(f"{where}: {no_text(name)}")
         found = self._find(name)
         if found is None:
-            raise UnknownContext(f"{where}: {no_such(name)}")
+            raise UnknownText(f"{where}: {no_such(name)}")
         return found
 
 
@@ -135,7 +135,7 @@ def id_of(value: Any, name: str = "id") -> str | None:
 def stored_in(value: Any) -> str | None:
     """Return the id of a stored context in a value that may not be an item."""
     name = value.get("context_id") if isinstance(value, dict) else None
-    return name if isinstance(name, str) and is_context_id(name) else None
+    return name if isinstance(name, str) and is_text_id(name) else None
 
 
 def no_such(context: str) -> str:
@@ -157,7 +157,7 @@ def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[st
 class TolerantJobs:
     """Makes jobs of JSON whose bad items fail alone."""
 
-    def __init__(self, settings: Settings, contexts: StoredContexts) -> None:
+    def __init__(self, settings: Settings, contexts: StoredTexts) -> None:
         self._settings = settings
         self._contexts = contexts
 

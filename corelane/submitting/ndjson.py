@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.contexts import Known
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import DEFAULT_TASK, Item
-from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
+from corelane.domain.texts import Known
+from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
@@ -158,7 +158,7 @@ class NdjsonBody:
         """Return the item of a line, or its error. The stored context that it names is looked up first."""
         checker, name = self._checker, stored_in(value)
         if name is not None and self.find is not None and name not in checker.texts and name not in checker.known:
-            with suppress(UnknownContext):
+            with suppress(UnknownText):
                 checker.known.update(await self.find(name))
         return checker.check(f"line {number}", value)
 

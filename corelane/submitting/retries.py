@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from corelane.domain.contexts import PREFIX
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import JobHead, Webhook
-from corelane.domain.request_context import RequestContext
+from corelane.domain.request_facts import RequestFacts
+from corelane.domain.texts import PREFIX
 from corelane.errors import NotFinal, NotFound, NothingToRetry, fails_again
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
@@ -26,7 +26,7 @@ from corelane.tasks.rows import item_of
 
 
 async def retry(
-    submitter: Submitter, store: JobStore, settings: Settings, record: JobRecord, request: RequestContext
+    submitter: Submitter, store: JobStore, settings: Settings, record: JobRecord, request: RequestFacts
 ) -> Submitted:
     """Make the one retry of a job: a job of its unanswered items, except those that would fail again.
 
@@ -43,7 +43,7 @@ async def retry(
         indexes.extend(part)
     if not indexes and not is_unread:
         raise nothing_to_retry(record)
-    contexts = await store.contexts(record.id)
+    contexts = await store.shared_texts(record.id)
     rows = [] if record.file or is_unread else await store.rows(record, indexes)
     if not record.file:
         used = {row[2] for row in rows if isinstance(row[2], int)}
@@ -65,7 +65,7 @@ async def retry(
         return await submitter.submit(submission)
     job, file = await copy_file(settings, record, indexes)
     named = [PREFIX + digest for digest in record.stored.split()]
-    known = await submitter.contexts.find(record.owner, named, held=True) if named else {}
+    known = await submitter.texts.find(record.owner, named, held=True) if named else {}
     return await submit_file(submitter, settings, replace(submission, id=job, file=file, known=known))
 
 

@@ -24,8 +24,8 @@ from corelane.errors import (
     Overloaded,
     StoreUnavailable,
     TooLarge,
-    UnknownContext,
     UnknownModel,
+    UnknownText,
     UrlRefused,
     VersionNotReady,
     WebhookRefused,
@@ -38,9 +38,9 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
-from corelane.submitting.contexts import StoredContexts
 from corelane.submitting.model_tasks import ModelTasks
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
+from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 from corelane.tasks.sizes import check_length
@@ -75,7 +75,7 @@ class Submitter:
         self._fleet = fleet
         self._settings = settings
         self._tracer = tracer
-        self.contexts = StoredContexts(store.contexts_kept)
+        self.texts = StoredTexts(store.stored_texts)
         self.tasks = ModelTasks(store, fleet)
         #: Jobs that were refused because too much work waits.
         self.refusals = Refusals()
@@ -83,7 +83,7 @@ class Submitter:
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, or return the one that the same request made before. Admit it first if ``admission`` is None.
 
-        Raise the errors of ``admit``, UnknownContext, TooLarge, Overloaded, DeadlineInfeasible, the error of
+        Raise the errors of ``admit``, UnknownText, TooLarge, Overloaded, DeadlineInfeasible, the error of
         its ``Once`` if another request holds the key, JobExpired, or StoreUnavailable. Nothing is written then.
         """
         if self._tracer is None:
@@ -129,7 +129,7 @@ class Submitter:
             if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
                 return made
             if not submission.known:
-                submission = await self.contexts.resolve(submission)
+                submission = await self.texts.resolve(submission)
             if admission is None:
                 admit = self._admit if isinstance(failure, VersionClosed) else self.admit
                 admission = await admit(submission.head, submission.owner, submission.id)
@@ -141,8 +141,8 @@ class Submitter:
                 holder, failure = held.holder, None
             except VersionClosed as error:
                 admission, failure = None, error
-            except UnknownContext:
-                self.contexts.forget(submission.owner, submission.known)
+            except UnknownText:
+                self.texts.forget(submission.owner, submission.known)
                 raise
         raise failure or StoreUnavailable(
             "The job was created and deleted while this request was being handled. Send the request again."

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from corelane.domain.contexts import Known
 from corelane.domain.dispatch import measure
 from corelane.domain.jobs import Item, TaskOptions
+from corelane.domain.texts import Known
 from corelane.tasks.registry import task_named
 
 

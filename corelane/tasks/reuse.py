@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import orjson
 
-from corelane.domain.contexts import digest_in, digest_of
 from corelane.domain.jobs import Item, TaskOptions
+from corelane.domain.texts import digest_in, digest_of
 from corelane.tasks.registry import task_named
 
 #: Jobs of at most ``MOST_ITEMS`` items share results, or of ``MOST_CACHED_ITEMS`` if a cache is on. In larger jobs the

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from corelane.domain.contexts import PREFIX, Stored, digest_in
 from corelane.domain.dispatch import Row
 from corelane.domain.jobs import Item
+from corelane.domain.texts import PREFIX, Stored, digest_in
 from corelane.tasks.task import Task
 
 

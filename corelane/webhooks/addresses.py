@@ -64,7 +64,7 @@ class Route:
 def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
     """Resolve and check a URL; raise WebhookRefused, which names a helpful setting, or OSError for an unknown name.
 
-    ``resolver`` replaces ``socket.getaddrinfo``; its answers are checked too.
+    ``resolver`` replaces ``socket.getaddrinfo``; its replies are checked too.
     """
     rules = Rules(settings.webhook_proxy, settings.webhook_allowed_networks, settings.webhook_allow_http)
     try:

@@ -1,6 +1,6 @@
 """One attempt: a POST to a checked address that ends in time, whatever the receiver does.
 
-The time includes every step: name, connection, handshake, head and beginning of the answer. No redirect is followed,
+The time includes every step: name, connection, handshake, head and beginning of the response. No redirect is followed,
 and only the status and a kilobyte are read. Connections are httpcore2's, the layer below httpx2 in which a backend can
 choose where to connect.
 """
@@ -24,7 +24,7 @@ from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route, find_route
 from corelane.webhooks.protocol import WebhookReply
 
-#: How much of an answer's body is kept, in bytes.
+#: How much of a response's body is kept, in bytes.
 SNIPPET_BYTES = 1024
 
 #: How much of an error's text is kept, in characters.
@@ -106,7 +106,7 @@ async def post_event(
     except WebhookRefused as refused:
         error = refused.detail
     except TimeoutError:
-        error = f"no answer within {timeout_s:g} s"
+        error = f"no response within {timeout_s:g} s"
     except httpcore2.ProxyError as refused:
         error = f"the proxy refused: {refused}"
     except FAILURES as failure:
@@ -124,10 +124,10 @@ async def post_event(
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Return a context that trusts the authorities of the system (SSL_CERT_FILE is used) and of Mozilla."""
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    return context
+    """Return settings of TLS that trust the authorities of the system (SSL_CERT_FILE is used) and of Mozilla."""
+    tls = ssl.create_default_context()
+    tls.load_verify_locations(certifi.where())
+    return tls
 
 
 def request_of(target: Target, url: str, headers: Mapping[str, str]) -> tuple[httpcore2.URL, list[tuple[str, str]]]:

@@ -42,7 +42,7 @@ Outcome = Literal["delivered", "gone", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """The result of an attempt; ``status`` is 0 without an answer. ``snippet`` is the body's beginning."""
+    """The result of an attempt; ``status`` is 0 without a response. ``snippet`` is the body's beginning."""
 
     status: int
     duration_ms: int

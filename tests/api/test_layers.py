@@ -13,9 +13,9 @@ from structlog.testing import CapturingLogger
 
 from api import errors
 from api.app import create_app
-from api.context import PAGE, STRICT
 from api.middleware import key_cache
 from api.middleware.rate_limit import address_of
+from api.request_facts import PAGE, STRICT
 from corelane.domain.api_keys import Scope, key_digest
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore

@@ -7,7 +7,7 @@ import sys
 import pytest
 from playwright.sync_api import Page, expect
 
-from corelane.domain.contexts import context_id
+from corelane.domain.texts import text_id
 from tests.browser.conftest import Watched
 from tests.integration.conftest import Fleet
 
@@ -65,7 +65,7 @@ def test_stored_passage_is_asked_about_and_deleted(page: Page, fleet: Fleet) -> 
     page.get_by_text("Show text").click()
     expect(page.locator(".passage")).to_have_text(TEXT)
     page.get_by_role("link", name="Ask about it").click()
-    expect(page.get_by_label("stored context")).to_have_value(context_id(TEXT))
+    expect(page.get_by_label("stored context")).to_have_value(text_id(TEXT))
     expect(page.get_by_label("Passage", exact=True)).to_be_disabled()
     page.get_by_label("Question").fill("Who was the last keeper?")
     page.get_by_role("button", name="Ask").click()

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import httpx2
 
 from corelane.client import Client
-from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.domain.jobs import DEFAULT_TASK, Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError, WorkerLost
 from corelane.store import keys
+from corelane.tasks.registry import task_named
 from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw
@@ -327,7 +328,9 @@ def faults_of_results(job: Job, results: list[Result], submitted: Submitted) -> 
         is_nameless = result.id is None and may_be_nameless(result, submitted)
         if result.index != index or not (is_nameless or result.id == submitted.item_id(index)):
             found.append(f"item {index} has the result of {result.index}, {result.id!r}")
-        if result.answer is not None:
+        if not isinstance(result, task_named(submitted.task).result) or job.task != submitted.task:
+            found.append(f"item {index} of {job.task} has a {type(result).__name__}, not one of {submitted.task}")
+        elif submitted.task == DEFAULT_TASK and result.answer is not None:
             answer, context = result.answer, submitted.context(index)
             if context[answer.start : answer.end] != answer.text:
                 found.append(f"item {index} is answered {answer.text!r}, which is not in {context!r}")

@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ import httpx2
 import orjson
 
 from corelane.client import Client
-from corelane.domain.jobs import Result, ResultList
+from corelane.domain.jobs import DEFAULT_TASK, Result, ResultList
 from corelane.errors import CorelaneError, ServiceError
 
 #: Most items of a job.
@@ -42,6 +42,15 @@ KEYS = ("key-0", "key-1", "key-2")
 
 NDJSON = "application/x-ndjson"
 
+#: The fields of an item of each other task, about a text.
+OTHERS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "text-classification": lambda text: {"text": text},
+    "zero-shot-classification": lambda text: {"text": text, "labels": ["parcel", "letter"]},
+    "token-classification": lambda text: {"text": text},
+    "feature-extraction": lambda text: {"text": text},
+    "text-ranking": lambda text: {"query": "What is the number?", "texts": [text, "None of it."]},
+}
+
 #: Results asked for in one page.
 PAGE = 1000
 
@@ -58,6 +67,7 @@ class Submitted:
     form: str
     head: dict[str, Any]
     id: str = ""
+    task: str = DEFAULT_TASK
     #: What was seen of each result the first time it was seen: index → digest.
     seen: dict[int, bytes] = field(default_factory=dict)
     #: Results that looked different when seen again.
@@ -95,8 +105,11 @@ class Submitted:
             return NDJSON, b"".join(orjson.dumps(part, option=orjson.OPT_APPEND_NEWLINE) for part in [head, *items])
         return "application/json", orjson.dumps(head | {"items": items})
 
-    def _item(self, index: int) -> dict[str, str]:
-        item = {"id": self.item_id(index), "question": "What is the number?"}
+    def _item(self, index: int) -> dict[str, Any]:
+        item: dict[str, Any] = {"id": self.item_id(index)}
+        if self.task != DEFAULT_TASK:
+            return item | OTHERS[self.task](self.context(index))
+        item["question"] = "What is the number?"
         if self.form == "shared":
             return item | {"context_id": str(index % SHARED)}
         return item | {"context": self.context(index)}
@@ -107,13 +120,19 @@ def make(token: str, total: int, fate: str = "plain", form: str = "json", **head
     return Submitted(token, total, fate, form, {"metadata": {"token": token}, **head})
 
 
-def draw(rng: random.Random, token: str, most_items: int) -> Submitted:
-    """Make a job: mostly plain, some to be canceled, some that expire; half of them small."""
+def draw(rng: random.Random, token: str, most_items: int, tasks: Sequence[str] = (DEFAULT_TASK,)) -> Submitted:
+    """Make a job of one of the tasks: mostly plain, some to be canceled, some that expire; half of them small."""
     total = rng.randint(1, 20) if rng.random() < 0.5 else rng.randint(1, most_items)
     fate = rng.choices(["plain", "canceled", "expiring"], [8, 1, 1])[0]
     form = rng.choices(["json", "shared", "lines", "equal"], [4, 1, 1, 2])[0]
     head = {"expires_in_s": round(rng.uniform(0.2, 5), 2)} if fate == "expiring" else {}
-    return make(token, total, fate, form, priority=rng.choice(["normal", "normal", "high"]), **head)
+    job = make(token, total, fate, form, priority=rng.choice(["normal", "normal", "high"]), **head)
+    job.task = rng.choice(tasks)
+    if job.task != DEFAULT_TASK:
+        # The null engine's version of a task is named after it.
+        job.head["model"] = job.task
+        job.form = "json" if job.form == "shared" else job.form
+    return job
 
 
 class Load:
@@ -122,7 +141,14 @@ class Load:
     """
 
     def __init__(
-        self, url: str, seed: int, threads: int = 8, most_items: int = MOST_ITEMS, steady: int = 0, hook: str = ""
+        self,
+        url: str,
+        seed: int,
+        threads: int = 8,
+        most_items: int = MOST_ITEMS,
+        steady: int = 0,
+        hook: str = "",
+        tasks: Sequence[str] = (DEFAULT_TASK,),
     ) -> None:
         self.accepted: list[Submitted] = []
         #: Tokens of jobs that the service refused, and of those where nobody knows.
@@ -138,6 +164,7 @@ class Load:
         self._enough = threading.Event()
         self._failures: list[BaseException] = []
         self._hook = hook
+        self._tasks = tasks
         self._threads = [
             threading.Thread(target=self._run, args=(n, n < threads), name=f"load-{n}") for n in range(threads + steady)
         ]
@@ -162,7 +189,8 @@ class Load:
                 clients = {key: stack.enter_context(Client(self.url, key, patience_s=0)) for key in KEYS}
                 while not self._enough.wait(rng.uniform(0.0, 0.4 if follows else 2 * STEADY_S)):
                     count += 1
-                    job = draw(rng, f"{self._seed}-{number}-{count}", self._most_items if follows else STEADY_ITEMS)
+                    most = self._most_items if follows else STEADY_ITEMS
+                    job = draw(rng, f"{self._seed}-{number}-{count}", most, self._tasks)
                     if self._hook:
                         job.head["webhook"] = {"url": self._hook}
                     if self.submit(http, job) and follows:

@@ -12,6 +12,7 @@ from pathlib import Path
 import redis
 
 from corelane.domain.dispatch import Core
+from tests.chaos.load import OTHERS
 from tests.chaos.server import Raw, die_with_parent
 
 PRELOAD = Path(__file__).parent / "preload"
@@ -24,6 +25,7 @@ HOST = "chaos"
 SETTINGS = {
     "CORELANE_TARGET": "null",
     "CORELANE_MODEL": "null",
+    "CORELANE_MODELS": ",".join(OTHERS),
     "CORELANE_NULL_BATCH_S": "0.1",
     "CORELANE_FEED_TOKENS": "4000",
     "CORELANE_CORE_HOST": HOST,

@@ -11,15 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.cores import cpu_slots
 from tests.chaos.audit import Findings, audit
 from tests.chaos.faults import PAUSE_S, SHORT_PAUSE_S, Fault, deck, schedule, strike_all
 from tests.chaos.hooks import Hooks, hooks
-from tests.chaos.load import Load, make
+from tests.chaos.load import OTHERS, Load, make
 from tests.chaos.report import Report
 from tests.chaos.scene import Scene
 from tests.chaos.served import ServedFleet
@@ -92,7 +94,8 @@ def strike_and_audit(
 ) -> Findings:
     rng, began = random.Random(seed), time.monotonic()
     following, steady = threads
-    most = {"most_items": MODEL_ITEMS} if settings else {}
+    # The null engine answers every task; the built-in model one.
+    most: dict[str, Any] = {"most_items": MODEL_ITEMS} if settings else {"tasks": [DEFAULT_TASK, *OTHERS]}
     sending_s: dict[str, float] = {}
     with hooks(seed) as found, Watch(fleet.redis) as watch, Scene(fleet, watch, rng) as scene:
         with Load(fleet.url, seed, following, steady=steady, hook=found.url, **most) as load:

@@ -70,7 +70,7 @@ def test_rows_are_computed_once_and_as_they_would_be(
             return plain(batch)
 
         expected = [make_probe(model, bucket, plain) for bucket in (SHORT, LONG)]
-        remembered = LogitCache(count)
+        remembered = LogitCache(model.task, count)
         if begins:
             remembered.begin(batch for probe in expected for batch in probe.batches)
         found = [make_probe(model, bucket, remembered) for bucket in (SHORT, LONG)]

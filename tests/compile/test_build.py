@@ -84,6 +84,7 @@ def test_manifest_has_the_agreed_fields(tiny_artifact: Artifact) -> None:
             "name",
             "version",
             "task",
+            "facts",
             "source",
             "source_digest",
             "target",
@@ -227,9 +228,7 @@ def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, da
         attention_window=16,
         sep_token_id=3,
     )
-    with pytest.raises(
-        ModelRefused, match=r"long does not run on a question and a passage.*three separator.*28-models"
-    ):
+    with pytest.raises(ModelRefused, match=r"long does not run on a row.*three separator.*28-models"):
         build(str(longformer), settings=data, buckets="2x64", dtype="fp32")
     assert everything_below(data.artifact_root) == []
 

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from compile.build import MOST_LOST, build
-from compile.model.evaluation import EvalSet, measure_loss, overlap
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
+from compile.tasks.question_answering.evaluation import EvalSet, measure_loss, overlap
 from compile.trial import answers_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact

@@ -46,7 +46,7 @@ def test_bucket_longer_than_the_positions_is_refused(tiny_model: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"architectures": ["BertForMaskedLM"]}, "no question-answering head"),
+        ({"architectures": ["BertForMaskedLM"]}, "a head for none of the tasks"),
         ({"architectures": None}, "no question-answering head"),
         ({"model_type": "oracle"}, "unknown architecture"),
         ({"model_type": "vit"}, "do not load"),

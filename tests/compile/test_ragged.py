@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from compile.model.loading import load_model, quiet_transformers
-from compile.model.reference import QuestionAnsweringNetwork, runner_of, wrap
+from compile.model.reference import TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import CpuDtype, cast, compiler_args, trace
 from compile.torch.ragged import find_places, put_back, spread, take
@@ -32,7 +32,7 @@ ROWS = {
 }
 
 
-def reference_of(folder: Path) -> QuestionAnsweringNetwork:
+def reference_of(folder: Path) -> TaskNetwork:
     with quiet_transformers():
         return wrap(load_model(find_source(str(folder), folder)))
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from compile.build import build
 from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import make_probe
-from compile.model.reference import QuestionAnsweringNetwork, runner_of, wrap
+from compile.model.reference import TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import trace
 from compile.verify import holds
@@ -31,7 +31,7 @@ def model(tiny_model: Path) -> SourceModel:
 class Scaled(nn.Module):
     """A network whose trace silently records its length."""
 
-    def __init__(self, network: QuestionAnsweringNetwork) -> None:
+    def __init__(self, network: TaskNetwork) -> None:
         super().__init__()
         self.network = network
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from compile.model.loading import SourceModel, load_model, quiet_transformers
-from compile.model.probes import Probe, find_answers, make_probe
-from compile.model.reference import QuestionAnsweringNetwork, Run, runner_of, wrap
+from compile.model.probes import Probe, make_probe
+from compile.model.reference import Run, TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
+from compile.tasks.question_answering.task import find_answers
 from compile.verify import Disagreement, compare, judge, judge_answers, share_equal
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -26,28 +27,28 @@ def model(tiny_model: Path) -> Iterator[SourceModel]:
 
 
 @pytest.fixture(scope="module")
-def reference(model: SourceModel) -> QuestionAnsweringNetwork:
+def reference(model: SourceModel) -> TaskNetwork:
     return wrap(model)
 
 
 @pytest.fixture(scope="module")
-def probe(model: SourceModel, reference: QuestionAnsweringNetwork) -> Probe:
+def probe(model: SourceModel, reference: TaskNetwork) -> Probe:
     return make_probe(model, BUCKET, runner_of(reference))
 
 
-def changed(reference: QuestionAnsweringNetwork, change: Callable[[WindowBatch], WindowBatch]) -> Run:
+def changed(reference: TaskNetwork, change: Callable[[WindowBatch], WindowBatch]) -> Run:
     run = runner_of(reference)
     return lambda batch: run(change(batch))
 
 
-def test_eager_model_agrees_with_itself(probe: Probe, reference: QuestionAnsweringNetwork) -> None:
+def test_eager_model_agrees_with_itself(probe: Probe, reference: TaskNetwork) -> None:
     compared = compare(probe, runner_of(reference), "fp32")
     judge(compared, "fp32", "eager")
     assert compared.flexible_rows
     assert share_equal([compared]) == 1
 
 
-def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: QuestionAnsweringNetwork) -> None:
+def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: TaskNetwork) -> None:
     run = changed(reference, lambda batch: replace(batch, attention_mask=np.ones_like(batch.attention_mask)))
     compared = compare(probe, run, "fp32")
     assert compared.isolation_error > 1e-3
@@ -55,7 +56,7 @@ def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: Question
         judge(compared, "fp32", "bucket")
 
 
-def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: QuestionAnsweringNetwork) -> None:
+def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: TaskNetwork) -> None:
     run = runner_of(reference)
 
     def mix(batch: WindowBatch) -> Logits:
@@ -69,7 +70,7 @@ def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: Ques
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnsweringNetwork, poison: float) -> None:
+def test_logit_that_is_no_number_is_caught(probe: Probe, reference: TaskNetwork, poison: float) -> None:
     run = runner_of(reference)
 
     def spoil(batch: WindowBatch) -> Logits:
@@ -82,7 +83,7 @@ def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnsw
         judge(compare(probe, spoil, "fp32"), "fp32", "bucket")
 
 
-def test_network_that_takes_no_other_length_is_told(probe: Probe, reference: QuestionAnsweringNetwork) -> None:
+def test_network_that_takes_no_other_length_is_told(probe: Probe, reference: TaskNetwork) -> None:
     run = runner_of(reference)
     whole = probe.batches[0].bucket.length
 
@@ -95,7 +96,7 @@ def test_network_that_takes_no_other_length_is_told(probe: Probe, reference: Que
     assert not compare(probe, fixed, "fp32").flexible_lengths
 
 
-def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnsweringNetwork) -> None:
+def test_wrong_weights_are_caught(probe: Probe, reference: TaskNetwork) -> None:
     wrong = copy.deepcopy(reference)
     with torch.no_grad():
         wrong.network.qa_outputs.weight.mul_(1.5)
@@ -103,9 +104,7 @@ def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnsweringNetw
         judge(compare(probe, runner_of(wrong), "fp32"), "fp32", "bucket")
 
 
-def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(
-    probe: Probe, reference: QuestionAnsweringNetwork
-) -> None:
+def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(probe: Probe, reference: TaskNetwork) -> None:
     run = runner_of(reference)
 
     def full_only(batch: WindowBatch) -> Logits:
@@ -135,6 +134,6 @@ def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> No
     assert find_answers(probe, upside_down) != answers
 
 
-def test_bucket_too_short_for_any_question_is_refused(model: SourceModel, reference: QuestionAnsweringNetwork) -> None:
-    with pytest.raises(CompileFailed, match="too short for even a short question"):
+def test_bucket_too_short_for_any_question_is_refused(model: SourceModel, reference: TaskNetwork) -> None:
+    with pytest.raises(CompileFailed, match="too short for even a short item"):
         make_probe(model, Bucket(length=8, rows=1), runner_of(reference))

@@ -10,14 +10,14 @@ import pytest
 from corelane.metrics.liveness import (
     FRESH_S,
     MOST_REASON_CHARS,
-    HealthQuestion,
+    HealthProbe,
     Liveness,
     LivenessFile,
     judge,
     read_liveness,
 )
 
-STARTUP, READY, LIVE = HealthQuestion
+STARTUP, READY, LIVE = HealthProbe
 
 #: What each question is answered about a fresh sign, by state: started, ready, alive.
 ANSWERS = {
@@ -36,7 +36,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("state", "answers"), ANSWERS.items())
 def test_state_of_a_part_answers_each_question(state: str, answers: tuple[bool, ...]) -> None:
     signs = [Liveness("pod-0/0", state, "why", 100.0)]
-    for question, is_well in zip(HealthQuestion, answers, strict=True):
+    for question, is_well in zip(HealthProbe, answers, strict=True):
         fault = judge(question, signs, 101.0)
         assert (fault is None) == is_well, question
         assert fault in (None, f"pod-0/0 is {state}: why")
@@ -46,7 +46,7 @@ def test_part_without_a_fresh_sign_does_not_live() -> None:
     assert "no sign of life yet" in str(judge(LIVE, [], 100))
     sign = Liveness("pod-0/0", "busy", at_s=100)
     assert judge(LIVE, [sign], 100 + FRESH_S) is None
-    for question in HealthQuestion:
+    for question in HealthProbe:
         assert "no sign of life for a minute" in str(judge(question, [sign], 101 + FRESH_S))
         assert judge(question, [sign], 99) is not None, "from before the host was restarted"
 

@@ -6,7 +6,8 @@ import pytest
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.previews import LONG_WINDOWS, MOST_AT_ONCE, Preview, PreviewTimes
-from corelane.engine.runner import Runner, RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import RunnerLimits
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import FixedBackend

@@ -9,9 +9,9 @@ import orjson
 import pytest
 import redis
 
-from corelane.domain.contexts import context_id
 from corelane.domain.dispatch import Core
 from corelane.domain.jobs import JobStatus, Priority, Webhook
+from corelane.domain.texts import text_id
 from corelane.engine.null import NullRunner
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, SliceResults
@@ -438,7 +438,7 @@ def test_digest_knows_no_form() -> None:
     whole = item_digests("o", "v@1", AnswerOptions(top_k=2, doc_stride=64), ADA, {})
     options = AnswerOptions.model_validate_json('{"doc_stride": 64, "top_k": 2, "no_answer_threshold": null}')
     shared = Question(id="x", question=ADA[0].question, context_id="mine")
-    stored = Question(question=ADA[0].question, context_id=context_id(text))
+    stored = Question(question=ADA[0].question, context_id=text_id(text))
     assert item_digests("o", "v@1", options, [shared], {"mine": text}) == whole
     assert item_digests("o", "v@1", options, [stored], {}) == whole
 

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner, RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import RunnerLimits
 from corelane.engine.text import chunks
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions

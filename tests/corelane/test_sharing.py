@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
-from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
+from corelane.engine.runner import UNLIMITED, Runner
 from corelane.engine.sharing import FOUND, FRAGMENT_BATCHES, fragment_size
-from corelane.engine.task import Result
+from corelane.engine.task import Result, RunnerLimits
 from corelane.engine.text import chunks
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed

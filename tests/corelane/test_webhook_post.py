@@ -39,7 +39,7 @@ def test_receiver_that_drips_or_hangs_holds_nobody_up(text: bytes, scheme: str) 
     began = time.monotonic()
     with listener(dripping(text) if text else lambda: iter(())) as slow:
         reply = post_event(QUICK, f"{scheme}://127.0.0.1:{slow.port}/", {}, b"{}")
-    assert (reply.status, reply.error) == (0, "no answer within 0.6 s")
+    assert (reply.status, reply.error) == (0, "no response within 0.6 s")
     assert slow.connections == 1
     assert time.monotonic() - began < SOON_S
 
@@ -60,7 +60,7 @@ def test_name_server_that_does_not_answer_holds_nobody_up() -> None:
 
     reply = post_event(QUICK, "https://slow.example/", {}, b"{}", resolver=silent)
     asked.set()
-    assert reply.error == "no answer within 0.6 s"
+    assert reply.error == "no response within 0.6 s"
 
 
 def test_no_more_than_a_kilobyte_of_an_answer_is_kept() -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
 from corelane.domain.bulk import BulkRequest
-from corelane.domain.contexts import ContextBody
+from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
 from corelane.tasks.dialects import line_form
 from corelane.tasks.question_answering.dialects import HfRequest
@@ -48,7 +48,7 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     "a batch": (BatchRequest, BATCH | MANY | {"metadata": MANY}),
     "a batch's line": (line_form(DIALECTS["/v1/answers"]), LINE | {"body": OK | MANY}),
     "a filter": (BulkRequest, {"action": "cancel", "filter": MANY | {"status": ONES, "label": ONES}}),
-    "a context": (ContextBody, {"text": "a"} | MANY),
+    "a context": (TextBody, {"text": "a"} | MANY),
     "weights": (AliasRequest, {"weights": dict.fromkeys(MANY, "x")}),
 }
 

@@ -9,7 +9,7 @@ import regex
 
 from compile.build import build
 from compile.model.loading import quiet_transformers
-from compile.model.samples import EVERYTHING, LIGHTHOUSE, TOWER
+from compile.tasks.question_answering.samples import EVERYTHING, LIGHTHOUSE, TOWER
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket

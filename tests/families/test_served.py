@@ -7,7 +7,7 @@ import pytest
 
 from compile.build import build
 from compile.model.loading import quiet_transformers
-from compile.model.samples import TOWER
+from compile.tasks.question_answering.samples import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
 from corelane.engine.backends.registry import open_backend

@@ -10,8 +10,8 @@ import pytest
 from compile.build import build
 from compile.model.adapt import ADAPTED
 from compile.model.loading import SourceModel, load_model, quiet_transformers
-from compile.model.samples import LIGHTHOUSE
 from compile.model.source import find_source
+from compile.tasks.question_answering.samples import LIGHTHOUSE
 from corelane.artifacts.manifest import Artifact, Manifest
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings

@@ -1,6 +1,6 @@
 """Texts that tokenizers are trained on and asked about: several scripts, flags, skin tones, tag sequences."""
 
-from compile.model.samples import TEXTS
+from compile.tasks.question_answering.samples import TEXTS
 
 MULTI_SCRIPT = (
     "Zürich’s naïve café served crème brûlée to 12 people on 3 May 1889. It closed at nine.",

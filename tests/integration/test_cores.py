@@ -14,7 +14,7 @@ import redis
 
 from corelane.broker.app import make_celery
 from corelane.client import Client
-from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
+from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.settings import Settings
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import FLOWER, Fleet, parent_of
@@ -35,14 +35,14 @@ def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
     assert len(set(seen)) == fleet.cores
 
 
-def answer(fleet: Fleet, question: HealthQuestion) -> str | None:
+def answer(fleet: Fleet, question: HealthProbe) -> str | None:
     return judge(question, read_liveness(fleet.data / "health"), time.monotonic())
 
 
 def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
     parts = {"keeper@testhost", "deliveries@testhost", *fleet.states()}
     eventually(lambda: {sign.part for sign in read_liveness(fleet.data / "health")} == parts)
-    eventually(lambda: {answer(fleet, question) for question in HealthQuestion} == {None})
+    eventually(lambda: {answer(fleet, question) for question in HealthProbe} == {None})
 
 
 def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> None:

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Result
-from corelane.metrics.liveness import HealthQuestion, judge, read_liveness
+from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.monitoring.prometheus import prometheus
@@ -312,10 +312,10 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     assert (now["state"], now["items"]) == ("out_of_service", 0)
     # Nothing restarts its container in vain, and its state says why it is not ready.
     signs = [sign for sign in read_liveness(neuron_fleet.data / "health") if sign.part == "testhost/0"]
-    assert [judge(question, signs, time.monotonic()) for question in (HealthQuestion.STARTUP, HealthQuestion.LIVE)] == [
+    assert [judge(question, signs, time.monotonic()) for question in (HealthProbe.STARTUP, HealthProbe.LIVE)] == [
         None
     ] * 2
-    assert "testhost/0 is out_of_service: " in (why := judge(HealthQuestion.READY, signs, time.monotonic()) or "")
+    assert "testhost/0 is out_of_service: " in (why := judge(HealthProbe.READY, signs, time.monotonic()) or "")
     assert "1202 (HW_ERR_NC_UE" in why
     assert int((machine / "cores" / "0").read_text()) == broke
     assert not Path(f"/proc/{broke}").exists()

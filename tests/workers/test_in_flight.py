@@ -12,7 +12,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import Runner, RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import RunnerLimits
 from corelane.metrics.recorder import Recorder
 from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest

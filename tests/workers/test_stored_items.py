@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from corelane.domain.ids import new_id
-from corelane.domain.request_context import NO_CONTEXT
+from corelane.domain.request_facts import NO_REQUEST
 from corelane.plugins.files.batches.task import tidy
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
@@ -94,8 +94,8 @@ def test_item_that_failed_is_shown_and_retried_from_the_bucket(bench: BatchBench
         store = JobStore(link, api, bench.bell)
         item = await store.item(record, 7)
         assert item is not None
-        assert (item.id, item.question) == ("i7", "who")
-        return (await retry(Submitter(store, Fleet(link), api), store, api, record, NO_CONTEXT)).record.id
+        assert (item.id, item.beside) == ("i7", "who")
+        return (await retry(Submitter(store, Fleet(link), api), store, api, record, NO_REQUEST)).record.id
 
     second = bench.with_link(run)
     feeder.feed(second)

@@ -1,7 +1,7 @@
 """The doorbell task: claim, run, commit, until the lanes are empty; then linger for a while, then sleep.
 
 Several claims are in progress at once. Each round starts a batch, exchanges with Redis and finishes the batch. So a
-question that is claimed while a document is being read goes before the rest of the document. On a device that leaves
+small job that is claimed while a document is being read goes before the rest of the document. On a device that leaves
 the CPU free, the exchange happens while the batch runs, elsewhere before it starts. Models come and go between batches.
 
 At the stop flag the drain ends after its batch, and hands back what it has not run. After a long busy time it rings
@@ -28,9 +28,9 @@ log = get_logger(__name__)
 #: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes fragments of other cores' items once it has had no question of its own for this time, in seconds. While
-#: questions come, the cores that answer them stay free for the next question, which would wait for a window of a
-#: document. After slices of larger jobs a core takes fragments at once.
+#: A core takes fragments of other cores' items once it has had no small job of its own for this time, in seconds. While
+#: small jobs come, the cores that take them stay free for the next one, which would wait for a window of a document.
+#: After slices of larger jobs a core takes fragments at once.
 QUIET_S = 1.0
 
 #: How often a core asks the lanes for more while a batch fills.
@@ -89,11 +89,11 @@ class DrainLoop:
         self._useful = time.monotonic()
         #: Whether an idle core's last claim found nothing: the next one then waits until work comes.
         self._found_nothing = False
-        #: When this core last claimed or answered a question.
+        #: When this core last claimed or finished a small job.
         self._asked = -math.inf
 
     def serve(self) -> None:
-        """Claim and answer until the drain is over."""
+        """Claim and work until the drain is over."""
         while True:
             try:
                 if self._serve_once():
@@ -275,15 +275,15 @@ class DrainLoop:
         if core.is_cut_off:
             core.is_cut_off = False
             core.outage.served("drain")
-        if self._has_question(trip):
+        if self._has_small(trip):
             self._asked = time.monotonic()
         if refused := self._in_flight.settle(trip):
             # The lease was lost meanwhile: another core has or had the work.
             log.warning("late_answers_refused", core=str(core.core), refused=refused)
             self.report.refused += refused
 
-    def _has_question(self, trip: Trip) -> bool:
-        """Return whether questions were answered or claimed in a trip."""
+    def _has_small(self, trip: Trip) -> bool:
+        """Return whether small jobs were finished or claimed in a trip."""
         refs = [outcome.ref for outcomes in trip.request.commits.values() for outcome in outcomes]
         refs += [ref for ref, _ in trip.reply.claim.refs] if trip.reply.claim is not None else []
         return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)

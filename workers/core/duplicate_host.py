@@ -26,7 +26,7 @@ BEATS = 3
 #: Heartbeats that are checked at the start of a process.
 LOOKS = 30
 
-#: The start does not wait longer than this for a Redis that does not answer, in seconds.
+#: The start does not wait longer than this for a Redis that does not reply, in seconds.
 TIMEOUT_S = 2
 
 

@@ -120,7 +120,7 @@ class Vitals(CoreObserver):
         return bool(self._samples[True])
 
     def fields(self, runners: Iterable[Runner]) -> dict[str, object]:
-        """Return the fields of one heartbeat; ``runners`` are those that answer now."""
+        """Return the fields of one heartbeat; ``runners`` are those that serve now."""
         for runner in runners:
             self._work[id(runner.work)] = runner.work
         work = list(self._work.values())

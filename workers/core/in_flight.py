@@ -85,7 +85,7 @@ class InFlight:
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
 
     def previews(self) -> list[LeasedPreview]:
-        """Return the best answers so far of long items in progress, each about once a second."""
+        """Return the best results so far of long items in progress, each about once a second."""
         found = (preview for runner in self._runners.values() for preview in runner.previews())
         return [self.pending[preview.key[0]].preview(preview) for preview in found]
 

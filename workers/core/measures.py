@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 
 from corelane.domain.dispatch import cost_class
-from corelane.domain.request_context import trace_id
+from corelane.domain.request_facts import trace_id
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics.definitions import (
@@ -26,7 +26,7 @@ from workers.core.pending import PendingSlice
 
 log = get_logger(__name__)
 
-#: Lone questions are measured until this many costs wait for the next heartbeat: a core answers more than are needed.
+#: Lone items are measured until this many costs wait for the next heartbeat: a core finishes more than are needed.
 ENOUGH_COSTS = 64
 
 #: Most cost reports kept for the next heartbeat.
@@ -139,7 +139,7 @@ class CostBook(CoreObserver):
         is_wanted = count > 1 or ref.first or len(self.costs) < ENOUGH_COSTS
         if ref.attempt > 1 or pending.is_shared or pending.slice is None or not is_wanted:
             return ""
-        return cost_class(ref.first, pending.slice.ref.tokens, [context for _, _, context in pending.slice.items])
+        return cost_class(ref.first, pending.slice.ref.tokens, [text for _, _, text in pending.slice.items])
 
 
 class JobLog(CoreObserver):
@@ -177,7 +177,7 @@ class JobLog(CoreObserver):
     def _ids(self, jobs: Sequence[str]) -> dict[str, dict[str, str | None]]:
         """Return the fields that identify each job in a line; without Redis only its id."""
         try:
-            origins = self._dispatch.request_contexts(jobs)
+            origins = self._dispatch.request_facts(jobs)
         except Unavailable:
             return {job: {"job_id": job} for job in jobs}
         return {

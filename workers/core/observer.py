@@ -17,7 +17,7 @@ from workers.core.pending import PendingSlice
 
 
 @dataclass(frozen=True, slots=True)
-class CoreContext:
+class ObservedCore:
     """The core whose work is observed: its settings, name, stored price, and what observers may use of it."""
 
     settings: Settings
@@ -79,7 +79,7 @@ class CoreBatch:
     #: The number of windows of each job in it, and their tokens. For a job that needed no row, the estimated tokens.
     windows: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    #: The jobs for which a context was read further before the batch; each has the value 1.
+    #: The jobs for which a text was read further before the batch; each has the value 1.
     readers: dict[str, int] = field(default_factory=dict)
     #: Items that the batch answered, their estimated tokens, and the slices that are now answered completely.
     answered: int = 0
@@ -93,12 +93,12 @@ class CoreBatch:
 
     @property
     def read_s(self) -> float:
-        """Return the seconds in which a context was read further."""
+        """Return the seconds in which a text was read further."""
         return self.running.read_s
 
     @property
     def read_core_s(self) -> float:
-        """Return how many of the core's seconds went into reading a context."""
+        """Return how many of the core's seconds went into reading a text."""
         return self.core_s * self.read_s / max(self.seconds, self.read_s) if self.read_s else 0.0
 
 
@@ -158,4 +158,4 @@ class CoreObserver:
 
 
 #: Makes the observers of one core's process.
-ObserverFactory = Callable[[CoreContext], Iterable[CoreObserver]]
+ObserverFactory = Callable[[ObservedCore], Iterable[CoreObserver]]

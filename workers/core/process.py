@@ -23,7 +23,8 @@ from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.domain.prices import NOTHING, core_price
-from corelane.engine.runner import Runner, RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.liveness import LivenessFile
@@ -40,7 +41,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, CostBook, JobLog
-from workers.core.observer import CoreContext, Heartbeat, ObserverFactory
+from workers.core.observer import Heartbeat, ObservedCore, ObserverFactory
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -85,10 +86,10 @@ class CoreProcess:
         #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        context = CoreContext(settings, str(core), price, self.dispatch, self.recorder)
+        observed = ObservedCore(settings, str(core), price, self.dispatch, self.recorder)
         #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
         self.observers = (
-            *(observer for make in observers for observer in make(context)),
+            *(observer for make in observers for observer in make(observed)),
             self.vitals,
             CoreMetrics(self.recorder),
             CostBook(),
@@ -122,7 +123,7 @@ class CoreProcess:
 
     @property
     def versions(self) -> list[str]:
-        """Return the versions that this core answers for."""
+        """Return the versions that this core serves."""
         return self.models.served()
 
     @property
@@ -178,7 +179,7 @@ class CoreProcess:
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis answers, or it must stop."""
+        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies, or it must stop."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims()
@@ -362,7 +363,7 @@ def make_loader(settings: Settings) -> Loader:
     url, remote = settings.artifacts_url, None
     if url is not None:
         remote = RemoteRoot(url, settings.fetched_root, options_for(url))
-    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
+    limits = RunnerLimits(settings.latency_target_s, settings.kept_texts[0], settings.max_windows)
     return Loader(
         settings.target,
         settings.artifact_root,

@@ -39,7 +39,7 @@ Round = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopContext:
+class LoopTools:
     """The objects that the loops of one process are made with."""
 
     settings: Settings

@@ -14,7 +14,7 @@ from corelane.log import Outage, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
-from workers.loops.loop import Loop, LoopContext, LoopsByQueue
+from workers.loops.loop import Loop, LoopsByQueue, LoopTools
 
 log = get_logger(__name__)
 
@@ -42,14 +42,14 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             feeding(settings, bell, outage),
             watching(settings, outage),
             flushing(settings, "keeper", outage),
-            *of_plugins(KEEPER_QUEUE, LoopContext(settings, bell, outage, tracer)),
+            *of_plugins(KEEPER_QUEUE, LoopTools(settings, bell, outage, tracer)),
         ]
 
     def posting() -> list[Loop]:
         tracer = open_tracer("deliveries", settings.core_host)
-        context = LoopContext(settings, bell_envelope(celery), outage, tracer)
+        tools = LoopTools(settings, bell_envelope(celery), outage, tracer)
         own = [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
-        return [*own, *of_plugins(DELIVERY_QUEUE, context)]
+        return [*own, *of_plugins(DELIVERY_QUEUE, tools)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
@@ -57,9 +57,9 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     }
 
 
-def of_plugins(queue: str, context: LoopContext) -> list[Loop]:
+def of_plugins(queue: str, tools: LoopTools) -> list[Loop]:
     """Return the loops that plugins add for a queue."""
-    return [loop for plugin in installed() for loop in plugin.loops(queue, context)]
+    return [loop for plugin in installed() for loop in plugin.loops(queue, tools)]
 
 
 def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:

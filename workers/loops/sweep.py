@@ -11,7 +11,7 @@ from celery import Celery
 
 from corelane.broker.app import ring_core
 from corelane.domain.dispatch import Core
-from corelane.domain.request_context import trace_id
+from corelane.domain.request_facts import trace_id
 from corelane.log import get_logger
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import Attributes, Tracer, is_sampled
@@ -51,7 +51,7 @@ def tell_ended(upkeep: Upkeep, tracer: Tracer | None = None) -> None:
 
 
 def trace_job(tracer: Tracer, parent: str, job: Mapping[str, str | int]) -> None:
-    """Write the spans of a job that became final: the whole job, and its wait for the first core."""
+    """Trace a job that became final: the whole job, and its wait for the first core."""
     facts: Attributes = {
         "messaging.system": "corelane",
         "messaging.destination.name": str(job.get("version", "")),

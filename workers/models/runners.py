@@ -29,10 +29,12 @@ from corelane.engine.backends.protocol import Backend
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
+from corelane.engine.runner import UNLIMITED, Runner
+from corelane.engine.task import RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
 from corelane.settings import NEURON_PYTHON
+from corelane.tasks.registry import TASKS
 
 log = get_logger(__name__)
 
@@ -73,7 +75,7 @@ class Loader:
         Raises ArtifactRefused if there is none.
         """
         if self.target == "null":
-            return NullRunner.version
+            return f"{name}@0" if name in TASKS else NullRunner.version
         if known is not None:
             with suppress(ArtifactRefused):
                 return self._find(known).manifest.version_id

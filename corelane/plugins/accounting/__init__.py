@@ -46,7 +46,7 @@ class AccountingPlugin(Plugin):
         return (Path(__file__).parent / "accounting.lua",)
 
     def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
-        """Return the layer that gives requests their spans, if traces are on."""
+        """Return the layer that traces requests, if traces are on."""
         if state.tracer is None:
             return ()
         from starlette.middleware import Middleware
@@ -75,7 +75,7 @@ class AccountingPlugin(Plugin):
         return {"usage_days": settings.of(AccountingFields).usage_days}
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return the observer that measures a core's time and, if traces are on, the one that writes its spans."""
+        """Return the observer that measures a core's time and, if traces are on, the one that traces it."""
         from corelane.plugins.accounting.time_book import TimeBook
 
         yield TimeBook(core.price)

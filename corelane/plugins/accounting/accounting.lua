@@ -123,7 +123,7 @@ local function use(commit, job, owner, version, text)
   return add_used(text, items, windows, tokens, us, commit.price)
 end
 
-on('answer', function(job, stretch)
+on('settle', function(job, stretch)
   local commit = stretch.commit and with_sums(stretch.commit)
   if commit then commit.items[job.id] = (commit.items[job.id] or 0) + stretch.succeeded + stretch.failed end
 end)

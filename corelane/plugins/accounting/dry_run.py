@@ -1,14 +1,13 @@
 """Dry runs: forecast the size, time and cost of a job, and when it would end, without making it.
 
 A dry run is checked like a submission, and raises the same errors. Two of them depend on the current load, so they
-become part of the answer: too much work waits, or the job would be late. Nothing is written, and no key or name is
+become part of the forecast: too much work waits, or the job would be late. Nothing is written, and no key or name is
 used.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from corelane.domain.contexts import Known
 from corelane.domain.dispatch import cost_class
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
@@ -16,17 +15,18 @@ from corelane.domain.item_costs import CostClass
 from corelane.domain.job_forecast import JobForecast, Refusal
 from corelane.domain.jobs import Item, ItemError, JobHead
 from corelane.domain.prices import Price
+from corelane.domain.texts import Known
 from corelane.domain.usage import Cost, cost_of
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.plugins.accounting.estimate import CostRates, Estimate, Lot
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import RateStore, VersionCosts
-from corelane.submitting.contexts import stored_ids
 from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
 from corelane.submitting.submitter import Submitter, make_promise, require_in_time
+from corelane.submitting.texts import stored_ids
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 
@@ -43,7 +43,7 @@ class JobSizing:
         costs: VersionCosts,
         known: Mapping[str, Known],
     ) -> None:
-        """``known`` holds the stored contexts that items name, by id; more may be added."""
+        """``known`` holds the stored texts that items name, by id; more may be added."""
         self._most = settings.slice_items, settings.slice_tokens
         self._head, self._owner, self._admission = head, owner, admission
         self._texts = head.shared_texts
@@ -149,7 +149,7 @@ class JobDryRuns:
         head, owner = submission.head, submission.owner
         admission = await self._submitter.admit(head, owner, submission.id)
         wanted = stored_ids(head, submission.items)
-        known = await self._submitter.contexts.find(owner, wanted, afresh=True) if wanted else {}
+        known = await self._submitter.texts.find(owner, wanted, afresh=True) if wanted else {}
         sizing = await self.begin(head, owner, admission, known)
         found: list[Item | BadItem] = [*submission.items, *bad]
         for item in found:
@@ -173,12 +173,12 @@ class JobDryRuns:
         return sizing.close().describe(size)
 
     async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> JobSizing:
-        """Begin to measure an admitted job; ``known`` holds the stored contexts that its items name."""
+        """Begin to measure an admitted job; ``known`` holds the stored texts that its items name."""
         costs = await self._rates.read(admission.version or "")
         return JobSizing(self._settings, head, owner, admission, costs, known)
 
-    async def _find(self, owner: str, context: str) -> dict[str, Known]:
-        return await self._submitter.contexts.find(owner, [context], afresh=True)
+    async def _find(self, owner: str, name: str) -> dict[str, Known]:
+        return await self._submitter.texts.find(owner, [name], afresh=True)
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from corelane.domain.health_issues import HealthIssue
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 
 class ConsolePlugin(Plugin):
@@ -58,7 +58,7 @@ class ConsolePlugin(Plugin):
 
         return (router,)
 
-    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+    def loops(self, queue: str, context: "LoopTools") -> "Iterable[Loop]":
         """Return the keeper's loop that takes the history's points."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.console.history import sampling

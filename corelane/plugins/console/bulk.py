@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from corelane.domain.bulk import BulkAction, BulkJob, BulkReason, BulkRequest, BulkResult
 from corelane.domain.jobs import Counts, JobStatus
-from corelane.domain.request_context import RequestContext
+from corelane.domain.request_facts import RequestFacts
 from corelane.errors import CorelaneError, InvalidInput, Overloaded, Unavailable
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles
@@ -67,7 +67,7 @@ class Bulk:
         self._settings = settings
         self._files = ItemFiles(settings)
 
-    async def step(self, asked: BulkRequest, owner: str, context: RequestContext) -> BulkResult:
+    async def step(self, asked: BulkRequest, owner: str, context: RequestFacts) -> BulkResult:
         """Do one step for the jobs of an owner, or of ALL_OWNERS.
 
         Raise InvalidInput for a filter that selects every job; Overloaded or Unavailable if nothing could be done now.
@@ -103,9 +103,7 @@ class Bulk:
             else:
                 tally.skipped["not_found" if is_canceled is None else "already_final"] += 1
 
-    async def _retry(
-        self, tally: _Tally, records: Sequence[JobRecord], context: RequestContext, *, is_dry: bool
-    ) -> int:
+    async def _retry(self, tally: _Tally, records: Sequence[JobRecord], context: RequestFacts, *, is_dry: bool) -> int:
         """Retry jobs until the time is up or the service is busy; return how many were looked at, at least one."""
         until = time.monotonic() + STEP_S
         known = await self._store.retryable(records)

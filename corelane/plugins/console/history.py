@@ -25,7 +25,7 @@ from corelane.store.link.link import CommonLink, pairs
 from corelane.store.metrics import read_sums
 
 if TYPE_CHECKING:
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 #: The fine ring: time between two of its points, in milliseconds, and how many there are: six hours.
 FINE_MS, FINE = 10_000, 2160
@@ -132,7 +132,7 @@ class Sampler:
         await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
 
 
-def sampling(context: "LoopContext") -> "Loop":
+def sampling(context: "LoopTools") -> "Loop":
     """Make the keeper's loop that takes the points."""
     from corelane.store.link.blocking import Link
     from workers.loops.loop import Loop

@@ -6,10 +6,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query
 
-from api.context import REQUEST_CONTEXT
 from api.deps import AS_READER, AdminCaller, JobFilterDep, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.middleware.edge import JsonRoute
+from api.request_facts import REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.audit import AuditAction, AuditList
 from corelane.domain.bulk import BulkAction, BulkRequest, BulkResult
@@ -49,7 +49,7 @@ async def act_on_jobs(body: BulkRequest, state: StateDep, caller: SubmitCaller) 
     if body.after is not None and not is_job_id(body.after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the step before")
     owner = state.jobs.owner_meant(caller, body.filter.owner)
-    result = await state.of(Bulk).step(body, owner, REQUEST_CONTEXT.get())
+    result = await state.of(Bulk).step(body, owner, REQUEST_FACTS.get())
     if result.done and not body.dry_run:
         skipped = ", ".join(f"{each.count} {each.code}" for each in result.skipped)
         detail = f"{result.done} of {result.matched} jobs" + (f"; {skipped}" if skipped else "")

@@ -1,4 +1,4 @@
-"""The plugin `files`: files and batches, input and output by URL, stored contexts."""
+"""The plugin `files`: files and batches, input and output by URL, stored texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
     from corelane.store.link.link import CommonLink
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 #: Room for a form's other fields besides the file, in bytes.
 FORM_BYTES = 64 * 1024
@@ -38,33 +38,33 @@ class FilesPlugin(Plugin):
         return FilesFields
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add ``corelane batches``, ``corelane files`` and ``corelane contexts``."""
+        """Add the groups of batches, files and stored texts."""
         from corelane.plugins.files.cli.batches import batches
-        from corelane.plugins.files.cli.contexts import contexts
         from corelane.plugins.files.cli.files import files
+        from corelane.plugins.files.cli.texts import texts
 
-        for name, group in {"batches": batches, "files": files, "contexts": contexts}.items():
-            cli.add_typer(group, name=name)
+        for group in (batches, files, texts):
+            cli.add_typer(group)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return the stores of files, batches and contexts, and the storage of files."""
+        """Return the stores of files, batches and texts, and the storage of files."""
         from corelane.plugins.files.store.batches import BatchStore
-        from corelane.plugins.files.store.contexts import ContextKeeper
         from corelane.plugins.files.store.files import FileStore
+        from corelane.plugins.files.store.texts import TextKeeper
         from corelane.store.file_storage import open_storage
 
         settings, link, gate = state.settings, state.link, state.gate
         storage = open_storage(settings.files_url, settings.files_root)
-        return FileStore(link, gate), BatchStore(link, gate), ContextKeeper(link, settings, gate), storage
+        return FileStore(link, gate), BatchStore(link, gate), TextKeeper(link, settings, gate), storage
 
     def routers(self) -> "Iterable[APIRouter]":
-        """Return the routes of contexts, files and batches."""
-        from corelane.plugins.files.routes import batches, contexts, files
+        """Return the routes of texts, files and batches."""
+        from corelane.plugins.files.routes import batches, files, texts
 
-        return contexts.router, files.router, batches.router
+        return texts.router, files.router, batches.router
 
     def console(self) -> object:
-        """Return the pages of contexts, files and batches."""
+        """Return the pages of texts, files and batches."""
         from corelane.plugins.files.console import pages
 
         return pages()
@@ -83,20 +83,20 @@ class FilesPlugin(Plugin):
         await check_url(settings, store, name, url, owner)
         return True
 
-    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+    def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return the keeper's loops: one runs batches, one reads and writes what jobs name by URL."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.files.loops import batching, carrying
 
-        return (batching(context), carrying(context)) if queue == KEEPER_QUEUE else ()
+        return (batching(tools), carrying(tools)) if queue == KEEPER_QUEUE else ()
 
     def lua(self) -> Sequence[Path]:
-        """Return the Lua steps of files and batches, of contexts, and of jobs with input or output by URL."""
-        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("contexts", "references", "batches")]
+        """Return the Lua steps of files and batches, of stored texts, and of jobs with input or output by URL."""
+        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("texts", "references", "batches")]
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
-        """Return the number of stored contexts and the bytes of their texts."""
-        from corelane.plugins.files.store.contexts import gauges
+        """Return the number of stored texts and their bytes."""
+        from corelane.plugins.files.store.texts import gauges
 
         return await gauges(link)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from uuid import uuid4
 
-from workers.loops.loop import Loop, LoopContext
+from workers.loops.loop import Loop, LoopTools
 
 
-def batching(context: LoopContext) -> Loop:
+def batching(tools: LoopTools) -> Loop:
     """Make the loop that runs batches."""
     name = uuid4().hex
 
@@ -15,26 +15,26 @@ def batching(context: LoopContext) -> Loop:
         from corelane.plugins.files.store.batches import BatchStore
         from corelane.store.link.blocking import Link
 
-        settings = context.settings
+        settings = tools.settings
         link = Link(settings.redis_url)
         return lambda: (
             link.read(lambda read: BatchStore(read).has_work(name))
-            and run_batches(settings, context.bell, loop.over.is_set, name, context.tracer)
+            and run_batches(settings, tools.bell, loop.over.is_set, name, tools.tracer)
         )
 
-    loop = Loop("batches", begin, pause_s=context.settings.sweep_s, outage=context.outage, must_move=False)
+    loop = Loop("batches", begin, pause_s=tools.settings.sweep_s, outage=tools.outage, must_move=False)
     return loop
 
 
-def carrying(context: LoopContext) -> Loop:
+def carrying(tools: LoopTools) -> Loop:
     """Make the loop that reads and writes what jobs name by URL."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
         from corelane.plugins.files.references.carrier import Carrier
 
-        carrier = Carrier(context.settings, name)
+        carrier = Carrier(tools.settings, name)
         return lambda: carrier.go_round(loop.over.is_set)
 
-    loop = Loop("references", begin, pause_s=context.settings.sweep_s, outage=context.outage, must_move=False)
+    loop = Loop("references", begin, pause_s=tools.settings.sweep_s, outage=tools.outage, must_move=False)
     return loop

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
 
 class FleetPlugin(Plugin):
@@ -35,12 +35,12 @@ class FleetPlugin(Plugin):
 
         return (router,)
 
-    def loops(self, queue: str, context: "LoopContext") -> "Iterable[Loop]":
+    def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return the keeper's loop that computes the desired cores."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.fleet.scaler import scaling
 
-        return (scaling(context),) if queue == KEEPER_QUEUE else ()
+        return (scaling(tools),) if queue == KEEPER_QUEUE else ()
 
     def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
         """Return the autoscaler, if cores are started and stopped by load."""

@@ -23,7 +23,7 @@ PROJECT, FILES, SERVICE = (f"com.docker.compose.{name}" for name in ("project", 
 #: The output format for `docker ps`: a line for each container, with tabs.
 FORMAT = "\t".join(f'{{{{.Label "{label}"}}}}' for label in (PROJECT, FILES, SERVICE))
 
-#: Longest wait for an answer of the engine, in seconds: with many containers it is slow.
+#: Longest wait for a reply of the engine, in seconds: with many containers it is slow.
 ENGINE_TIMEOUT_S = 60
 
 FileOption = Annotated[Path, typer.Option("--file", "-f", help="The compose file that the containers were made of.")]
@@ -100,7 +100,7 @@ def _run(*arguments: str) -> str:
             [_docker(), *arguments], capture_output=True, text=True, timeout=ENGINE_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(f"docker does not answer: {error}") from None
+        raise SetupError(f"docker does not respond: {error}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
         raise SetupError(f"docker cannot do this: {said[0]}")

@@ -32,7 +32,7 @@ class OpenLoad:
     core_s: float | None = None
     cores: int = 0
     busy: float = 0.0
-    #: Whether any core has ever reported the versions it can answer. Before that, no question is accepted.
+    #: Whether any core has ever reported the versions it can serve. Before that, no job is accepted.
     is_known: bool = True
 
 

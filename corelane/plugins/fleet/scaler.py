@@ -19,9 +19,9 @@ from corelane.store.rates import RateStore
 from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts, read_scaling
 
 if TYPE_CHECKING:
-    from workers.loops.loop import Loop, LoopContext
+    from workers.loops.loop import Loop, LoopTools
 
-#: Time between two rounds, in seconds. It must be short: a question waits for a round if no core runs.
+#: Time between two rounds, in seconds. It must be short: a small job waits for a round if no core runs.
 SCALE_S = 2.0
 
 #: The right to compute the desired cores. Another keeper gets it when the holder misses a few rounds.
@@ -111,18 +111,18 @@ def names_of(cores: Sequence[Mapping[str, Any]]) -> set[str]:
     return {core["core"] for core in cores}
 
 
-def scaling(context: "LoopContext") -> "Loop":
+def scaling(tools: "LoopTools") -> "Loop":
     """Make the keeper's loop that computes how many cores there should be."""
     from corelane.store.link.blocking import Link
     from workers.loops.loop import Loop
 
-    settings = context.settings
+    settings = tools.settings
 
     def begin() -> Callable[[], object]:
         link, name = Link(settings.redis_url), uuid4().hex
         return lambda: link.read(lambda read: Scaler(read, name, settings).look())
 
-    return Loop("scaling", begin, pause_s=SCALE_S, outage=context.outage)
+    return Loop("scaling", begin, pause_s=SCALE_S, outage=tools.outage)
 
 
 async def gauges(link: CommonLink) -> list[MetricSample]:

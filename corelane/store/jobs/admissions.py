@@ -65,7 +65,7 @@ class Admissions:
             self._residuals[version] = Residuals.decode(pairs(kept))
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return how many tokens the fleet answers a second; ``speeds`` are used if no speed of a core is known."""
+        """Return how many tokens the fleet processes a second; ``speeds`` are used if no speed of a core is known."""
         answered, known = await self._link.run("drain_rates", seconds=RATE_SECONDS)
         decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
         return drain_rate([int(tokens) for tokens in answered], decoded or speeds)

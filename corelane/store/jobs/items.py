@@ -1,4 +1,4 @@
-"""One item of a job as it was asked: its question and passage, while they are kept.
+"""One item of a job as it was sent, while it is kept.
 
 A payload is deleted when its slice is answered without a failure, the file of an NDJSON job when the job succeeds.
 """
@@ -6,9 +6,10 @@ A payload is deleted when its slice is answered without a failure, the file of a
 import asyncio
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
+from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys
@@ -19,11 +20,11 @@ from corelane.store.link.link import CommonLink
 
 @dataclass(frozen=True, slots=True)
 class AskedItem:
-    """The question of an item, and its passage."""
+    """An item: what stands beside its text, and the text."""
 
     id: str | None
-    question: str
-    context: str
+    beside: Any
+    text: str
 
 
 async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> AskedItem | None:
@@ -33,16 +34,16 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
         row = await asyncio.to_thread(_from_file, ItemFiles(settings), record, index)
     if row is None:
         return None
-    item_id, question, context = row
-    if not isinstance(context, str):
-        if isinstance(context, Stored):
-            found = await link("HGET", keys.context(record.owner, context.digest), "text")
+    item_id, beside, text = row
+    if not isinstance(text, str):
+        if isinstance(text, Stored):
+            found = await link("HGET", keys.stored_text(record.owner, text.digest), "text")
         else:
-            found = await link("HGET", keys.contexts(record.id), context)
+            found = await link("HGET", keys.shared_texts(record.id), text)
         if found is None:
             return None
-        context = found.decode()
-    return AskedItem(item_id, question, context)
+        text = found.decode()
+    return AskedItem(item_id, beside, text)
 
 
 async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:

@@ -134,11 +134,11 @@ class JobRecord:
     labels: list[str] = field(default_factory=list)
     name: str | None = None
     retry_of: str | None = None
-    #: The model that was asked for; ``version`` is the version that answers.
+    #: The model that was asked for; ``version`` is the version that serves it.
     asked: str = ""
     webhook_url: str | None = None
     webhook_events: str | None = None
-    #: How many of its items took the answer of an equal item, and whether the job allows that.
+    #: How many of its items took the result of an equal item, and whether the job allows that.
     reused: int = 0
     no_reuse: int = 0
     keep_s: int | None = None
@@ -149,7 +149,7 @@ class JobRecord:
     results_window: int | None = None
     #: The sizes of the file's parts, in bytes; empty if it is one file.
     parts: tuple[int, ...] = ()
-    #: The digests of its owner's stored contexts that its items name.
+    #: The digests of its owner's stored texts that its items name.
     stored: str = ""
     #: The URL that its items are read from, and how far they were read; the URL for its results, and their state.
     input_url: str | None = None

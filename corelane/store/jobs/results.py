@@ -68,7 +68,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
 
 
 async def drop_final(link: CommonLink, record: JobRecord, unanswered: AsyncIterator[list[int]], ttl_s: int) -> None:
-    """Drop all results of a final job and its payloads in Redis. For a retry, note which items have no answer.
+    """Drop all results of a final job and its payloads in Redis. For a retry, note which items have no result.
 
     The job itself is kept for ``ttl_s`` from now. May be repeated.
     """

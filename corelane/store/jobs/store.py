@@ -15,7 +15,6 @@ from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
-from corelane.store.contexts import ContextStore
 from corelane.store.jobs.admissions import Admissions, read_accounts
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
@@ -28,8 +27,9 @@ from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, pairs
 from corelane.store.link.replicas import ReplicaGate
+from corelane.store.texts import TextStore
 
-#: Cached answers removed in one step.
+#: Cached results removed in one step.
 CLEARED_AT_ONCE = 500
 
 
@@ -46,15 +46,15 @@ class JobStore:
         self._settings = settings
         self._admissions = Admissions(link)
         self._writer = JobWriter(link, settings, bell)
-        #: Stored contexts that jobs may name.
-        self.contexts_kept = ContextStore(link)
+        #: Stored texts that jobs may name.
+        self.stored_texts = TextStore(link)
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job: see ``Admissions``."""
         return await self._admissions.admit(model, key, owner)
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return how many tokens the fleet answers a second: see ``Admissions``."""
+        """Return how many tokens the fleet processes a second: see ``Admissions``."""
         return await self._admissions.drain_rate(speeds)
 
     async def owed(self) -> dict[tuple[str, int], int]:
@@ -67,7 +67,7 @@ class JobStore:
         """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; UnknownContext if a stored context it names is gone. Raise NotReplicated if the
+        another job holds its ``once``; UnknownText if a stored text it names is gone. Raise NotReplicated if the
         job is written, but replicas do not hold it.
         """
         written = await self._writer.write(submission, version, slices, promise)
@@ -168,12 +168,12 @@ class JobStore:
         return [rows[index] for index in indexes]
 
     async def item(self, record: JobRecord, index: int) -> AskedItem | None:
-        """Return the question and passage of one item of a job, or None if they are not kept."""
+        """Return one item of a job as it was asked, or None if it is not kept."""
         return await read_item(self._link, record, index, self._settings)
 
-    async def contexts(self, job: str) -> dict[int, str]:
-        """Return the contexts that a job's items share, by number, in order."""
-        found = pairs(await self._link("HGETALL", keys.contexts(job)))
+    async def shared_texts(self, job: str) -> dict[int, str]:
+        """Return the texts that a job's items share, by number, in order."""
+        found = pairs(await self._link("HGETALL", keys.shared_texts(job)))
         return {int(number): text.decode() for number, text in sorted(found, key=lambda pair: int(pair[0]))}
 
     async def is_gone(self, job: str, owner: str) -> bool:
@@ -184,9 +184,9 @@ class JobStore:
         return listed is not None or gone == owner.encode()
 
     async def clear_cache(self, owner: str) -> None:
-        """Delete the cached answers of an owner, or of ALL_OWNERS."""
+        """Delete the cached results of an owner, or of ALL_OWNERS."""
         if owner == ALL_OWNERS:
-            # From now on no older answer is used; the keeper removes them.
+            # From now on no older result is used; the keeper removes them.
             await self._link("SET", keys.CACHE_SINCE, await self._link.now_ms())
             return
         while await self._link.run("clear_cache", owner=owner, most=CLEARED_AT_ONCE) == CLEARED_AT_ONCE:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from corelane.domain.contexts import Known
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
 from corelane.domain.pauses import NO_PAUSES, Pause, Pauses
-from corelane.domain.request_context import NO_CONTEXT, RequestContext
+from corelane.domain.request_facts import NO_REQUEST, RequestFacts
+from corelane.domain.texts import Known
 from corelane.store.jobs.idempotency import Once
 
 
@@ -44,9 +44,9 @@ class Submission:
     input_url: str | None = None
     #: Whether its caller waits for it. Then the message at its end includes the result, if it has one item.
     is_awaited: bool = False
-    #: Contexts named by its items that are stored and not in the job itself, by their ids.
+    #: Texts named by its items that are stored and not in the job itself, by their ids.
     known: Mapping[str, Known] = field(default_factory=dict)
-    request: RequestContext = NO_CONTEXT
+    request: RequestFacts = NO_REQUEST
 
     @property
     def total(self) -> int:

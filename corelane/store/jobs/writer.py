@@ -10,13 +10,12 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import Ref, encode_slice
 from corelane.domain.jobs import JobStatus
+from corelane.domain.texts import PREFIX, digest_in, unknown
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
-from corelane.store.contexts import unknown
 from corelane.store.jobs.idempotency import Held, Holder
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.submission import Submission
@@ -38,7 +37,7 @@ HELD = -1
 #: First value of the reply if some items are answered or being computed already; their indexes follow.
 KNOWN = -2
 
-#: First value of the reply if stored contexts are missing; their digests follow.
+#: First value of the reply if stored texts are missing; their digests follow.
 MISSING = -3
 
 #: A slice: its first item, its number of items, their tokens.
@@ -106,7 +105,7 @@ class JobWriter:
         return arguments
 
     def _digests(self, submission: Submission, version: str) -> list[str]:
-        """Return the digests by which equal items are found; empty if the job does not share answers."""
+        """Return the digests by which equal items are found; empty if the job does not share results."""
         items, head = submission.items, submission.head
         most = MOST_CACHED_ITEMS if self._settings.cache else MOST_ITEMS
         if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
@@ -114,16 +113,16 @@ class JobWriter:
         return item_digests(submission.owner, version, head.options, items, head.shared_texts)
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
-        """Submit the job. If it has one payload, which is small, and no shared contexts, one call has all of it.
+        """Submit the job. If it has one payload, which is small, and no shared texts, one call has all of it.
 
-        Otherwise payloads and shared contexts are written first, in the same trip.
+        Otherwise payloads and shared texts are written first, in the same trip.
         """
         payloads, refs = _slices(submission, slices)
         if len(payloads) == 1 and not submission.head.shared_texts and len(*payloads.values()) <= INLINE_BYTES:
             return await self._link.run("submit", *refs, *payloads.values(), firsts=list(payloads), **arguments)
         written: list[Command] = []
         texts = dict(enumerate(submission.head.shared_texts.values()))
-        for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
+        for pattern, values in ((keys.payloads, payloads), (keys.shared_texts, texts)):
             if values:
                 key = pattern % submission.id
                 written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
@@ -154,7 +153,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "item_ids": digests and any(item.id for item in items) and orjson.dumps([item.id for item in items]),
         "no_reuse": not head.reuse and 1,
         "input_url": submission.input_url,
-        "context_ids": is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
+        keys.TEXT_IDS: is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
         "output_url": head.output_url,
         "invalid_items": is_read and head.invalid_items,
         "stored": " ".join(_stored_digests(submission)),

@@ -61,7 +61,7 @@ class Sentinels:
         raise redis.exceptions.ConnectionError(f"no Sentinel names the primary {self.primary} ({'; '.join(said)})")
 
     def views(self) -> list[tuple[str, dict[str, str]]]:
-        """Return what each Sentinel reports about the primary, as fields. Without an answer the field is ``error``."""
+        """Return what each Sentinel reports about the primary, as fields. Without a reply the field is ``error``."""
         found = []
         for host, port in self._places:
             try:

@@ -383,7 +383,7 @@ def translated(error: Exception) -> CorelaneError | None:
         case NoPrimary():
             return StoreUnavailable(f"this Redis takes no writes, and no other was found: {text}")
         case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | OSError():
-            return StoreUnavailable(f"Redis does not answer: {text}")
+            return StoreUnavailable(f"Redis does not reply: {text}")
         case redis.exceptions.ResponseError() if "PAYLOADGONE" in text:
             return StoreUnavailable("Redis lost the job's payloads before it was kept; send it again")
         case redis.exceptions.ResponseError() if "DB index is out of range" in text:

@@ -13,7 +13,7 @@ import redis.exceptions
 from corelane.store.link.connections import NoPrimary
 from corelane.store.link.link import make_parser, open_streams, store_errors
 
-#: If Redis sends nothing for this time, it is pinged. It must answer within the same time, in seconds.
+#: If Redis sends nothing for this time, it is pinged. It must reply within the same time, in seconds.
 CHECK_S = 2
 
 
@@ -61,7 +61,7 @@ class _Subscription(asyncio.Protocol):
                 if isinstance(message, NoPrimary):
                     self._close()
                 elif isinstance(message, redis.exceptions.ResponseError):
-                    continue  # A Redis whose disk is full answers PING with an error: it lives.
+                    continue  # A Redis whose disk is full replies to PING with an error: it lives.
                 elif message[0] == b"subscribe":
                     self._hear("")
                 elif message[0] == b"message":

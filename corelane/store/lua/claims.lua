@@ -27,7 +27,7 @@ local function unpaused(core, versions, paused)
   return left
 end
 
--- Small payloads are part of the reply, which saves a lone question a trip. Reading large ones here costs more than a
+-- Small payloads are part of the reply, which saves a lone item a trip. Reading large ones here costs more than a
 -- trip.
 local SMALL_PAYLOAD_BYTES = 2048
 
@@ -35,7 +35,7 @@ local SMALL_PAYLOAD_BYTES = 2048
 local LOOK_PAST = 32
 
 -- Take a ref that was removed from its lane or list.
--- → its tokens; 0 if its job wants no answer any more, or gets it in another way
+-- → its tokens; 0 if its job wants no result any more, or gets it in another way
 local function take(claim, ref, version)
   local ask, id = claim.ask, ref.job
   local status, expires, options, digests =

@@ -1,4 +1,4 @@
--- Commits: what a core corrects, reports, answers and gives back under its lease.
+-- Commits: what a core corrects, reports, finishes and gives back under its lease.
 
 -- Charge an owner's share, and its job among the owner's larger jobs, when a stretch in progress costs more, or less,
 -- than was charged at its claim.
@@ -46,7 +46,7 @@ define('commit', function(ask, args)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
       if shared[ref.job .. ':' .. ref.first] then parts.settle_offer(ask.lease, ref, false) end
-      local wanted = jobs.answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
+      local wanted = jobs.settle(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then
         late[ref.job] = ref.owner
         if not ask.spent[ref.job] and succeeded + failed > 0 then waste(reason_of(ref.job), ref.tokens) end
@@ -89,9 +89,9 @@ define('correct', function(ask)
   return corrected
 end)
 
--- add_partials{lease, items: [[job, first of its stretch]…]}, the answer of each as JSON… → how many became events
--- Adds the best answers so far of items in progress. The fence: only items that the claim still holds count. So no
--- event comes after an item's answer, and none from a core whose lease was taken back.
+-- add_partials{lease, items: [[job, first of its stretch]…]}, the result of each as JSON… → how many became events
+-- Adds the best results so far of items in progress. The fence: only items that the claim still holds count. So no
+-- event comes after an item's result, and none from a core whose lease was taken back.
 define('add_partials', function(ask, args)
   local claim, added = keys.claim(ask.lease), 0
   for i, item in ipairs(ask.items) do
@@ -123,7 +123,7 @@ define('return_claim', function(ask)
         waste('core_lost', charged)
       end
       hooks.give_back(ask.lease, ref)
-      for _, lost in ipairs(stretch.lost) do jobs.answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
+      for _, lost in ipairs(stretch.lost) do jobs.settle(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end

@@ -34,7 +34,7 @@ function deliveries.settle_host(host, room)
   call('ZADD', keys.DUE_HOSTS, at, host)
 end
 
--- How many more deliveries to a host may be in progress. After a failure only one at a time, until the host answers
+-- How many more deliveries to a host may be in progress. After a failure only one at a time, until the host responds
 -- again.
 local function host_room(host, now, most)
   call('ZREMRANGEBYSCORE', keys.flight(host), '-inf', now)
@@ -169,7 +169,7 @@ end)
 -- state
 -- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`. It is dead if
 -- `pause_ms` is negative or its `window_ms` is over. `well` says that the host answered properly. After `failures` bad
--- answers in a row the host rests for `circuit_ms`, and is then tried with one delivery; if that fails too, the host
+-- replies in a row the host rests for `circuit_ms`, and is then tried with one delivery; if that fails too, the host
 -- rests as long again. A delivered delivery stays delivered: a late report is only logged.
 local LOG_ENTRIES, REAP_AT_ONCE = 50, 200
 define('report', function(ask, args)

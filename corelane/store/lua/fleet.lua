@@ -21,7 +21,7 @@ end
 -- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version,
 -- class, sums]…]} → {the revision of the plan, versions unknown…}
 -- A core's heartbeat: its speed (`full`: measured with enough work), whether it is out of service, the versions it
--- holds, the leases it works under, and what items cost. A core that sends one can read stored contexts, which cores of
+-- holds, the leases it works under, and what items cost. A core that sends one can read stored texts, which cores of
 -- earlier releases cannot. A lease that was taken back is not revived. Versions are unknown if Redis restarted empty:
 -- the core announces them again.
 define('beat', function(ask)
@@ -150,7 +150,7 @@ local function is_calibrated(summary) return cjson.decode(summary).calibrated ==
 define('announce', function(ask, args)
   local known = call('HGET', keys.MODELS, ask.version)
   if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
-  -- A calibration changes answers, and may change while the version stays.
+  -- A calibration changes results, and may change while the version stays.
   if known and (known ~= args[2] or is_calibrated(args[2])) then call('SET', keys.CACHE_SINCE, now_ms()) end
   call('HSET', keys.MODELS, ask.version, args[2])
   for _, alias in ipairs(ask.aliases) do

@@ -5,12 +5,12 @@
 --   refuse(job, ask)            may the job be taken in? Reads only; → the reply to its submit if not
 --   submit(job, ask)            it is taken in: `job.fields` are written to its hash after this
 --   claim(job, changes)         its work begins; `changes` are written to its hash after this
---   answer(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
+--   settle(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
 --   finish(job, changes)        it ends; `job.commit` is the call of the core that ended it, if one did
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds
 --   forget(job)                 it is deleted
 --   spend(ask, answered, late)  a core reports costs (`ask.spent`, `ask.lost`); `late` jobs were over before
---   give_back(lease, ref)       a stretch leaves a claim without an answer
+--   give_back(lease, ref)       a stretch leaves a claim without a result
 --   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
 --   beat(ask, price)            a core lives
 --   prune(now, ask)             upkeep, once in a while
@@ -20,7 +20,7 @@
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
 local STEPS = {
-  'refuse', 'submit', 'claim', 'answer', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
+  'refuse', 'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
   'overdue',
 }
 

@@ -43,7 +43,7 @@ on('finished', function(job) close(job.owner, job.id, job.status, job.failed) en
 
 -- Note how many items of a stretch failed, so that they are found without reading all results of the job. Also count
 -- the job's failed items by error code.
-on('answer', function(job, stretch)
+on('settle', function(job, stretch)
   if stretch.failed == 0 then return end
   call('HSET', keys.failures(job.id), stretch.first, stretch.failed)
   for _, result in ipairs(cjson.decode(stretch.blob)) do

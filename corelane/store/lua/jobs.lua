@@ -15,7 +15,7 @@ function jobs.add_event(job, event, ...)
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
 end
 
--- Begin a job: at its first claim, or because an answer for it exists or is being computed.
+-- Begin a job: at its first claim, or because a result for it exists or is being computed.
 reads('claim', { 'created_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
@@ -41,20 +41,20 @@ function jobs.first_fed(most)
   return found
 end
 
--- Keep a final job's data for `job.ttl` seconds. Items and contexts are kept only if a retry could need some of them.
+-- Keep a final job's data for `job.ttl` seconds. Items and shared texts are kept only if a retry could need some of them.
 -- Items in a file stay there; the feeder removes the file. The keeper cleans up after the job (cl:keeping).
 local function retain(job)
   local id, file, ttl = job.id, job.file, job.ttl
-  local payloads, contexts = keys.payloads(id), keys.contexts(id)
+  local payloads, texts = keys.payloads(id), keys.shared_texts(id)
   call('EXPIRE', job.key, ttl)
   call('EXPIRE', keys.results(id), ttl)
   if job.dropped then call('EXPIRE', keys.dropped(id), ttl) end
   if tonumber(job.failed) > 0 then call('EXPIRE', keys.failures(id), ttl) end
   if job.once then call('EXPIRE', job.once, ttl) end
   if job.is_whole then
-    call('UNLINK', payloads, contexts)
+    call('UNLINK', payloads, texts)
   else
-    call('EXPIRE', contexts, ttl)
+    call('EXPIRE', texts, ttl)
     local is_cut = job.status == 'canceled' or job.status == 'expired'
     if is_cut or not file then call('EXPIRE', payloads, ttl) else call('UNLINK', payloads) end
   end
@@ -115,16 +115,16 @@ end
 -- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
 -- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
-reads('answer', { 'status', 'told_ms', 'version', 'digests', 'owner' })
-function jobs.answer(id, first, blob, succeeded, failed, ttl, commit)
-  local job = read_job('answer', id)
+reads('settle', { 'status', 'told_ms', 'version', 'digests', 'owner' })
+function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
+  local job = read_job('settle', id)
   if not is_open(job.status) then return false end
   if call('HSETNX', keys.results(id), first, blob) == 0 then return false end
   count_items(job.version, '|succeeded', succeeded)
   count_items(job.version, '|failed', failed)
   local ok = call('HINCRBY', job.key, 'succeeded', succeeded)
   local lost = call('HINCRBY', job.key, 'failed', failed)
-  hooks.answer(job, {
+  hooks.settle(job, {
     first = first, blob = blob, succeeded = succeeded, failed = failed, commit = commit,
     is_first_failure = failed > 0 and lost == failed,
   })
@@ -140,7 +140,7 @@ function jobs.answer(id, first, blob, succeeded, failed, ttl, commit)
   return true
 end
 
--- End a job as canceled or expired: its answers stay, its other items never reach a model.
+-- End a job as canceled or expired: its results stay, its other items never reach a model.
 function jobs.cut_short(job, status, ttl)
   local key = keys.job(job)
   local left, version = unpack(call('HMGET', key, 'left', 'version'))
@@ -201,7 +201,7 @@ local function keep_input(job, ask, args)
   if not ask.file and not ask.input and call('PERSIST', keys.payloads(job.id)) == 0 then
     return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
   end
-  call('PERSIST', keys.contexts(job.id))
+  call('PERSIST', keys.shared_texts(job.id))
 end
 
 -- Add a job to the list of its owner, to its `once`, to the index, and to the lists of what it waits for.
@@ -229,13 +229,13 @@ end
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
 -- fields, digests, is_cut, cache, ttl, stored, is_retry, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or
 -- nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`}, {-2, indexes of items}, or {-3,
--- digests of missing stored contexts…}
+-- digests of missing stored texts…}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
 -- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
 -- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are written
 -- to the job's hash. With `input` its items are at a URL, and are read from there first. `digests` name its items. If
 -- some are answered or being computed already (-2), nothing is written: the caller submits again with a separate ref
--- for each of these items, and `is_cut`. `stored` are the digests of its owner's stored contexts that its items name.
+-- for each of these items, and `is_cut`. `stored` are the digests of its owner's stored texts that its items name.
 define('submit', function(ask, args)
   local id, fields = ask.job, ask.fields
   local job = { id = id, key = keys.job(id), now = now_ms(), fields = fields, priority = tostring(fields.priority) }
@@ -273,7 +273,7 @@ define('feed', function(ask, args)
   add(keys.UNFED, account, left - before)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)
-  for _, bad in ipairs(ask.failed or {}) do jobs.answer(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
+  for _, bad in ipairs(ask.failed or {}) do jobs.settle(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
   return 1
 end)
 
@@ -311,7 +311,7 @@ define('delete', function(ask)
   if job.file then call('ZADD', keys.FEEDS, now_ms(), id) end
   call('ZREM', keys.KEEPING, job.owner .. ':' .. id .. (job.file and ':file' or ''))
   deliveries.forget(id)
-  call('UNLINK', job.key, keys.payloads(id), keys.contexts(id), keys.results(id), keys.dropped(id), keys.failures(id),
+  call('UNLINK', job.key, keys.payloads(id), keys.shared_texts(id), keys.results(id), keys.dropped(id), keys.failures(id),
     keys.job_events(id))
   return 1
 end, 'allow-oom')

@@ -1,5 +1,5 @@
 -- Parts: windows of a long item that its core leaves to cores without work. The core that claimed the item keeps it,
--- with its lease, and alone commits its answer. It offers a few parts at a time, and collects what was found in them. A
+-- with its lease, and alone commits its result. It offers a few parts at a time, and collects what was found in them. A
 -- part goes back to the core that offered it if its reader died, or if it was not taken. The claim on the item is the
 -- fence: parts may be taken and answered only while the claim holds the item.
 -- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the
@@ -114,10 +114,10 @@ define('share', function(ask, args)
   return reply
 end)
 
--- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in
+-- report_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in
 -- each, '' for nothing… → parts refused
--- What was spent on a part is stored with it. A repeated answer counts once.
-define('answer_parts', function(ask, args)
+-- What was spent on a part is stored with it. A repeated report counts once.
+define('report_parts', function(ask, args)
   local refused, answered, late = 0, {}, {}
   ask.spent, ask.price = ask.spent or {}, ask.price or '-'
   for i, part in ipairs(ask.parts) do

@@ -1,13 +1,13 @@
--- Reuse: one answer for equal items of one owner. A digest identifies an item with its owner, version and options. A
+-- Reuse: one result for equal items of one owner. A digest identifies an item with its owner, version and options. A
 -- job of few items has their digests in its hash (`digests`), one after the other. See corelane.domain.reuse.
 -- While an item is claimed, keys.COMPUTING names it by its digest: it leads. Equal items that are submitted or claimed
--- meanwhile follow it: they have no ref and no claim. They end with its answer, in the step that stores it. If its
--- answer is not valid for them, or it is not claimed any more, they go back into the lanes. Followers are single items
+-- meanwhile follow it: they have no ref and no claim. They end with its result, in the step that stores it. If its
+-- result is not valid for them, or it is not claimed any more, they go back into the lanes. Followers are single items
 -- at their first attempt, and never of a higher priority than their leader. So an item is computed alone from its
 -- second attempt on, and no item waits for one that is not in progress. An entry whose claim is gone is ignored,
 -- however it ended.
--- Answers that had followers are kept for a moment, so that a burst that lasts longer than one computation is computed
--- once. If the cache is on, all answers of succeeded items are kept up to a number of bytes; the oldest go first.
+-- Results that had followers are kept for a moment, so that a burst that lasts longer than one computation is computed
+-- once. If the cache is on, all results of succeeded items are kept up to a number of bytes; the oldest go first.
 
 local MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 1000, 10000
 
@@ -17,9 +17,9 @@ local KEPT_BYTES, KEPT_S, ENTRY_BYTES = 1048576, 5, 400
 -- Most entries removed in one step, so that a lowered bound does not block Redis.
 local MOST_EVICTED = 1000
 
--- Errors that depend only on the item: equal items fail with them as well.
+-- Errors that depend only on the item, as those of a text that is too long: equal items fail with them as well.
 local OWN_ERROR = '^,"status":"failed".*"error":{"code":"([a-z_]+)"'
-local OWN_ERRORS = { question_too_long = true, too_many_windows = true, not_calibrated = true }
+local OWN_ERRORS = { too_long = true, too_many_windows = true, not_calibrated = true }
 
 function reuse.digest_at(digests, place)
   return string.sub(digests, place * DIGEST_CHARS + 1, (place + 1) * DIGEST_CHARS)
@@ -61,8 +61,8 @@ function reuse.trim_cache(cache)
   end
 end
 
--- Store the answer of an item: its result as JSON, from `,"status":` on.
-local function keep_answer(owner, digest, text, cache)
+-- Store the result of an item, as JSON, from `,"status":` on.
+local function keep_result(owner, digest, text, cache)
   if entry_bytes(text) > (cache and cache[1] or KEPT_BYTES) then return end
   if call('HSETNX', keys.cache(owner), digest, text) == 0 then return end
   call('ZADD', keys.CACHED, now_ms(), digest .. ' ' .. owner)
@@ -70,8 +70,8 @@ local function keep_answer(owner, digest, text, cache)
   if bytes > (cache and cache[1] or KEPT_BYTES) then reuse.trim_cache(cache) end
 end
 
--- The stored answer of an item, or nil.
-local function kept_answer(owner, digest, cache)
+-- The stored result of an item, or nil.
+local function kept_result(owner, digest, cache)
   local text = call('HGET', keys.cache(owner), digest)
   if not text then return nil end
   local entry = digest .. ' ' .. owner
@@ -81,7 +81,7 @@ local function kept_answer(owner, digest, cache)
   drop_entry(entry)
 end
 
--- Answer an item with the result of an equal item.
+-- Give an item the result of an equal item.
 local function take_over(ref, text, ttl, outcome)
   local key, id = keys.job(ref.job), 'null'
   local ids = call('HGET', key, 'item_ids')
@@ -91,7 +91,7 @@ local function take_over(ref, text, ttl, outcome)
   if not job_is_open(ref.job) or call('HEXISTS', keys.results(ref.job), ref.first) == 1 then return end
   call('HINCRBY', key, 'reused', 1)
   count('corelane_reuse_total|', outcome, 1)
-  jobs.answer(ref.job, ref.first, blob, ok, 1 - ok, ttl)
+  jobs.settle(ref.job, ref.first, blob, ok, 1 - ok, ttl)
 end
 
 -- Followers and leaders.
@@ -123,7 +123,7 @@ local function follow(ref, text, digest, leader, lease)
   return true
 end
 
--- Spare a core a single item of an open job: take a stored answer, or follow an equal item. → whether it is spared
+-- Spare a core a single item of an open job: take a stored result, or follow an equal item. → whether it is spared
 function reuse.spare_item(ref, text, digest, ttl, kept, leader)
   if kept then
     take_over(ref, kept, ttl, 'hit')
@@ -135,7 +135,7 @@ end
 -- A ref at its first attempt is claimed: note that its items are being computed, except those that equal items already
 -- lead. If the claim of the earlier leader is gone, the new leader takes over its followers. Or spare the core a single
 -- item. → whether it is spared
--- Stored answers are looked up here only if the cache is on: without one they are kept only for a moment, for items
+-- Stored results are looked up here only if the cache is on: without one they are kept only for a moment, for items
 -- that are submitted in that time.
 function reuse.claim(ref, text, digests, ttl, cache, lease)
   local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
@@ -151,7 +151,7 @@ function reuse.claim(ref, text, digests, ttl, cache, lease)
     return false
   end
   local digest = reuse.digest_at(digests, ref.first)
-  local kept = cache and kept_answer(ref.owner, digest, cache)
+  local kept = cache and kept_result(ref.owner, digest, cache)
   if kept then return reuse.spare_item(ref, text, digest, ttl, kept) end
   if call('HSETNX', keys.COMPUTING, digest, name) == 1 then return false end
   local leader = call('HGET', keys.COMPUTING, digest)
@@ -194,7 +194,7 @@ local function stop_leading(job, digests, first, count)
   return own, followed
 end
 
--- Release the followers of a job's items: these get no answer of their own, or their claim is gone.
+-- Release the followers of a job's items: these get no result of their own, or their claim is gone.
 function reuse.release_led(job, first, count)
   local digests = call('HGET', keys.job(job), 'digests')
   if not digests then return end
@@ -214,16 +214,16 @@ local function result_of(blob, place)
   return string.sub(blob, status, last or -2)
 end
 
--- A stretch with digests was answered: answer its followers too, and store its answers.
+-- A stretch with digests has its results: give them to its followers too, and store them.
 function reuse.settle_digests(job, owner, digests, first, count, blob, ttl, cache)
   local own, followed = stop_leading(job, digests, first, count)
   for i, digest in ipairs(own) do
     local text = (followed[digest] or cache) and result_of(blob, first + i - 1)
     if text then
       local succeeded = string.sub(text, 1, 21) == ',"status":"succeeded"'
-      if succeeded then keep_answer(owner, digest, text, cache) end
+      if succeeded then keep_result(owner, digest, text, cache) end
       if followed[digest] then
-        if succeeded or OWN_ERRORS[string.match(text, OWN_ERROR) or ''] then
+        if succeeded or OWN_ERRORS[string.gsub(string.match(text, OWN_ERROR) or '', '^.*_too_long$', 'too_long')] then
           for _, follower in ipairs(take_followers(digest)) do
             local ref = parse(follower)
             if ref then take_over(ref, text, ttl, 'joined') end
@@ -237,9 +237,9 @@ function reuse.settle_digests(job, owner, digests, first, count, blob, ttl, cach
   end
 end
 
--- What is known of a single item that is about to be submitted: its stored answer, or the entry of its leader.
+-- What is known of a single item that is about to be submitted: its stored result, or the entry of its leader.
 function reuse.find_known(ref, digest, cache)
-  local kept = kept_answer(ref.owner, digest, cache)
+  local kept = kept_result(ref.owner, digest, cache)
   if kept then return kept, nil end
   local leader = call('HGET', keys.COMPUTING, digest)
   return nil, may_follow(leader, ref.priority) and leader or nil
@@ -251,7 +251,7 @@ local function find_all_known(owner, priority, digests, cache)
   local leaders = call('HMGET', keys.COMPUTING, unpack(own))
   local kept = call('HMGET', keys.cache(owner), unpack(own))
   for i, digest in ipairs(own) do
-    if may_follow(leaders[i], priority) or (kept[i] and kept_answer(owner, digest, cache)) then known[#known + 1] = i - 1 end
+    if may_follow(leaders[i], priority) or (kept[i] and kept_result(owner, digest, cache)) then known[#known + 1] = i - 1 end
   end
   return known
 end
@@ -278,7 +278,7 @@ function reuse.tend_followers()
   end
 end
 
--- clear_cache{owner, most} → entries removed; if fewer than `most`, no answers of the owner are left
+-- clear_cache{owner, most} → entries removed; if fewer than `most`, no results of the owner are left
 define('clear_cache', function(ask)
   local cleared = 0
   for _, digest in ipairs(call('HRANDFIELD', keys.cache(ask.owner), ask.most)) do

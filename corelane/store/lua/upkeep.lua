@@ -131,7 +131,7 @@ end
 
 local function owns_anything(owner)
   if call('EXISTS', keys.owner_jobs(owner), keys.files(owner), keys.batches(owner)) > 0 then return true end
-  for _, key in ipairs({ keys.CONTEXT_BYTES, keys.SECRETS }) do
+  for _, key in ipairs({ keys.TEXT_BYTES, keys.SECRETS }) do
     if call('HEXISTS', key, owner) == 1 then return true end
   end
   for priority = 0, 2 do
@@ -188,7 +188,7 @@ end
 
 -- prune{silent_ms, dead_ms, idle_ms, most, what hooks of plugins take…} → refs dropped
 -- Removes entries without an expiry of their own that are no longer needed: cores that were silent for `silent_ms`,
--- dead letters older than `dead_ms`, unneeded contexts, hosts without deliveries, owners without data for `idle_ms`,
+-- dead letters older than `dead_ms`, unneeded texts, hosts without deliveries, owners without data for `idle_ms`,
 -- and refs of ended jobs if no core is left that would skip them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0

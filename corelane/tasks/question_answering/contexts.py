@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.jobs import Item, JobHead, Text
+from corelane.domain.texts import is_text_id, no_text
 from corelane.domain.wire import OBJECT_IN_PIECES
 from corelane.tasks.question_answering.wire import Question
 
@@ -33,5 +33,5 @@ class SharesContexts(JobHead):
         """Raise ValueError for an item whose ``context_id`` is not in ``contexts`` and no id of a stored context."""
         for index, item in enumerate(items):
             name = item.context_id if isinstance(item, Question) else None
-            if name is not None and name not in self.shared_texts and not is_context_id(name):
-                raise ValueError(f"item {index}: {no_context(name)}")
+            if name is not None and name not in self.shared_texts and not is_text_id(name):
+                raise ValueError(f"item {index}: {no_text(name)}")

@@ -5,8 +5,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from corelane.domain.contexts import is_context_id
 from corelane.domain.jobs import CallersId, Priority, Text
+from corelane.domain.texts import is_text_id
 from corelane.domain.wire import Wire
 from corelane.tasks.forms import misplaced
 from corelane.tasks.question_answering.options import AnswerOptions
@@ -28,7 +28,7 @@ class LineBody(Wire):
     def _one_context(self) -> Self:
         if (self.context is None) == (self.context_id is None):
             raise ValueError("give a `context`, or the `context_id` of a stored one")
-        if self.context_id is not None and not is_context_id(self.context_id):
+        if self.context_id is not None and not is_text_id(self.context_id):
             raise ValueError("`context_id` must name a stored context: `ctx_` and 64 digits")
         return self
 

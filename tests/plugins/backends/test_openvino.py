@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from compile.build import build
-from compile.model.evaluation import EvalSet
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
-from compile.model.samples import sample_queries
 from compile.model.source import find_source
+from compile.tasks.question_answering.evaluation import EvalSet
+from compile.tasks.question_answering.samples import sample_queries
+from compile.tasks.task import compile_task
 from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_format
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
@@ -34,7 +36,6 @@ from corelane.plugins.backends.openvino.quantise import (
     calibrate,
     choose,
     convert,
-    divergence,
     find_inputs,
     linears,
     quantise,
@@ -192,6 +193,7 @@ def test_span_holds_its_values_and_zero_is_one_of_its_levels(one: float, other: 
 def test_divergence_is_zero_for_equal_logits_and_grows_with_the_difference() -> None:
     logits = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
     same, near, far = ((logits * factor, logits * factor) for factor in (1, 1.1, 2))
+    divergence = compile_task(DEFAULT_TASK).divergence
     assert divergence(same, same) == pytest.approx(0)
     assert 0 < divergence(same, near) < divergence(same, far)
 

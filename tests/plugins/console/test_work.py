@@ -115,7 +115,7 @@ def test_shared_context_is_shown_with_its_items(console: TestClient, bench: Benc
     body = {"contexts": {"c": "Ada wrote it."}, "items": [{"question": "Who?", "context_id": "c"}]}
     job = console.post("/v1/jobs", json=body).json()["id"]
     assert text_of(console.get(f"/console/jobs/{job}/items/0").text) == "Who? Ada wrote it."
-    bench.raw.delete(keys.contexts(job))
+    bench.raw.delete(keys.shared_texts(job))
     assert "not kept" in console.get(f"/console/jobs/{job}/items/0").text
 
 

@@ -8,8 +8,8 @@ import orjson
 
 from corelane.domain.batches import Batch, BatchRequest
 from corelane.domain.ids import new_id
-from corelane.plugins.files.batches.context import BatchContext
 from corelane.plugins.files.batches.task import step
+from corelane.plugins.files.batches.tools import BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
 from corelane.plugins.files.store.files import FileStore, file_fields
 from corelane.store.feeding import Feeder
@@ -47,14 +47,14 @@ class BatchBench(Bench):
         self.in_context(lambda context: context.batches.begin(batch, "ann", request))
         return batch
 
-    def in_context(self, action: Callable[[BatchContext], Awaitable[Found]], name: str = "keeper") -> Found:
+    def in_context(self, action: Callable[[BatchTools], Awaitable[Found]], name: str = "keeper") -> Found:
         async def run() -> Found:
             link, settings = AsyncLink(self.settings.redis_url), self.settings
             jobs = JobStore(link, settings, self.bell)
             stores = (jobs, Submitter(jobs, Fleet(link), settings), BatchStore(link), FileStore(link))
             try:
                 return await action(
-                    BatchContext(name, settings, *stores, open_storage(settings.files_url, settings.files_root))
+                    BatchTools(name, settings, *stores, open_storage(settings.files_url, settings.files_root))
                 )
             finally:
                 await link.close()
@@ -72,7 +72,7 @@ class BatchBench(Bench):
     def steps(self) -> None:
         """All steps that can be taken."""
 
-        async def go_on(context: BatchContext) -> None:
+        async def go_on(context: BatchTools) -> None:
             assert await context.batches.take_turn(context.name)
             while any([await step(context, record) for record in await context.batches.open_batches()]):
                 pass

@@ -13,9 +13,9 @@ import redis
 from corelane.domain.batches import BatchRequest
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
-from corelane.domain.request_context import RequestContext
-from corelane.plugins.files.batches.context import BatchContext, LeaseLost
+from corelane.domain.request_facts import RequestFacts
 from corelane.plugins.files.batches.task import BatchRunner, end, step, tidy
+from corelane.plugins.files.batches.tools import BatchTools, LeaseLost
 from corelane.plugins.files.store.batches import BatchStore
 from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
@@ -115,7 +115,7 @@ def test_batch_waits_for_a_model_to_be_announced(bench: BatchBench) -> None:
     batch = bench.begin(line("a"))
     ends = time.monotonic() + 1
 
-    async def rounds(context: BatchContext) -> int:
+    async def rounds(context: BatchTools) -> int:
         return await BatchRunner(context).run(lambda: time.monotonic() > ends)
 
     bench.in_context(rounds)
@@ -251,7 +251,7 @@ def test_keeper_that_lost_its_turn_changes_nothing_and_leaves_nothing(bench: Bat
     assert bench.batch(batch).status == "in_progress"
     assert open_storage(bench.settings.files_url, bench.settings.files_root).names() == [input_file]
 
-    async def stay(context: BatchContext) -> None:
+    async def stay(context: BatchTools) -> None:
         context.renewed_s -= 60
         await context.renew_lease()
 
@@ -277,7 +277,7 @@ def test_batch_that_an_earlier_release_planned_on_the_disk_goes_on(bench: BatchB
     core, root = bench.core("a/0"), bench.settings.files_root
     batch = bench.begin(line("a") + b"bad\n")
 
-    async def read_only(context: BatchContext) -> None:
+    async def read_only(context: BatchTools) -> None:
         await context.batches.take_turn(context.name)
         [record] = await context.batches.open_batches()
         await step(context, record)
@@ -374,7 +374,7 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     bench.steps()
     assert bench.batch(batch).status == "completed"
 
-    async def unanswered(context: BatchContext) -> list[int]:
+    async def unanswered(context: BatchTools) -> list[int]:
         record = await context.jobs.get(job)
         assert record is not None
         assert record.dropped == record.total
@@ -400,7 +400,7 @@ def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) 
 def test_jobs_of_a_batch_come_from_the_request_that_made_it(bench: BatchBench) -> None:
     bench.core("a/0")
     file, batch = bench.keep(line("a")), new_id("batch")
-    origin = RequestContext("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
+    origin = RequestFacts("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
     request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window="24h")
     bench.in_context(lambda context: context.batches.begin(batch, "ann", request, None, origin))
     bench.steps()

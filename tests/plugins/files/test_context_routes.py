@@ -9,16 +9,16 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.client import Client
-from corelane.domain.contexts import context_id
+from corelane.domain.texts import text_id
 from tests.api.conftest import Service
 from tests.api.test_jobs import LINES
 from tests.corelane.store_bench import VERSION, answered
 
 TEXT = "Ada was the first to write a program. Zoë came later."
-NAME = context_id(TEXT)
+NAME = text_id(TEXT)
 
 #: Lines of a batch: the custom id, and what is different in the body.
-BATCH: tuple[tuple[str, dict[str, str]], ...] = (("a", {}), ("b", {"context_id": context_id("unknown")}))
+BATCH: tuple[tuple[str, dict[str, str]], ...] = (("a", {}), ("b", {"context_id": text_id("unknown")}))
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
 
@@ -29,7 +29,7 @@ def code_of(response: Any) -> str:
 
 def put(service: Service, text: str = TEXT, **headers: str) -> Any:
     return service.http.put(
-        f"/v1/contexts/{context_id(text)}", content=text.encode(), headers=PLAIN | {"X-API-Key": "ann"} | headers
+        f"/v1/contexts/{text_id(text)}", content=text.encode(), headers=PLAIN | {"X-API-Key": "ann"} | headers
     )
 
 
@@ -76,7 +76,7 @@ def test_list_is_newest_first_and_in_pages(service: Service) -> None:
         cursor = page["next"]
         if not page["has_more"]:
             break
-    assert sorted(found) == sorted(map(context_id, texts))
+    assert sorted(found) == sorted(map(text_id, texts))
     created = [as_ann(service, "GET", f"/v1/contexts/{each}").json()["created_at"] for each in found]
     assert created == sorted(created, reverse=True)
 
@@ -101,7 +101,7 @@ def test_what_is_no_context_of_that_id_is_refused(
     refused = service.http.put(f"/v1/contexts/{NAME}", content=content, headers={"Content-Type": kind})
     assert (refused.status_code, code_of(refused)) == (status, code)
     if content == b"another text":
-        assert context_id("another text") in refused.json()["detail"]
+        assert text_id("another text") in refused.json()["detail"]
     assert not list(service.bench.raw.scan_iter("cl:context*"))
 
 
@@ -122,10 +122,10 @@ def test_jobs_of_every_form_name_a_stored_context(service: Service) -> None:
 def test_lines_name_stored_contexts_and_an_unknown_one_is_told_by_its_line(service: Service) -> None:
     put(service)
     line = orjson.dumps({"question": "who", "context_id": NAME}) + b"\n"
-    wrong = orjson.dumps({"question": "who", "context_id": context_id("b")}) + b"\n"
+    wrong = orjson.dumps({"question": "who", "context_id": text_id("b")}) + b"\n"
     refused = as_ann(service, "POST", "/v1/jobs", content=line + wrong, headers=LINES)
     assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
-    assert refused.json()["detail"].startswith(f"line 2: there is no stored context {context_id('b')}")
+    assert refused.json()["detail"].startswith(f"line 2: there is no stored context {text_id('b')}")
     assert not list(service.bench.settings.files_root.glob("*"))
     taken = as_ann(service, "POST", "/v1/jobs", content=line * 40, headers=LINES)
     assert taken.status_code == 202
@@ -160,11 +160,11 @@ def test_dry_run_forecasts_as_for_the_text_itself(service: Service) -> None:
     put(service, text)
     forecasts = [
         as_ann(service, "POST", "/v1/jobs", json={"question": "who", "dry_run": True} | given).json()
-        for given in ({"context_id": context_id(text)}, {"context": text})
+        for given in ({"context_id": text_id(text)}, {"context": text})
     ]
     shown = [{name: each[name] for name in ("items", "tokens", "windows", "core_s")} for each in forecasts]
     assert shown[0] == shown[1]
-    line = orjson.dumps({"question": "who", "context_id": context_id(text)}) + b"\n"
+    line = orjson.dumps({"question": "who", "context_id": text_id(text)}) + b"\n"
     sent = as_ann(service, "POST", "/v1/jobs", content=b'{"dry_run": true}\n' + line, headers=LINES)
     assert (sent.status_code, sent.json()["tokens"]) == (200, forecasts[1]["tokens"])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from corelane.domain.contexts import context_id
-from corelane.plugins.files.store.contexts import ContextKeeper
+from corelane.domain.texts import text_id
 from corelane.plugins.files.store.references import ReferenceStore
+from corelane.plugins.files.store.texts import TextKeeper
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
@@ -17,7 +17,7 @@ from tests.plugins.files.test_references import Fleet, fleet  # noqa: F401
 from tests.s3 import put
 
 TEXT = "Ada was the first to write a program."
-NAME, UNKNOWN = context_id(TEXT), context_id("nobody stored this")
+NAME, UNKNOWN = text_id(TEXT), text_id("nobody stored this")
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def bench(settings: Settings, raw: redis.Redis, bell: str) -> BatchBench:
 
 
 def keep(bench: Bench, owner: str) -> None:
-    bench.with_link(lambda link: ContextKeeper(link, bench.settings).keep(owner, TEXT, None, 3600))
+    bench.with_link(lambda link: TextKeeper(link, bench.settings).keep(owner, TEXT, None, 3600))
 
 
 def remove(bench: Bench, owner: str) -> None:
-    bench.with_link(lambda link: ContextKeeper(link, bench.settings).remove(owner, NAME))
+    bench.with_link(lambda link: TextKeeper(link, bench.settings).remove(owner, NAME))
 
 
 def test_line_of_a_batch_names_a_stored_context_or_fails_alone(bench: BatchBench) -> None:
@@ -65,9 +65,9 @@ def test_input_at_a_url_names_a_stored_context_which_its_job_keeps(
     fleet.read(job)
     remove(bench, "public")
     with closing(ReferenceStore(fleet.settings)) as store:  # as a keeper that goes on where another died
-        assert (found := store.pin_context(bench.get(job), NAME)) is not None
+        assert (found := store.pin_text(bench.get(job), NAME)) is not None
         assert found.head == TEXT
-        assert store.pin_context(bench.get(job), UNKNOWN) is None
+        assert store.pin_text(bench.get(job), UNKNOWN) is None
     fleet.feeder.feed(job)
     while (claim := fleet.core.claim(["tiny@1"], linger=False)) is not None:
         assert {context for stretch in fleet.core.fetch(claim) for _, _, context in stretch.items} == {TEXT}

@@ -13,7 +13,7 @@ import redis
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from corelane.domain.request_context import NO_CONTEXT
+from corelane.domain.request_facts import NO_REQUEST
 from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.plugins.files.references.carrier import Carrier
 from corelane.plugins.files.references.lines import MOST_MEMBERS, unpacked
@@ -418,7 +418,7 @@ def test_failed_input_is_read_again_by_a_retry(fleet: Fleet, s3: str, bucket: Pa
         async def run(link: AsyncLink) -> str:
             store = JobStore(link, fleet.settings, fleet.bench.bell)
             submitter = Submitter(store, FleetStore(link), fleet.settings)
-            return (await retry(submitter, store, fleet.settings, record, NO_CONTEXT)).record.id
+            return (await retry(submitter, store, fleet.settings, record, NO_REQUEST)).record.id
 
         return fleet.bench.with_link(run)
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.contexts import Stored, context_id, digest_of, is_context_id
 from corelane.domain.dispatch import Row, decode_slice, encode_slice
-from corelane.domain.request_context import NO_CONTEXT
-from corelane.errors import ContextsFull, UnknownContext
-from corelane.plugins.files.store.contexts import ContextKeeper
+from corelane.domain.request_facts import NO_REQUEST
+from corelane.domain.texts import Stored, digest_of, is_text_id, text_id
+from corelane.errors import TextsFull, UnknownText
+from corelane.plugins.files.store.texts import TextKeeper
 from corelane.store.fleet import Fleet
 from corelane.store.item_files import decode_line, encode_line
 from corelane.store.jobs.store import JobStore
@@ -22,7 +22,7 @@ from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed, submit_as_admitted
 
 TEXT = "Ada was the first to write a program. Zoë came later."
-NAME = context_id(TEXT)
+NAME = text_id(TEXT)
 OWNER = "ann"
 
 HOUR_S = 3600
@@ -34,8 +34,8 @@ def core(bench: Bench) -> LoneCore:
 
 
 def keep(bench: Bench, text: str = TEXT, owner: str = OWNER, ttl_s: int = HOUR_S) -> str:
-    bench.with_link(lambda link: ContextKeeper(link, bench.settings).keep(owner, text, None, ttl_s))
-    return context_id(text)
+    bench.with_link(lambda link: TextKeeper(link, bench.settings).keep(owner, text, None, ttl_s))
+    return text_id(text)
 
 
 def ask(bench: Bench, *names: str, owner: str = OWNER, **given: Any) -> str:
@@ -43,11 +43,11 @@ def ask(bench: Bench, *names: str, owner: str = OWNER, **given: Any) -> str:
 
 
 def remove(bench: Bench, name: str = NAME, owner: str = OWNER) -> bool:
-    return bench.with_link(lambda link: ContextKeeper(link, bench.settings).remove(owner, name))
+    return bench.with_link(lambda link: TextKeeper(link, bench.settings).remove(owner, name))
 
 
 def listed(bench: Bench, owner: str = OWNER) -> list[str]:
-    page = bench.with_link(lambda link: ContextKeeper(link, bench.settings).page(owner, None, 10))
+    page = bench.with_link(lambda link: TextKeeper(link, bench.settings).page(owner, None, 10))
     return [each.id for each in page.data]
 
 
@@ -71,8 +71,8 @@ def texts_of(core: LoneCore, claim: Any) -> list[str]:
 
 def test_id_is_the_digest_of_the_text_in_utf8() -> None:
     assert NAME == "ctx_" + hashlib.sha256(TEXT.encode()).hexdigest() == f"ctx_{digest_of(TEXT)}"
-    assert is_context_id(NAME)
-    assert not any(is_context_id(each) for each in (NAME[:-1], NAME.upper(), f"{NAME}0", "tower", ""))
+    assert is_text_id(NAME)
+    assert not any(is_text_id(each) for each in (NAME[:-1], NAME.upper(), f"{NAME}0", "tower", ""))
 
 
 def test_stored_context_stands_in_rows_and_lines_as_an_object_that_earlier_releases_refuse() -> None:
@@ -99,7 +99,7 @@ def test_jobs_name_a_text_that_is_in_redis_once_and_read_by_a_core_once(bench: B
     core.commit(claim.lease, answered(claim))
     assert {bench.get(job).succeeded for job in jobs} == {2}
     assert not list(bench.raw.scan_iter("cl:context_jobs:*"))
-    found = bench.with_link(lambda link: ContextKeeper(link, bench.settings).get(OWNER, name))
+    found = bench.with_link(lambda link: TextKeeper(link, bench.settings).get(OWNER, name))
     assert found is not None
     assert found.jobs == 3
 
@@ -124,9 +124,9 @@ def test_core_keeps_no_more_texts_than_its_bound(bench: Bench) -> None:
 @pytest.mark.usefixtures("core")
 def test_unknown_contexts_are_refused_together_and_nothing_is_kept(bench: Bench) -> None:
     keep(bench)
-    wrong = [context_id(each) for each in "ab"]
+    wrong = [text_id(each) for each in "ab"]
     before = set(bench.raw.scan_iter("cl:*"))
-    with pytest.raises(UnknownContext) as refused:
+    with pytest.raises(UnknownText) as refused:
         ask(bench, wrong[0], NAME, wrong[1])
     assert all(each in str(refused.value) for each in wrong)
     assert NAME not in str(refused.value)
@@ -136,7 +136,7 @@ def test_unknown_contexts_are_refused_together_and_nothing_is_kept(bench: Bench)
 @pytest.mark.usefixtures("core")
 def test_other_owners_context_is_an_unknown_one(bench: Bench) -> None:
     keep(bench)
-    with pytest.raises(UnknownContext):
+    with pytest.raises(UnknownText):
         ask(bench, NAME, owner="bob")
     assert not remove(bench, owner="bob")
     assert listed(bench, "bob") == []
@@ -150,9 +150,9 @@ def test_context_removed_by_another_process_is_found_missing_as_the_job_is_taken
         store = JobStore(link, bench.settings, bench.bell)
         submitter = Submitter(store, Fleet(link), bench.settings)
         submission = Submission(QuestionHead(model=VERSION), OWNER, [Question(question="who", context_id=NAME)])
-        await submitter.contexts.resolve(submission)
-        await ContextKeeper(link, bench.settings).remove(OWNER, NAME)
-        with pytest.raises(UnknownContext):  # though this process remembers it
+        await submitter.texts.resolve(submission)
+        await TextKeeper(link, bench.settings).remove(OWNER, NAME)
+        with pytest.raises(UnknownText):  # though this process remembers it
             await submitter.submit(submission)
         assert await store.get(submission.id) is None
 
@@ -166,7 +166,7 @@ def test_removed_context_is_there_for_its_jobs_and_goes_with_the_last(bench: Ben
     assert remove(bench)
     assert not remove(bench)
     assert listed(bench) == []
-    with pytest.raises(UnknownContext):
+    with pytest.raises(UnknownText):
         ask(bench, NAME)
     bench.cancel(second)
     bench.with_store(lambda store: store.delete(second))
@@ -190,9 +190,9 @@ def test_context_of_unanswered_items_is_there_for_their_retry(bench: Bench, core
     async def again(link: AsyncLink) -> str:
         store = JobStore(link, bench.settings, bench.bell)
         assert (found := await store.item(record, 0)) is not None
-        assert found.context == TEXT
+        assert found.text == TEXT
         submitter = Submitter(store, Fleet(link), bench.settings)
-        return (await retry(submitter, store, bench.settings, record, NO_CONTEXT)).record.id
+        return (await retry(submitter, store, bench.settings, record, NO_REQUEST)).record.id
 
     bench.with_link(again)
     bench.with_store(lambda store: store.delete(job))
@@ -233,7 +233,7 @@ def test_use_renews_the_time_and_disuse_ends_it(bench: Bench, core: LoneCore) ->
 def test_context_whose_time_is_over_is_unknown_before_the_keeper_has_looked(bench: Bench) -> None:
     keep(bench)
     bench.raw.hset(f"cl:context:{{{OWNER}:{digest_of(TEXT)}}}", "expires_ms", 1)
-    with pytest.raises(UnknownContext):
+    with pytest.raises(UnknownText):
         ask(bench, NAME)
     keep(bench)
     ask(bench, NAME)
@@ -255,23 +255,23 @@ def test_owner_has_no_more_contexts_and_bytes_than_allowed(bench: Bench) -> None
     size = len(TEXT.encode())
     bench.settings = bench.settings.model_copy(update={"max_contexts": 2, "max_contexts_bytes": 2 * size})
     keep(bench)
-    with pytest.raises(ContextsFull, match="CORELANE_MAX_CONTEXTS_BYTES"):
+    with pytest.raises(TextsFull, match="CORELANE_MAX_CONTEXTS_BYTES"):
         keep(bench, TEXT + "!")
     keep(bench, "short")
     keep(bench)
-    with pytest.raises(ContextsFull, match=r"CORELANE_MAX_CONTEXTS\)"):
+    with pytest.raises(TextsFull, match=r"CORELANE_MAX_CONTEXTS\)"):
         keep(bench, "a")
     keep(bench, TEXT + "!", owner="bob")
     remove(bench)
     keep(bench, "a")
-    assert listed(bench) == [context_id("a"), context_id("short")]
+    assert listed(bench) == [text_id("a"), text_id("short")]
 
 
 @pytest.mark.usefixtures("core")
 def test_estimate_is_that_of_the_same_text_sent_with_the_job(bench: Bench) -> None:
     text = TEXT * 40
     keep(bench, text)
-    stored = ask(bench, context_id(text))
+    stored = ask(bench, text_id(text))
     sent = bench.submit(0, owner=OWNER, items=[Question(question="who", context_id="a")], contexts={"a": text})
     refs = bench.raw.lrange(f"cl:lane:{VERSION}:1:{OWNER}", 0, -1)
     assert [ref.split(":")[0] for ref in refs] == [stored, sent]

@@ -1,7 +1,7 @@
-"""Traces: spans sent to an OpenTelemetry collector in the background. Off unless the environment asks for them.
+"""Traces: sent to an OpenTelemetry collector in the background. Off unless the environment asks for them.
 
 OpenTelemetry's own variables turn them on; its SDK reads the other variables. Only ``otel`` imports OpenTelemetry.
-Spans that the collector does not accept are dropped.
+What the collector does not accept is dropped.
 """
 
 import os

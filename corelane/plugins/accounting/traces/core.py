@@ -1,8 +1,8 @@
-"""The spans of one core: each batch and each commit, in the traces of the jobs that they serve.
+"""What one core writes into the traces of the jobs that it serves: each batch and each commit.
 
-A job's own trace gets a ``batch`` and a ``commit`` span for the core's work on it. A batch of several jobs also has its
-own trace, ``shared batch``, with a link to each job; the jobs' spans link back. A core reads the trace of a job once,
-after its first claim. If Redis cannot be reached, only spans are lost.
+A job's own trace gets a ``batch`` and a ``commit`` for the core's work on it. A batch of several jobs also has its
+own trace, ``shared batch``, with a link to each job; the jobs' batches link back. A core reads the trace of a job once,
+after its first claim. If Redis cannot be reached, only traces are lost.
 """
 
 import time
@@ -13,21 +13,21 @@ from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.runner import RunningBatch
 from corelane.errors import Unavailable
 from corelane.tracing import Attributes, Tracer, is_sampled
-from workers.core.observer import CoreBatch, CoreContext, CoreObserver, Trip
+from workers.core.observer import CoreBatch, CoreObserver, ObservedCore, Trip
 
 #: Jobs whose traces a core remembers; the oldest are forgotten first.
 MOST_JOBS = 4096
 
-#: Most batches, and most commits, for which one core writes spans of a job: a larger trace cannot be displayed.
-MOST_SPANS = 100
+#: Most batches, and most commits, that one core writes into the trace of a job: a larger trace cannot be displayed.
+MOST_WRITTEN = 100
 
 SYSTEM = "corelane"
 
 
 class CoreTraces(CoreObserver):
-    """Writes the spans of one core."""
+    """Writes the work of one core into traces."""
 
-    def __init__(self, tracer: Tracer, core: CoreContext) -> None:
+    def __init__(self, tracer: Tracer, core: ObservedCore) -> None:
         self._tracer = tracer
         self._core = core.core
         self._dispatch = core.dispatch
@@ -36,7 +36,7 @@ class CoreTraces(CoreObserver):
         self._written: Counter[tuple[str, str]] = Counter()
 
     def committed(self, trip: Trip) -> None:
-        """Write a span of a trip to Redis that just ended, and read the traces of jobs that are new to this core."""
+        """Write a trip to Redis that just ended, and read the traces of jobs that are new to this core."""
         if trip.request.commits:
             self._commit(trip)
         if unknown := list(dict.fromkeys(job for job in trip.claimed if job not in self._parents)):
@@ -44,17 +44,17 @@ class CoreTraces(CoreObserver):
 
     def _learn(self, jobs: Sequence[str]) -> None:
         try:
-            contexts = self._dispatch.request_contexts(jobs)
+            found = self._dispatch.request_facts(jobs)
         except Unavailable:
             return
-        for job, context in contexts.items():
-            self._parents[job] = context.traceparent if is_sampled(context.traceparent) else ""
+        for job, facts in found.items():
+            self._parents[job] = facts.traceparent if is_sampled(facts.traceparent) else ""
         while len(self._parents) > MOST_JOBS:
             job = next(iter(self._parents))
             del self._parents[job], self._written["batch", job], self._written["commit", job]
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Write the spans of a batch that just ended."""
+        """Write a batch that just ended."""
         running = batch.running
         if running.batch is None:
             return
@@ -75,7 +75,7 @@ class CoreTraces(CoreObserver):
             )
 
     def _commit(self, trip: Trip) -> None:
-        """Write a span of a commit that just ended, for each job in it."""
+        """Write a commit that just ended, for each job in it."""
         items: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         for lease, outcomes in trip.request.commits.items():
@@ -96,7 +96,7 @@ class CoreTraces(CoreObserver):
             self._tracer.write("commit", "client", parent, facts, times_ns=times)
 
     def close(self) -> None:
-        """Send the remaining spans before the process ends."""
+        """Send the rest before the process ends."""
         self._tracer.flush()
 
     def _facts(self, running: RunningBatch, batch: WindowBatch) -> Attributes:
@@ -119,9 +119,9 @@ class CoreTraces(CoreObserver):
         }
 
     def _due(self, name: str, parents: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Yield the jobs with kept traces that have fewer than ``MOST_SPANS`` spans of this name."""
+        """Yield the jobs with kept traces in which this name stands fewer than ``MOST_WRITTEN`` times."""
         for job, parent in parents.items():
-            if parent and self._written[name, job] < MOST_SPANS:
+            if parent and self._written[name, job] < MOST_WRITTEN:
                 self._written[name, job] += 1
                 yield job, parent
 

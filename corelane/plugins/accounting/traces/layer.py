@@ -1,24 +1,24 @@
-"""The trace layer, outside all others if traces are on: one server span for some requests.
+"""The trace layer, outside all others if traces are on: a server's entry for some requests.
 
-A request gets a span if it changes something, or if it belongs to a caller's trace. One that only reads begins no
+A request is traced if it changes something, or if it belongs to a caller's trace. One that only reads begins no
 trace, because the traces of polls would hide those of jobs.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import TRACEPARENT
 from api.middleware.edge import read_headers
-from corelane.domain.request_context import continue_trace
+from api.request_facts import TRACEPARENT
+from corelane.domain.request_facts import continue_trace
 from corelane.tracing import Attributes, Tracer
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-#: Probes and scrapes get no span, although a caller's proxy may add them to a trace.
+#: Probes and scrapes are not traced, although a caller's proxy may add them to a trace.
 UNTRACED = ("/livez", "/readyz", "/metrics")
 
 
 class TraceLayer:
-    """Gives requests their spans."""
+    """Writes requests into traces."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app = app
@@ -33,8 +33,8 @@ class TraceLayer:
         if not parent and scope["method"] in READ_METHODS:
             await self._app(scope, receive, sink)
             return
-        span = self._tracer.begin(scope["method"], "server", parent, request_facts(scope))
-        scope[TRACEPARENT] = span.traceparent
+        entry = self._tracer.begin(scope["method"], "server", parent, request_facts(scope))
+        scope[TRACEPARENT] = entry.traceparent
         status = 0
 
         async def send(message: Message) -> None:
@@ -53,8 +53,8 @@ class TraceLayer:
         finally:
             route = getattr(scope.get("route"), "path", None)
             if route is not None:
-                span.rename(f"{scope['method']} {route}")
-            span.end({"http.route": route, "http.response.status_code": status or None}, failure)
+                entry.rename(f"{scope['method']} {route}")
+            entry.end({"http.route": route, "http.response.status_code": status or None}, failure)
 
 
 def read_parent(given: str) -> str:

@@ -256,14 +256,12 @@ class CudaBackend:
             buffers.done.synchronize()
         except RuntimeError as error:
             raise classify(error, ticket.what, RunFailed) from error
-        start, end = buffers.host_out.numpy()[:, : ticket.rows].copy()
-        ticket.logits = (start, end)
+        ticket.logits = tuple(buffers.host_out.numpy()[:, : ticket.rows].copy())
 
 
 def forward(module: Callable[..., Any], inputs: Any) -> Any:
-    """Run one pass over one tensor of ids, mask and types; return start and end logits as one fp32 tensor."""
-    start, end = module(inputs[0], inputs[1], inputs[2])
-    return torch.stack((start.float(), end.float()))
+    """Run one pass over one tensor of ids, mask and types; return its outputs as one fp32 tensor."""
+    return torch.stack([each.float() for each in module(inputs[0], inputs[1], inputs[2])])
 
 
 def fill(target: Any, batch: WindowBatch) -> None:

@@ -11,7 +11,7 @@ import torch
 from compile.ladder import Method
 from compile.manifests import Toolchain, host_tools
 from compile.model.adapt import describe
-from compile.model.reference import QuestionAnsweringNetwork, runner_of
+from compile.model.reference import TaskNetwork, runner_of
 from compile.plan import BuildPlan
 from compile.torch.cpu import COMPILER, serialise, trace
 from compile.torch.head import cast_body
@@ -69,12 +69,12 @@ def cuda_tools() -> dict[str, str]:
     return {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
 
 
-def cast_to_gpu(reference: QuestionAnsweringNetwork, dtype: GpuDtype) -> QuestionAnsweringNetwork:
+def cast_to_gpu(reference: TaskNetwork, dtype: GpuDtype) -> TaskNetwork:
     """Return a copy of the reference on the GPU that computes in ``dtype``, with fused attention if there is one."""
     network = copy.deepcopy(reference.network).to("cuda")
     cast_body(network, GPU_DTYPES[dtype])
     network.set_attn_implementation(fused_or_eager(network))
-    return QuestionAnsweringNetwork(network, reference.passes_token_types).eval()
+    return reference.with_network(network)
 
 
 def fused_or_eager(network: Any) -> str:

@@ -5,7 +5,7 @@ import subprocess
 
 from corelane.errors import SetupError
 
-#: Longest wait for ``nvidia-smi``, in seconds. It answers within a second or two, even if its driver must wake up.
+#: Longest wait for ``nvidia-smi``, in seconds. It responds within a second or two, even if its driver must wake up.
 LIST_S = 20
 
 GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULTILINE)

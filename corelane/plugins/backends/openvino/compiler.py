@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from compile.added import FormatGraph
-from compile.model.evaluation import EvalSet
 from compile.model.reference import Run, runner_of
-from compile.model.samples import sample_queries
 from compile.plan import BuildPlan
+from compile.tasks.question_answering.evaluation import EvalSet
 from corelane.errors import CompileFailed
 from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, weights_of
 from corelane.plugins.backends.openvino.quantise import (
@@ -39,9 +38,9 @@ class OpenVinoCompiler:
         require_openvino()
 
     def make_graph(self, plan: BuildPlan, eval_set: EvalSet | None) -> FormatGraph:
-        """Quantise a model, by the questions of an eval set or the samples; raises CompileFailed or SetupError."""
+        """Quantise a model, by the items of an eval set or the samples; raises CompileFailed or SetupError."""
         core = require_openvino().Core()
-        queries = sample_queries() if eval_set is None else eval_set.queries
+        queries = plan.model.task.samples() if eval_set is None else eval_set.queries
         calibration = calibrate(plan.model, runner_of(plan.reference), queries, plan.ladder[-1].length)
         plain = convert(plan.reference, calibration.batches[0])
         inputs = find_inputs(plain, calibration.batches)

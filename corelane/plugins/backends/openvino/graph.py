@@ -58,12 +58,12 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
 def forward_of(core: Any, model: Any) -> Pass:
     """Compile a model for this CPU; the forward pass takes any rows and lengths."""
     options = options_for(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
-    request = core.compile_model(model, "CPU", options).create_infer_request()
+    compiled = core.compile_model(model, "CPU", options)
+    request, count = compiled.create_infer_request(), len(compiled.outputs)
 
     def forward(batch: WindowBatch) -> Logits:
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         request.infer([np.ascontiguousarray(array) for array in arrays], share_inputs=True)
-        start, end = (np.array(request.get_output_tensor(at).data, dtype=np.float32) for at in (0, 1))
-        return (start, end)
+        return tuple(np.array(request.get_output_tensor(at).data, dtype=np.float32) for at in range(count))
 
     return forward

@@ -7,7 +7,7 @@ one by one, and quantised from the lowest cost on until the allowed cost is used
 has it, or else in fp32.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from compile.model.loading import SourceModel
 from compile.model.probes import read_rows
-from compile.model.reference import QuestionAnsweringNetwork, Run, tensors
+from compile.model.reference import Run, TaskNetwork, tensors
 from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import INT8_MAX, SMALLEST
@@ -27,9 +27,8 @@ from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 from corelane.errors.reasons import last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
-from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
 
-#: Windows on which scales and costs are measured, spread over the questions. With twice as many the same layers are
+#: Windows on which scales and costs are measured, spread over the items. With twice as many the same layers are
 #: chosen.
 WINDOWS = 48
 
@@ -50,6 +49,7 @@ class CalibrationBatches:
 
     batches: Sequence[WindowBatch]
     expected: Sequence[Logits]
+    divergence: Callable[[Logits, Logits], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class LayerInputs:
 
 
 def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
-    """Return windows of the questions, each window as one batch; raises CompileFailed if no question fits."""
-    task = QuestionAnsweringTask(model.tokenizer, model.spec, longest)
-    rows = read_rows(task, queries[:: max(1, len(queries) // WINDOWS)])
+    """Return windows of the items, each window as one batch; raises CompileFailed if none fits."""
+    engine = model.task.engine(model.tokenizer, model.spec, longest)
+    rows = read_rows(engine, queries[:: max(1, len(queries) // WINDOWS)])
     if not rows:
-        raise CompileFailed(f"no question to calibrate by fits into {longest} tokens")
+        raise CompileFailed(f"no item to calibrate by fits into {longest} tokens")
     rows = rows[:: max(1, len(rows) // WINDOWS)][:WINDOWS]
-    batches = [task.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
-    return CalibrationBatches(batches, [run_eager(batch) for batch in batches])
+    batches = [engine.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
+    return CalibrationBatches(batches, [run_eager(batch) for batch in batches], model.task.divergence)
 
 
 def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -> list[LayerInputs]:
@@ -88,7 +88,7 @@ def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -
     return chosen
 
 
-def convert(reference: QuestionAnsweringNetwork, example: WindowBatch) -> Any:
+def convert(reference: TaskNetwork, example: WindowBatch) -> Any:
     """Return the eager network as an OpenVINO graph in fp32 for any shape; raises CompileFailed."""
     ov = require_openvino()
     traced = trace(reference, example)
@@ -175,24 +175,10 @@ def representable(low: float, high: float) -> tuple[float, float]:
     return -below * step, (LEVELS - 1 - below) * step
 
 
-def divergence(expected: Logits, got: Logits) -> float:
-    """Return the KL divergence of a pass from the eager network, over starts and ends, in nats per row."""
-    total = 0.0
-    for one, other in ((expected[0], got[0]), (expected[1], got[1])):
-        true, found = _log_softmax(one), _log_softmax(other)
-        total += float((np.exp(true) * (true - found)).sum())
-    return total / len(expected[0])
-
-
 def cost(run: Run, calibration: CalibrationBatches) -> float:
     """Return the mean divergence over the calibration texts."""
     pairs = zip(calibration.batches, calibration.expected, strict=True)
-    return float(np.mean([divergence(expected, run(batch)) for batch, expected in pairs]))
-
-
-def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+    return float(np.mean([calibration.divergence(expected, run(batch)) for batch, expected in pairs]))
 
 
 def _weight(layer: Any) -> NDArray[np.float32]:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from api.context import REQUEST_CONTEXT
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
+from api.request_facts import REQUEST_FACTS
 from api.routes.fleet import list_models
 from api.state import AppState
 from corelane.domain.ids import new_job_id
@@ -103,7 +103,7 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
 
 async def about_form(state: AppState, owner: str) -> dict[str, Any]:
     """Return the choices of the form: samples, stored contexts, models, and if any model is calibrated."""
-    stored = await state.store.contexts_kept.page(owner, None, MOST_STORED)
+    stored = await state.store.stored_texts.page(owner, None, MOST_STORED)
     models = [model for model in (await list_models(state)).data if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})
     return {
@@ -154,7 +154,7 @@ async def passage_of(state: AppState, owner: str, asked: AnswerRequest) -> str:
     """Return the passage of a question; empty if its stored context was deleted in the meantime."""
     if asked.context_id is None:
         return asked.context or ""
-    return await state.store.contexts_kept.text(owner, asked.context_id) or ""
+    return await state.store.stored_texts.text(owner, asked.context_id) or ""
 
 
 async def answer(
@@ -165,7 +165,7 @@ async def answer(
     items = [asked.item]
     wait = CallerWait(min(WAIT_S, state.settings.max_wait_s), request.receive)
     job_id = new_job_id(cell=state.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submission = Submission(head, owner, items, id=job_id, request=REQUEST_FACTS.get())
     submitted = await state.jobs.submit(submission, wait)
     record = submitted.record
     if wait.has_left and not record.status.is_final:

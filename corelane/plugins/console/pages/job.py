@@ -152,7 +152,7 @@ async def marked(state: AppState, record: JobRecord, index: int, item: AskedItem
         found = await state.store.results(record, index, 1)
     except ResultsDropped:
         found = []
-    return cut(item.context, AnswerResult.model_validate(found[0]).answers if found else [])
+    return cut(item.text, AnswerResult.model_validate(found[0]).answers if found else [])
 
 
 @router.post("/{job_id}/cancel")

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 from starlette.types import Receive, Scope, Send
 
-from api.context import REQUEST_CONTEXT
 from api.errors import HTTP_CODES, RETRY_AFTER_S, count_problem, status_of
+from api.request_facts import REQUEST_FACTS
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -84,7 +84,7 @@ def _problem(request: Request, status: int, code: str, detail: str, retry_after_
     count_problem(request, code)
     template = "problem_part.html" if is_htmx(request) else "problem.html"
     title = HTTPStatus(status).phrase
-    request_id = REQUEST_CONTEXT.get().request_id
+    request_id = REQUEST_FACTS.get().request_id
     response = render(request, template, status, title=title, code=code, detail=detail, request_id=request_id)
     if status in (429, 503):
         response.headers["Retry-After"] = str(retry_after_s)

@@ -16,7 +16,7 @@ import markupsafe
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.context import CALLER
+from api.request_facts import CALLER
 from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
 from corelane.plugins.console.pages.nav import ADDED, NAV

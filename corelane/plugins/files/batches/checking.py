@@ -15,9 +15,9 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import BatchError
-from corelane.domain.contexts import Known, named_in
 from corelane.domain.jobs import Item, JobHead, Priority
-from corelane.errors import InvalidInput, TooLarge, UnknownContext
+from corelane.domain.texts import Known, named_in
+from corelane.errors import InvalidInput, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
@@ -98,7 +98,7 @@ class Sorter:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
         self._dialect = DIALECTS[endpoint]
         self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
-        #: The stored contexts that lines may name, by id.
+        #: The stored texts that lines may name, by id.
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
@@ -113,7 +113,7 @@ class Sorter:
     async def blocks(
         self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
     ) -> AsyncIterator[list[Sorted]]:
-        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored contexts by their ids."""
+        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored texts by their ids."""
         lines = cut_lines(content, self._settings.max_body_bytes)
         while max(self.lines, self.items) <= self._most and (
             read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))
@@ -186,7 +186,7 @@ class Sorter:
             if (text_id := task.parts(item)[2]) is not None:
                 stored.append(text_id)
                 if text_id not in self.known:
-                    raise UnknownContext(no_such(text_id))
+                    raise UnknownText(no_such(text_id))
         estimator = Estimator({}, asked.options, self.known)
         items = [(item, estimator.tokens(item)) for item in asked.items]
         return GoodLine(body.model or "", stored_options(asked.options).decode(), items, stored)

@@ -36,7 +36,7 @@ class BatchDryRun:
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
         """Read the whole file and forecast the batch; raise NotReady as a job would, and the errors of storage."""
-        find = partial(self._submitter.contexts.find_some, self._owner)
+        find = partial(self._submitter.texts.find_some, self._owner)
         async for block in self._sorter.blocks(content, find):
             for model, options in self._sorter.groups[len(self._groups) :]:
                 self._groups.append(await self._open(model, options))

@@ -15,7 +15,7 @@ from corelane.domain.batches import BatchError
 from corelane.domain.ids import new_job_id
 from corelane.errors import InvalidInput
 from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
-from corelane.plugins.files.batches.context import PLANS, BatchContext
+from corelane.plugins.files.batches.tools import PLANS, BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
@@ -35,26 +35,26 @@ class InputRefused(Exception):
         self.plan = plan
 
 
-async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, Any]:
+async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
     """Write the plan and the files of items; return the batch's new fields: plan, lines, bad lines and groups.
 
     Raise InputRefused, NotFound if the input file was deleted, or the errors of storage and disk.
     """
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
-    sorter = Sorter(context.settings, record.endpoint)
+    sorter = Sorter(tools.settings, record.endpoint)
     with ExitStack() as stack:
-        plan, files = stack.enter_context(context.writing(plan_name)), GroupFiles(context, stack)
-        find = partial(context.submitter.contexts.find_some, record.owner)
-        async for block in sorter.blocks(context.storage.read(record.input_file), find):
+        plan, files = stack.enter_context(tools.writing(plan_name)), GroupFiles(tools, stack)
+        find = partial(tools.submitter.texts.find_some, record.owner)
+        async for block in sorter.blocks(tools.storage.read(record.input_file), find):
             plan.write(b"".join(line.encode() for line, _ in block))
             for line, good in block:
                 if good is not None and line.group is not None:
                     files.add(line.group, good)
-            await context.renew_lease()
+            await tools.renew_lease()
         if (refusal := sorter.refusal) is not None:
             raise InputRefused([BatchError(code=refusal[0], message=refusal[1])])
-    await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
-    reach("batch.planned", context.settings.armed_faults)
+    await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
+    reach("batch.planned", tools.settings.armed_faults)
     if sorter.bad == sorter.lines:
         raise InputRefused(sorter.errors, plan_name)
     groups = [group.fields() for group in files.groups]
@@ -64,8 +64,8 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
 class GroupFiles:
     """The items of each group, each group in its own file, where its job will look for them."""
 
-    def __init__(self, context: BatchContext, stack: ExitStack) -> None:
-        self._context = context
+    def __init__(self, tools: BatchTools, stack: ExitStack) -> None:
+        self._tools = tools
         self._stack = stack
         self._files: list[Writer] = []
         self.groups: list[Group] = []
@@ -73,9 +73,9 @@ class GroupFiles:
     def add(self, place: int, line: GoodLine) -> None:
         """Write the items of one more line of a group, or of the first line of a new group."""
         if place == len(self.groups):
-            group = Group(new_job_id(cell=self._context.settings.cell), line.model, line.options, 0, 0)
-            name = self._context.items_name(group.job)
-            self._files.append(self._stack.enter_context(self._context.writing(name)))
+            group = Group(new_job_id(cell=self._tools.settings.cell), line.model, line.options, 0, 0)
+            name = self._tools.items_name(group.job)
+            self._files.append(self._stack.enter_context(self._tools.writing(name)))
             self.groups.append(group)
         group, task = self.groups[place], task_named(parse_options(line.options.encode()).task)
         self._files[place].write(b"".join(encode_line(item_row(task, item, {}), tokens) for item, tokens in line.items))
@@ -84,7 +84,7 @@ class GroupFiles:
         group.stored.extend(each for each in line.stored if each not in group.stored)
 
 
-async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
+async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
     """Submit each group as a job, once; return the groups, with the errors of those that were refused.
 
     Raise NotReady before any worker has announced the default model; VersionClosed if a version stopped taking jobs in
@@ -94,28 +94,28 @@ async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int)
     for place, group in enumerate(record.groups):
         if group.refused is None:
             try:
-                await _submit(context, record, place, group, now_ms)
+                await _submit(tools, record, place, group, now_ms)
             except VersionClosed:
                 raise
             except InvalidInput as error:
-                context.item_files.delete(group.job)
+                tools.item_files.delete(group.job)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
         groups.append(group)
-        await context.renew_lease()
+        await tools.renew_lease()
     return tuple(groups)
 
 
-async def _submit(context: BatchContext, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
-    if await context.jobs.get(group.job) is not None:
+async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
+    if await tools.jobs.get(group.job) is not None:
         return
     left_s = max(0.001, (record.expires_ms - now_ms) / 1000)
-    head = await group_head(context.submitter, group.model, group.options, left_s)
+    head = await group_head(tools.submitter, group.model, group.options, left_s)
     marks = {"metadata": {"batch_id": record.id, "batch_group": str(place)}, "labels": [f"batch:{record.id}"]}
     head = head.model_copy(update=marks)
-    known = await context.submitter.contexts.find(record.owner, group.stored) if group.stored else {}
-    admission = await context.submitter.admit(head, record.owner, group.job)
-    file = ItemFile(context.items_of(record, group), group.items, group.tokens)
+    known = await tools.submitter.texts.find(record.owner, group.stored) if group.stored else {}
+    admission = await tools.submitter.admit(head, record.owner, group.job)
+    file = ItemFile(tools.items_of(record, group), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
-    await context.submitter.submit(submission, admission)
-    reach("batch.submitted", context.settings.armed_faults)
+    await tools.submitter.submit(submission, admission)
+    reach("batch.submitted", tools.settings.armed_faults)

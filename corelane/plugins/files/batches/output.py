@@ -15,7 +15,7 @@ from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Unavailable
 from corelane.plugins.files.batches.checking import PlannedLine
-from corelane.plugins.files.batches.context import BatchContext
+from corelane.plugins.files.batches.tools import BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, NewFile
 from corelane.plugins.files.store.files import file_fields
 from corelane.settings.faults import reach
@@ -27,33 +27,31 @@ from corelane.tasks.registry import DIALECTS
 #: Results read in one page.
 PAGE = 500
 
-#: Errors of lines without an answer: first by the status of their batch, then by that of their job.
+#: Errors of lines without a result: first by the status of their batch, then by that of their job.
 UNANSWERED = {
     "cancelled": ("batch_cancelled", "the batch was cancelled before this line was answered"),
     "expired": ("batch_expired", "the completion window ended before this line was answered"),
 }
 DROPPED = ("results_dropped", "the result of this line was dropped from its job before the batch had read it")
-JOB_GONE = ("job_gone", "the job that was to answer this line was deleted")
+JOB_GONE = ("job_gone", "the job that was to process this line was deleted")
 JOB_ENDED = {
-    JobStatus.CANCELED: ("canceled", "the job that was to answer this line was canceled"),
-    JobStatus.EXPIRED: ("expired", "the job that was to answer this line expired"),
+    JobStatus.CANCELED: ("canceled", "the job that was to process this line was canceled"),
+    JobStatus.EXPIRED: ("expired", "the job that was to process this line expired"),
 }
 
 Outcome = dict[str, Any] | None
 
 
-async def conclude(
-    context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
-) -> bool:
+async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
     """Write both files and end a batch; if its status has changed, delete the files and return False."""
-    output, failures, is_kept = OutcomeFile(context), OutcomeFile(context), False
+    output, failures, is_kept = OutcomeFile(tools), OutcomeFile(tools), False
     try:
-        counts = await _write(context, record, to, output, failures)
+        counts = await _write(tools, record, to, output, failures)
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
-        await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
-        reach("batch.files_written", context.settings.armed_faults)
+        await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
+        reach("batch.files_written", tools.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
-        if (now := await context.batches.get(record.id)) is not None and now.used is not None:
+        if (now := await tools.batches.get(record.id)) is not None and now.used is not None:
             fields["usage"] = now.used.encode()
         if errors:
             fields["errors"] = [error.model_dump() for error in errors]
@@ -61,10 +59,10 @@ async def conclude(
             if file is not None:
                 fields[name] = file.id
         known = [file for file in files if file is not None]
-        is_kept = await context.batches.step(record, context.name, to, fields, known, context.limits.files_ttl_s)
+        is_kept = await tools.batches.step(record, tools.name, to, fields, known, tools.limits.files_ttl_s)
     except Unavailable:
-        # If Redis did not answer, the step may still have happened: the files that it made known must stay.
-        is_kept = await _is_known(context, output, failures)
+        # If Redis did not reply, the step may still have happened: the files that it made known must stay.
+        is_kept = await _is_known(tools, output, failures)
         raise
     finally:
         if not is_kept:
@@ -73,28 +71,28 @@ async def conclude(
     if not is_kept:
         return False
     for group in record.groups:
-        await context.jobs.drop_final(group.job)
-    context.clear(record)
+        await tools.jobs.drop_final(group.job)
+    tools.clear(record)
     return True
 
 
-async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
+async def _is_known(tools: BatchTools, *files: "OutcomeFile") -> bool:
     """Return whether a file may be registered. True if Redis is unreachable: the daily clean-up decides later."""
     ids = [file.writer.name for file in files if file.writer is not None]
     try:
-        return any(await context.files.known(ids))
+        return any(await tools.files.known(ids))
     except Unavailable:
         return True
 
 
 async def _write(
-    context: BatchContext, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
+    tools: BatchTools, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
 ) -> RequestCounts:
     """Write each line's outcome into one of the files; return the counts."""
     counts, dialect = RequestCounts(), DIALECTS[record.endpoint]
-    jobs = [None if group.refused is not None else await context.jobs.get(group.job) for group in record.groups]
-    sources = [outcomes(context, job) for job in jobs]
-    for text in context.plan_lines(record):
+    jobs = [None if group.refused is not None else await tools.jobs.get(group.job) for group in record.groups]
+    sources = [outcomes(tools, job) for job in jobs]
+    for text in tools.plan_lines(record):
         line = PlannedLine.decode(text)
         counts.total += 1
         code, job = line.error, None
@@ -114,25 +112,25 @@ async def _write(
             unanswered, message = code or JOB_GONE
             counts.failed += (unanswered, message) not in UNANSWERED.values()
             failures.add(not_answered(record.id, line, unanswered, message))
-        await context.renew_lease()
+        await tools.renew_lease()
     return counts
 
 
-async def outcomes(context: BatchContext, record: JobRecord | None) -> AsyncIterator[Outcome]:
+async def outcomes(tools: BatchTools, record: JobRecord | None) -> AsyncIterator[Outcome]:
     """Yield the stored results of a group's job in order; none if it does not exist."""
     if record is None:
         return
     for _ in range(record.dropped):
         yield {"status": "dropped"}
     at = record.dropped
-    while page := await context.jobs.results(record, at, PAGE):
+    while page := await tools.jobs.results(record, at, PAGE):
         for result in page:
             yield result
         at += len(page)
 
 
 def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
-    """Return the error of a line without an answer; None if the line has an answer."""
+    """Return the error of a line without a result; None if the line has one."""
     if result is None:
         return UNANSWERED.get(to, JOB_GONE)
     status = result["status"]
@@ -151,14 +149,14 @@ def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
 class OutcomeFile:
     """A file that is created with its first line; without lines it is not created."""
 
-    context: BatchContext
+    tools: BatchTools
     writer: Writer | None = None
     size: int = 0
 
     def add(self, line: bytes) -> None:
         """Write one more line."""
         if self.writer is None:
-            self.writer = self.context.storage.create(new_id("file", cell=self.context.settings.cell))
+            self.writer = self.tools.storage.create(new_id("file", cell=self.tools.settings.cell))
         self.writer.write(line)
         self.size += len(line)
 
@@ -167,7 +165,7 @@ class OutcomeFile:
         if self.writer is None:
             return None
         self.writer.close()
-        ttl_s = record.output_ttl_s or self.context.limits.files_ttl_s
+        ttl_s = record.output_ttl_s or self.tools.limits.files_ttl_s
         fields = file_fields("batch_output", f"{record.id}_{name}.jsonl", self.size)
         return NewFile(self.writer.name, ttl_s * 1000, fields)
 

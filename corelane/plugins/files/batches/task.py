@@ -15,9 +15,9 @@ from corelane.domain.ids import cell_of, id_time_ms, is_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.log import get_logger
-from corelane.plugins.files.batches.context import PLANS, BatchContext, LeaseLost
 from corelane.plugins.files.batches.input import InputRefused, read_input, submit_groups
 from corelane.plugins.files.batches.output import conclude
+from corelane.plugins.files.batches.tools import PLANS, BatchTools, LeaseLost
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
 from corelane.plugins.files.store.files import FileStore
 from corelane.settings import Settings
@@ -65,9 +65,9 @@ async def _run_batches(
     jobs = JobStore(link, settings, bell)
     submitter = Submitter(jobs, Fleet(link), settings, tracer)
     batches, files, storage = BatchStore(link), FileStore(link), open_storage(settings.files_url, settings.files_root)
-    context = BatchContext(name, settings, jobs, submitter, batches, files, storage)
+    tools = BatchTools(name, settings, jobs, submitter, batches, files, storage)
     try:
-        return await BatchRunner(context).run(should_stop)
+        return await BatchRunner(tools).run(should_stop)
     finally:
         await link.close()
 
@@ -75,22 +75,22 @@ async def _run_batches(
 class BatchRunner:
     """Takes all open batches from step to step."""
 
-    def __init__(self, context: BatchContext) -> None:
-        self._context = context
+    def __init__(self, tools: BatchTools) -> None:
+        self._tools = tools
         #: When a batch may be tried again, and how many unforeseen errors it had, by its id.
         self._not_before: dict[str, float] = {}
         self._failures: dict[str, int] = {}
 
     async def run(self, should_stop: Callable[[], bool]) -> int:
         """Take steps until no batch is open, the time is over, or the lease is lost; return how many."""
-        context, steps, held_s = self._context, 0, float("-inf")
+        tools, steps, held_s = self._tools, 0, float("-inf")
         deadline = time.monotonic() + RUN_S
         try:
-            if await context.batches.take_turn(context.name):
+            if await tools.batches.take_turn(tools.name):
                 await self._clean()
-            while not should_stop() and time.monotonic() < deadline and await context.batches.take_turn(context.name):
-                context.renewed_s = time.monotonic()
-                records = await context.batches.open_batches()
+            while not should_stop() and time.monotonic() < deadline and await tools.batches.take_turn(tools.name):
+                tools.renewed_s = time.monotonic()
+                records = await tools.batches.open_batches()
                 if not records:
                     break
                 if time.monotonic() - held_s > HOLD_S:
@@ -102,19 +102,19 @@ class BatchRunner:
                     await asyncio.sleep(IDLE_PAUSE_S)
         except LeaseLost as error:
             log.info("batches_left_to_another", detail=error.detail)
-        await context.batches.end_turn(context.name)
+        await tools.batches.end_turn(tools.name)
         return steps
 
     async def _hold(self, records: Sequence[BatchRecord]) -> None:
         jobs = [group.job for record in records for group in record.groups if group.refused is None]
-        await self._context.batches.hold_results(jobs, self._context.settings.results_ttl_s)
+        await self._tools.batches.hold_results(jobs, self._tools.settings.results_ttl_s)
 
     async def _step(self, record: BatchRecord) -> bool:
         """Take one step of a batch; return whether it advanced."""
         if time.monotonic() < self._not_before.get(record.id, 0.0):
             return False
         try:
-            return await step(self._context, record)
+            return await step(self._tools, record)
         except (StoreUnavailable, LeaseLost):
             raise
         except NotReady:
@@ -131,19 +131,19 @@ class BatchRunner:
                 errors = [BatchError(code="internal", message=sentence).model_dump()]
                 counts = (record.counts or RequestCounts()).model_dump()
                 fields = {"errors": errors, "counts": counts}
-                ttl_s = self._context.limits.files_ttl_s
-                return await self._context.batches.step(record, self._context.name, "failed", fields, ttl_s=ttl_s)
+                ttl_s = self._tools.limits.files_ttl_s
+                return await self._tools.batches.step(record, self._tools.name, "failed", fields, ttl_s=ttl_s)
         return False
 
     async def _clean(self) -> None:
         """Delete expired files and, once a day, unknown ones."""
-        context = self._context
+        tools = self._tools
         try:
-            while ids := await context.files.retire():
+            while ids := await tools.files.retire():
                 await self._delete(ids)
-                await context.renew_lease()
-            if await context.batches.is_time_to_tidy(TIDY_S):
-                await tidy(context)
+                await tools.renew_lease()
+            if await tools.batches.is_time_to_tidy(TIDY_S):
+                await tidy(tools)
         except (StorageFailed, OSError) as error:
             log.warning("files_not_tidied", detail=str(error))
 
@@ -152,107 +152,105 @@ class BatchRunner:
         for each in ids:
             try:
                 if each.startswith("file_"):
-                    self._context.storage.delete(each)
+                    self._tools.storage.delete(each)
                 done.append(each)
             except CorelaneError as error:
                 log.warning("file_not_deleted", file_id=each, detail=error.detail)
                 failed.append(each)
-        await self._context.files.retired(done, failed)
+        await self._tools.files.retired(done, failed)
 
 
-async def step(context: BatchContext, record: BatchRecord) -> bool:
+async def step(tools: BatchTools, record: BatchRecord) -> bool:
     """Take the next step of a batch, if possible; return whether it was taken."""
     if record.status == "cancelling":
         for group in record.groups:
-            await context.jobs.cancel(group.job)
-        return await end(context, record, "cancelled")
+            await tools.jobs.cancel(group.job)
+        return await end(tools, record, "cancelled")
     if record.status == "validating":
-        return await _validate(context, record)
-    jobs = [await context.jobs.get(group.job) for group in record.groups if group.refused is None]
+        return await _validate(tools, record)
+    jobs = [await tools.jobs.get(group.job) for group in record.groups if group.refused is None]
     if any(job is not None and not job.status.is_final for job in jobs):
         return False
     if record.status == "in_progress":
-        return await context.batches.step(record, context.name, "finalizing", {})
+        return await tools.batches.step(record, tools.name, "finalizing", {})
     is_expired = any(job is not None and job.status is JobStatus.EXPIRED for job in jobs)
-    return await end(context, record, "expired" if is_expired else "completed")
+    return await end(tools, record, "expired" if is_expired else "completed")
 
 
-async def _validate(context: BatchContext, record: BatchRecord) -> bool:
+async def _validate(tools: BatchTools, record: BatchRecord) -> bool:
     """Read the input; in a later step, submit its groups."""
-    now_ms = await context.batches.now_ms()
+    now_ms = await tools.batches.now_ms()
     if now_ms >= record.expires_ms:
-        return await end(context, record, "expired")
+        return await end(tools, record, "expired")
     if record.lines is None:
         try:
-            found = await read_input(context, record)
+            found = await read_input(tools, record)
         except InputRefused as refused:
-            return await end(context, replace(record, plan=refused.plan), "failed", refused.errors)
+            return await end(tools, replace(record, plan=refused.plan), "failed", refused.errors)
         except NotFound:
             sentence = f"the file {record.input_file} was deleted before it was read"
-            return await end(context, record, "failed", [BatchError(code="file_not_found", message=sentence)])
-        return await context.batches.step(record, context.name, "validating", found)
+            return await end(tools, record, "failed", [BatchError(code="file_not_found", message=sentence)])
+        return await tools.batches.step(record, tools.name, "validating", found)
     try:
-        groups_now = await submit_groups(context, record, now_ms)
+        groups_now = await submit_groups(tools, record, now_ms)
     except VersionClosed:
         return False
     refused_all = [group.refused for group in groups_now if group.refused is not None]
     if len(refused_all) == len(groups_now):
         errors = [BatchError(code=code, message=message) for code, message in refused_all]
-        return await end(context, replace(record, groups=groups_now), "failed", errors)
+        return await end(tools, replace(record, groups=groups_now), "failed", errors)
     fields = {"groups": [group.fields() for group in groups_now]}
-    return await context.batches.step(record, context.name, "in_progress", fields)
+    return await tools.batches.step(record, tools.name, "in_progress", fields)
 
 
-async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
+async def end(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
     """Write a batch's files, end it and log it; return whether it was ended here."""
-    if not context.has_plan(record):
+    if not tools.has_plan(record):
         sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
         record, to = replace(record, plan=None, groups=()), "failed"
         errors = [BatchError(code="items_lost", message=sentence)]
-    ended = await conclude(context, record, to, errors)
+    ended = await conclude(tools, record, to, errors)
     if ended:
-        await log_end(context, record.id)
+        await log_end(tools, record.id)
     return ended
 
 
-async def log_end(context: BatchContext, batch: str) -> None:
+async def log_end(tools: BatchTools, batch: str) -> None:
     """Log a batch's end. A report that must happen exactly once belongs in the Lua function ``step_batch``."""
-    record = await context.batches.get(batch)
+    record = await tools.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()
         log.info("batch_ended", batch_id=batch, status=record.status, owner=record.owner, **counts)
 
 
-async def tidy(context: BatchContext) -> None:
+async def tidy(tools: BatchTools) -> None:
     """Delete old unknown files, items and plans, which broken uploads and dead keepers left behind."""
-    records = await context.batches.open_batches()
+    records = await tools.batches.open_batches()
     kept = {group.job for record in records for group in record.groups}
     plans = {record.plan for record in records}
-    before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
-    far, near = context.storage, context.item_files.near
-    files = [file for file, _ in old_names(context, far, "", "file", before_ms)]
-    are_known = await context.files.known(files)
+    before_ms = await tools.batches.now_ms() - STRAY_AGE_S * 1000
+    far, near = tools.storage, tools.item_files.near
+    files = [file for file, _ in old_names(tools, far, "", "file", before_ms)]
+    are_known = await tools.files.known(files)
     strays = [(far, file) for file, is_known in zip(files, are_known, strict=True) if not is_known]
     for storage, folder in ((far, ELSEWHERE), (near, "")):
-        for name, job in old_names(context, storage, folder, "job", before_ms):
-            if job not in kept and await context.jobs.get(job) is None:
+        for name, job in old_names(tools, storage, folder, "job", before_ms):
+            if job not in kept and await tools.jobs.get(job) is None:
                 strays.append((storage, name))
-            await context.renew_lease()
-    strays += [(far, name) for name, _ in old_names(context, far, PLANS, "batch", before_ms) if name not in plans]
+            await tools.renew_lease()
+    strays += [(far, name) for name, _ in old_names(tools, far, PLANS, "batch", before_ms) if name not in plans]
     for storage, name in strays:
         log.info("stray_file_deleted", file=name)
         storage.delete(name)
-        await context.renew_lease()
+        await tools.renew_lease()
 
 
-def old_names(
-    context: BatchContext, storage: Storage, folder: str, kind: str, before_ms: int
-) -> Iterator[tuple[str, str]]:
+def old_names(tools: BatchTools, storage: Storage, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
     """Yield the old files of a folder, with the ids in their names.
 
     Services may share a storage. Each looks only after its own files, whose ids have its cell.
     """
     for name in storage.names(folder.rstrip("/")):
         named = name.partition(".")[0]
-        if is_id(kind, named) and cell_of(named) == context.settings.cell and id_time_ms(named) < before_ms:
+        if is_id(kind, named) and cell_of(named) == tools.settings.cell and id_time_ms(named) < before_ms:
             yield f"{folder}{name}", named

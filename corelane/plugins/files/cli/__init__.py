@@ -1,1 +1,1 @@
-"""The commands ``corelane files``, ``batches`` and ``contexts``."""
+"""The commands of files, batches and stored texts."""

@@ -1,4 +1,4 @@
-"""``corelane batches``: start, list, show and cancel your own batches: uploaded files of questions."""
+"""``corelane batches``: start, list, show and cancel your own batches: uploaded files of items."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -19,7 +19,7 @@ MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
-batches = CommandGroup(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
+batches = CommandGroup(name="batches", help="Your batches: create, list, show, cancel.", no_args_is_help=True)
 
 
 @batches.command()
@@ -61,7 +61,7 @@ def show(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = Fals
 
 @batches.command()
 def cancel(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = False) -> None:
-    """End a batch with the answers it has by now; its files hold them."""
+    """End a batch with the results it has by now; its files hold them."""
     print_one(client.cancel_batch(batch), as_json, describe)
 
 

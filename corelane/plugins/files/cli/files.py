@@ -22,7 +22,7 @@ STANDARD = Path("-")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
 
-files = CommandGroup(help="Your files: upload, list, download, delete.", no_args_is_help=True)
+files = CommandGroup(name="files", help="Your files: upload, list, download, delete.", no_args_is_help=True)
 
 
 @files.command("list")
@@ -46,10 +46,10 @@ def upload(
     as_json: JsonOption = False,
     ids: IdsOption = False,
 ) -> None:
-    """Upload a file of questions for a batch; then `corelane batches create`."""
+    """Upload a file of items for a batch; then `corelane batches create`."""
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}")
-    refuse_questions(path)
+    refuse_bare_items(path)
     file = client.upload_file(path)
     if ids:
         typer.echo(file.id)
@@ -90,8 +90,8 @@ def delete(client: ServiceClient, file: FileArgument, as_json: JsonOption = Fals
         print_line({"id": file, "deleted": True})
 
 
-def refuse_questions(path: Path) -> None:
-    """Raise InvalidInput if the file's first line is a question for `corelane batch`."""
+def refuse_bare_items(path: Path) -> None:
+    """Raise InvalidInput if the file's first line is an item for `corelane batch`."""
     try:
         with path.open("rb") as lines:
             first = next((line for line in lines if line.strip()), b"")
@@ -99,8 +99,8 @@ def refuse_questions(path: Path) -> None:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
     if command_for(first) == "batch":
         raise InvalidInput(
-            f"{path} is a file for `corelane batch {path} -o answers.jsonl`: its lines have question and context. "
-            "Lines of a file to upload have custom_id, method, url, and these two in body"
+            f"{path} is a file for `corelane batch {path} -o results.jsonl`: its lines are bare items. "
+            "Lines of a file to upload have custom_id, method, url, and the item in body"
         )
 
 

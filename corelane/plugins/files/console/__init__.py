@@ -1,4 +1,4 @@
-"""The console's pages of files, batches and stored contexts.
+"""The console's pages of files, batches and stored texts.
 
 The console asks for them (``Plugin.console``), so they may use the console's modules. Without the console nothing here
 is loaded.
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corelane.domain.texts import WIRE_NAME as TEXTS
 from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from corelane.plugins.console.pages.stream import Feed
 
-NAV = (NavEntry("Contexts", "contexts", "c"), NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
+NAV = (NavEntry(TEXTS.title(), TEXTS, "c"), NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
 
 
 def pages() -> ConsolePages:
@@ -25,6 +26,6 @@ def pages() -> ConsolePages:
 
 def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
     """Return the pages' routes, and the feed of a batch's page."""
-    from corelane.plugins.files.console import contexts, files
+    from corelane.plugins.files.console import files, texts
 
-    return (contexts.router, files.router), {"batch": files.feed}
+    return (texts.router, files.router), {"batch": files.feed}

@@ -11,7 +11,7 @@ from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
-from corelane.domain.batches import FINAL, BatchRequest
+from corelane.domain.batches import ENDPOINT, FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
@@ -88,7 +88,7 @@ async def start_batch(request: Request, state: StateDep, caller: SubmitCaller) -
     form = await read_form(request)
     asked = {
         "input_file_id": first(form, "input_file_id"),
-        "endpoint": "/v1/answers",
+        "endpoint": ENDPOINT,
         "completion_window": first(form, "completion_window") or "24h",
     }
     try:

@@ -55,7 +55,7 @@ define('note_output', function(ask)
     return 1
   end
   call('ZADD', keys.WRITING, 'XX', now_ms() + ask.retry_ms, job)
-  for _, each in ipairs({ key, keys.results(job), keys.payloads(job), keys.contexts(job) }) do
+  for _, each in ipairs({ key, keys.results(job), keys.payloads(job), keys.shared_texts(job) }) do
     call('EXPIRE', each, ask.hold_s, 'GT')
   end
   return 1

@@ -41,7 +41,7 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FetchedObject:
-    """A server's answer: its status, its headers in lower case, and its body."""
+    """A server's response: its status, its headers in lower case, and its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,13 +77,13 @@ def get(
     resolver: Resolver | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[FetchedObject]:
-    """Get an object; yield the answer, whatever its status. Raise UrlRefused or FetchFailed."""
+    """Get an object; yield the response, whatever its status. Raise UrlRefused or FetchFailed."""
     for _ in range(MOST_REDIRECTS + 1):
-        with _ask(settings, "GET", url, headers, None, resolver, tls) as answer:
-            if answer.status not in REDIRECTS:
-                yield answer
+        with _ask(settings, "GET", url, headers, None, resolver, tls) as response:
+            if response.status not in REDIRECTS:
+                yield response
                 return
-            target = urljoin(url, answer.headers.get("location", ""))
+            target = urljoin(url, response.headers.get("location", ""))
         if not is_allowed(target):
             raise UrlRefused(f"{without_query(url)} redirects to {without_query(target)[:200]!r}, which is not allowed")
         url = target
@@ -101,8 +101,8 @@ def put(
 ) -> int:
     """Put an object, whose size is in the headers; return the status. Raise UrlRefused or FetchFailed."""
     pieces = iter(lambda: content.read(PIECE_BYTES), b"")
-    with _ask(settings, "PUT", url, headers, pieces, resolver, tls) as answer:
-        return answer.status
+    with _ask(settings, "PUT", url, headers, pieces, resolver, tls) as response:
+        return response.status
 
 
 @contextmanager

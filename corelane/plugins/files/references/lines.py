@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.texts import WIRE_NAME
 from corelane.errors import InputFailed, TooLarge
 from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker
@@ -60,25 +61,25 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
-    """Read the contexts from a first line that is not an item; return False if it is an item.
+    """Read the shared texts from a first line that is not an item; return False if it is an item.
 
     Raise InputFailed if the line has other fields, which belong in the request.
     """
-    if not isinstance(value, dict) or "contexts" not in value or not item_fields().isdisjoint(value):
+    if not isinstance(value, dict) or WIRE_NAME not in value or not item_fields().isdisjoint(value):
         return False
-    if others := sorted(set(value) - {"contexts", "items"}):
+    if others := sorted(set(value) - {WIRE_NAME, "items"}):
         raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
-    contexts = value["contexts"]
-    if checker.texts and contexts:
-        raise InputFailed("the request has `contexts`, and so has the input: leave one of them out")
-    if not isinstance(contexts, dict) or not all(isinstance(text, str) and text.strip() for text in contexts.values()):
-        raise InputFailed("the input's `contexts` must be an object of texts")
+    texts = value[WIRE_NAME]
+    if checker.texts and texts:
+        raise InputFailed(f"the request has `{WIRE_NAME}`, and so has the input: leave one of them out")
+    if not isinstance(texts, dict) or not all(isinstance(text, str) and text.strip() for text in texts.values()):
+        raise InputFailed(f"the input's `{WIRE_NAME}` must be an object of texts")
     try:
-        check_texts(settings, contexts)
+        check_texts(settings, texts)
     except TooLarge as error:
         raise InputFailed(error.detail) from None
-    if contexts:
-        checker.share(contexts)
+    if texts:
+        checker.share(texts)
     return True
 
 
@@ -98,9 +99,9 @@ def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
 
 
 def items_of(settings: Settings, document: Any, checker: ItemChecker) -> list[Any]:
-    """Return the items of a document: a list of them, or an object with ``items`` and perhaps ``contexts``."""
+    """Return the items of a document: a list of them, or an object with ``items`` and perhaps shared texts."""
     if isinstance(document, dict) and "items" in document:
-        if not take_head(settings, checker, {"contexts": {}} | document) or not isinstance(document["items"], list):
+        if not take_head(settings, checker, {WIRE_NAME: {}} | document) or not isinstance(document["items"], list):
             raise InputFailed("`items` of the input must be a list")
         return document["items"]
     if not isinstance(document, list):

@@ -80,13 +80,13 @@ def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) 
     allowed = settings.of(FilesFields).input_urls
     with (
         http_errors(InputFailed),
-        get(settings, url, asked, lambda target: is_allowed(target, allowed, owner)) as answer,
+        get(settings, url, asked, lambda target: is_allowed(target, allowed, owner)) as response,
     ):
-        check_status(answer.status, InputFailed)
+        check_status(response.status, InputFailed)
         # Identifies the version of an object, if the server gives one.
-        found = answer.headers.get("etag") or answer.headers.get("last-modified", "")
+        found = response.headers.get("etag") or response.headers.get("last-modified", "")
         require_same(etag, found)
-        yield Opened(found, start if answer.status == 206 else 0, answer.body)
+        yield Opened(found, start if response.status == 206 else 0, response.body)
 
 
 def require_same(before: str, now: str) -> None:

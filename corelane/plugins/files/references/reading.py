@@ -11,8 +11,8 @@ from functools import partial
 
 import orjson
 
-from corelane.domain.contexts import Known
 from corelane.domain.job_references import without_query
+from corelane.domain.texts import Known
 from corelane.errors import InputFailed, InvalidInput, SetupError, StorageFailed
 from corelane.log import get_logger
 from corelane.plugins.files.references.lines import bounded, items_of, read_document, take_head, unpacked
@@ -91,9 +91,9 @@ class InputReader:
             chunks = bounded(self._until_stopped(opened.chunks), most_bytes)
             if is_packed(url):
                 chunks = bounded(unpacked(chunks), most_bytes)
-            find = partial(self._find_context, record)
+            find = partial(self._find_text, record)
             refuses = record.invalid_items == "refuse"
-            texts = self._store.contexts(record)
+            texts = self._store.shared_texts(record)
             checker = ItemChecker(settings, texts, record.options, find, refuses=refuses)
             if format_of(url) == "json":
                 self._keep_document(record, chunks, checker, part)
@@ -103,9 +103,9 @@ class InputReader:
             raise InputFailed("the input has no items")
         part.finish()
 
-    def _find_context(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored context that an item names, and make the job keep it."""
-        return self._store.pin_context(record, name)
+    def _find_text(self, record: JobRecord, name: str) -> Known | None:
+        """Find a stored text that an item names, and make the job keep it."""
+        return self._store.pin_text(record, name)
 
     def _keep_lines(
         self, record: JobRecord, opened: Opened, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts"
@@ -124,14 +124,14 @@ class InputReader:
     def _is_head(self, record: JobRecord, text: bytes, checker: ItemChecker) -> bool:
         with suppress(orjson.JSONDecodeError):
             if take_head(self._settings, checker, orjson.loads(text)):
-                self._store.keep_contexts(record, checker.texts)
+                self._store.keep_texts(record, checker.texts)
                 return True
         return False
 
     def _keep_document(self, record: JobRecord, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts") -> None:
         items = items_of(self._settings, read_document(chunks, self._settings.max_body_bytes), checker)
         if checker.texts:
-            self._store.keep_contexts(record, checker.texts)
+            self._store.keep_texts(record, checker.texts)
         for number, value in enumerate(items, 1):
             if number > part.done.lines:
                 part.keep(*checker.row(checker.check(f"item {number - 1}", value)), 0, number)

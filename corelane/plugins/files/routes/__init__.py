@@ -1,1 +1,1 @@
-"""The routes of files, batches and stored contexts."""
+"""The routes of files, batches and stored texts."""

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from api.context import REQUEST_CONTEXT
 from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.middleware.edge import JsonRoute
+from api.request_facts import REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest, FileObject
@@ -48,7 +48,7 @@ async def create_batch(
 ) -> Batch | Response:
     """Have every line of an uploaded file done. A bad line is named in the error file and harms no other.
 
-    With `dry_run` nothing is kept, no key is used, and the answer is the batch's forecast.
+    With `dry_run` nothing is kept, no key is used, and the response is the batch's forecast.
     """
     if body.dry_run:
         return await forecast(state, body, caller)
@@ -68,7 +68,7 @@ async def make_batch(
     file = await require_input(state, body, caller)
     batch = new_id("batch", cell=state.settings.cell)
     try:
-        await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
+        await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_FACTS.get())
     except Held as held:
         if once is None:
             raise
@@ -88,7 +88,7 @@ async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> 
 
 
 async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Response:
-    """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper starts it."""
+    """Return the forecast of a batch: its lines are checked and measured now, not when the keeper starts it."""
     file = await require_input(state, body, caller)
     content = await asyncio.to_thread(state.of(Storage).read, file.id)
     run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body)

@@ -34,7 +34,7 @@ FORM_SCHEMA: dict[str, Any] = {
     "required": ["purpose", "file"],
     "properties": {
         "purpose": {"type": "string", "enum": ["batch"], "description": "What the file is for."},
-        "file": {"type": "string", "format": "binary", "description": "JSON lines, one question each."},
+        "file": {"type": "string", "format": "binary", "description": "JSON lines, one item each."},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
     },
@@ -52,7 +52,7 @@ async def upload_file(
     caller: SubmitCaller,
     content_type: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FileObject:
-    """Store a file for a batch. It is completely stored before this answers; a form that breaks off leaves nothing."""
+    """Store a file for a batch. It is completely stored before this returns; a form that breaks off leaves nothing."""
     file = new_id("file", cell=state.settings.cell)
     form = await FormReader(state.settings, state.of(Storage), file).read(content_type, request.stream())
     try:

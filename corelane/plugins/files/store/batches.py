@@ -20,7 +20,7 @@ from corelane.domain.batches import (
     RequestCounts,
     window_s,
 )
-from corelane.domain.request_context import NO_CONTEXT, RequestContext
+from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 from corelane.domain.usage import Used
 from corelane.plugins.files.store.files import owned_ids
 from corelane.store import keys
@@ -37,7 +37,7 @@ JOB_FIELDS = ("succeeded", "failed", "usage")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
+    """Lines that ask the same model under the same options, and their job; its id was chosen before.
 
     ``refused`` is the code and the sentence if the job cannot exist, for instance if no version has the model's name.
     """
@@ -48,7 +48,7 @@ class Group:
     items: int
     tokens: int
     refused: tuple[str, str] | None = None
-    #: Stored contexts that the lines name.
+    #: Stored texts that the lines name.
     stored: list[str] = field(default_factory=list)
     #: Number of lines; 0 if each is one item.
     lines: int = 0
@@ -97,7 +97,7 @@ class BatchRecord:
     errors: tuple[BatchError, ...] = ()
     output_file: str | None = None
     error_file: str | None = None
-    origin: RequestContext = NO_CONTEXT
+    origin: RequestFacts = NO_REQUEST
 
     @classmethod
     def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
@@ -128,7 +128,7 @@ class BatchRecord:
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
-            origin=RequestContext(values.get("request_id", ""), values.get("traceparent", "")),
+            origin=RequestFacts(values.get("request_id", ""), values.get("traceparent", "")),
         )
 
     @property
@@ -172,7 +172,7 @@ class BatchStore:
         owner: str,
         request: BatchRequest,
         once: Once | None = None,
-        origin: RequestContext = NO_CONTEXT,
+        origin: RequestFacts = NO_REQUEST,
     ) -> None:
         """Store a new batch for a keeper to run. Idempotent by its id; raise Held if another batch has its ``once``."""
         expiry = request.output_expires_after
@@ -230,7 +230,7 @@ class BatchStore:
         return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:
-        """End a batch with the answers that it has. A batch that is final or being finished does not change."""
+        """End a batch with the results that it has. A batch that is final or being finished does not change."""
         await self._link.run("cancel_batch", batch=batch)
 
     async def open_batches(self) -> list[BatchRecord]:

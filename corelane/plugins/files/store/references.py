@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.contexts import Known, digest_in
+from corelane.domain.texts import Known, digest_in
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.contexts import ContextStore
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call, texts
+from corelane.store.texts import TextStore
 
 #: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
 CARRIER = Lease(keys.CARRIER, ttl_ms=10_000)
@@ -96,29 +96,29 @@ class ReferenceStore:
         """Return the server's time."""
         return self._link.now_ms()
 
-    def contexts(self, record: JobRecord) -> dict[str, str]:
-        """Return the contexts that a job's items share, by their ids."""
+    def shared_texts(self, record: JobRecord) -> dict[str, str]:
+        """Return the texts that a job's items share, by their ids."""
         ids, flat = self._link.many(
-            [("HGET", keys.job(record.id), "context_ids"), ("HGETALL", keys.contexts(record.id))]
+            [("HGET", keys.job(record.id), keys.TEXT_IDS), ("HGETALL", keys.shared_texts(record.id))]
         )
         by_number = texts(flat)
         return {name: by_number[str(number)] for number, name in enumerate(orjson.loads(ids or b"[]"))}
 
-    def keep_contexts(self, record: JobRecord, contexts: dict[str, str]) -> None:
-        """Store the contexts that came with an input."""
-        numbered = [part for number, text in enumerate(contexts.values()) for part in (number, text)]
+    def keep_texts(self, record: JobRecord, shared: dict[str, str]) -> None:
+        """Store the texts that came with an input."""
+        numbered = [part for number, text in enumerate(shared.values()) for part in (number, text)]
         self._link.many(
             [
-                ("HSET", keys.contexts(record.id), *numbered),
-                ("HSET", keys.job(record.id), "context_ids", orjson.dumps(list(contexts))),
+                ("HSET", keys.shared_texts(record.id), *numbered),
+                ("HSET", keys.job(record.id), keys.TEXT_IDS, orjson.dumps(list(shared))),
             ]
         )
 
-    def pin_context(self, record: JobRecord, name: str) -> Known | None:
-        """Make an open job keep a stored context of its owner; return its facts, None if it does not exist."""
-        if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
+    def pin_text(self, record: JobRecord, name: str) -> Known | None:
+        """Make an open job keep a stored text of its owner; return its facts, None if it does not exist."""
+        if not self._link.run("pin_text", job=record.id, owner=record.owner, digest=digest_in(name)):
             return None
-        found = self._link.read(lambda link: ContextStore(link).known(record.owner, [name], held=True))
+        found = self._link.read(lambda link: TextStore(link).known(record.owner, [name], held=True))
         return found.get(name)
 
     def note_input(self, job: str, before: str, after: ReadProgress, retry_s: float | None = None) -> bool:

@@ -59,7 +59,7 @@ class PipelineTask(QuestionAnsweringTask):
             except QuestionTooLong as error:
                 ready.append((key, failure(query, error)))
                 continue
-            context_at = len(self._before) + len(ids) + len(self._between)
+            context_at = self._context_at(ids)
             null_last = self._template.null_last
             ready.append((key, TokenizedAsk(query, ids, tokens, windows, context_at, null_last, places)))
         return ready

@@ -6,24 +6,25 @@ calibrated or not: the best answer of a document is the best of its windows' ans
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.manifest import TokenizerSpec
+from corelane.artifacts.manifest import Artifact, TokenizerSpec
 from corelane.domain.jobs import JobStatus
-from corelane.engine.backends.protocol import Logits, WindowBatch
-from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query, Ready, Result, RunnerWork, failure
-from corelane.engine.text.chunks import ChunkReader
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.task import Query, Result, RunnerLimits
+from corelane.engine.text.engine import RowParts, TextEngine, Tokens
 from corelane.engine.text.offsets import convert_offsets
-from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenize import Context, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
-from corelane.errors import InvalidInput, NotCalibrated
+from corelane.errors import CorelaneError, InvalidInput, NotCalibrated
 from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.tasks.question_answering.engine.spans import (
     Candidate,
@@ -87,8 +88,10 @@ NO_PROBABILITIES = (
 )
 
 
-class QuestionAnsweringTask:
+class QuestionAnsweringTask(TextEngine):
     """Extractive question answering with one model. Not thread-safe."""
+
+    makes_fragments = True
 
     def __init__(
         self,
@@ -105,45 +108,30 @@ class QuestionAnsweringTask:
 
         ``threshold`` applies to "no answer" if a query sets none.
         """
-        self.work = RunnerWork()
-        self.makes_fragments = True
-        self.read_for: Collection[Hashable] = ()
-        self._tokenizer = tokenizer
-        self._spec = spec
-        self._template = template = spec.layout()
-        self._specials = template.specials
-        self._before, self._between, self._after = map(np.array, (template.before, template.between, template.after))
-        #: The visible token of empty rows. It is not padding: some networks count the tokens that are not padding.
-        self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
-        #: The token types of a row's parts, with the parts' numbers. Parts of type 0 are left out.
-        self._types = [(part, np.array(types)) for part, types in enumerate(template.part_types()) if np.any(types)]
-        self._max_length = max_length
-        self._max_windows = max_windows
+        super().__init__(tokenizer, spec, max_length, cache_tokens=cache_tokens, max_windows=max_windows)
+        self._template = spec.layout()
         self._threshold = threshold
         self._calibration = calibration
-        self._cache = ContextCache(cache_tokens)
-        self._long = ChunkReader(tokenizer)
 
-    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[TokenizedQuery]]:
-        """Tokenize queries. Long contexts that are not cached are read in chunks by ``read_on``."""
-        ready: list[Ready[TokenizedQuery]] = []
-        at_once, short_chars = [], self._long.short_chars or math.inf
-        for key, query in queries:
-            if query.options.min_precision is not None and self._calibration is None:
-                ready.append((key, failure(query, NotCalibrated(NO_PROBABILITIES))))
-            elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
-                self._long.add(key, query)
-            else:
-                at_once.append((key, query))
-        return ready + self._tokenize(at_once) if at_once else ready
+    @classmethod
+    def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
+        """Open the tokenizer of an artifact, and its calibration."""
+        manifest = artifact.manifest
+        return cls(
+            open_tokenizer(artifact),
+            manifest.tokenizer,
+            manifest.max_length,
+            cache_tokens=limits.context_cache_tokens,
+            max_windows=limits.max_windows,
+            threshold=artifact.threshold(calibration),
+            calibration=calibration,
+        )
 
-    def read_on(self) -> list[Ready[TokenizedQuery]]:
-        """Tokenize one chunk of one long context; return the queries that this completes."""
-        self.read_for = self._long.next_keys if self._long.documents else ()
-        if not self.read_for or (read := self._long.read_on()) is None:
-            return []
-        passage, context, queries = read
-        return self._tokenize(queries, {passage: context})
+    def refusal(self, query: Query) -> CorelaneError | None:
+        """Return why a precision cannot be had of this model."""
+        if query.options.min_precision is not None and self._calibration is None:
+            return NotCalibrated(NO_PROBABILITIES)
+        return None
 
     def read_so_far(self) -> list[tuple[Hashable, TokenizedQuery]]:
         """Return the only query on the document that was read last, with the windows known so far.
@@ -164,7 +152,7 @@ class QuestionAnsweringTask:
                 len(asked),
                 len(ids),
                 max_length=self._longest(query),
-                specials=self._specials,
+                specials=self._pair.specials,
                 doc_stride=query.options.doc_stride,
             )
         except InvalidInput:
@@ -172,101 +160,42 @@ class QuestionAnsweringTask:
         at, null_last = self._context_at(asked), self._template.null_last
         return [(key, TokenizedQuery(query, asked, Context(ids, NO_PLACES), windows, at, null_last))]
 
-    def tokenize_all(self, queries: Sequence[Query]) -> list[TokenizedQuery | Result]:
-        """Tokenize queries, with their long contexts, in order."""
-        ready = dict(self.tokenize(list(enumerate(queries))))
-        while len(ready) < len(queries):
-            ready.update(self.read_on())
-        return [ready[number] for number in range(len(queries))]
-
-    def unread_tokens(self, most_per_item: int) -> int:
-        """Estimate the tokens still to be read in chunks, counting at most ``most_per_item`` for an item."""
-        return self._long.tokens(most_per_item) if self._long.documents else 0
-
-    def forget(self, keys: Collection[Hashable] | None = None) -> None:
-        """Stop reading for these queries, or for all."""
-        if keys is None:
-            self._long.clear()
-        elif self._long.documents:
-            self._long.drop(keys)
-
-    def _tokenize(
-        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
-    ) -> list[Ready[TokenizedQuery]]:
-        """Tokenize and cut queries, in order; ``known`` are contexts that are tokenized already, by passage."""
-        passages = dict.fromkeys(query.passage for _, query in queries)
-        kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
-        missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
-        texts = [*(query.beside for _, query in queries), *(text for _, text in missing)]
-        tokens = tokenize(self._tokenizer, texts)
-        fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})
-        for passage, context in fresh.items():
-            self._cache.keep(passage, context)
-        self.work.contexts_hit += len(kept)
-        self.work.contexts_read += len(fresh)
-        contexts = kept | fresh
-        return [
-            (key, self._cut(query, question.ids[: query.options.max_question_len], contexts[query.passage]))
-            for (key, query), question in zip(queries, tokens, strict=False)
-        ]
-
-    def _cut(self, query: Query, question: NDArray[np.int32], context: Context) -> TokenizedQuery | Result:
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> TokenizedQuery:
+        """Cut a passage into windows beside its question; raise InvalidInput."""
         options, most, bound = query.options, self._max_windows, "setting"
+        question, context = besides[0][: options.max_question_len], texts[0]
         if options.truncation == "error":
             most, bound = 1, "truncation"
         elif options.max_windows is not None and options.max_windows <= most:
             most, bound = options.max_windows, "max_windows"
-        try:
-            windows = cut_windows(
-                len(question),
-                len(context.ids),
-                max_length=self._longest(query),
-                specials=self._specials,
-                doc_stride=options.doc_stride,
-                most=most,
-                bound=bound,
-            )
-        except InvalidInput as error:
-            return failure(query, error)
+        windows = cut_windows(
+            len(question),
+            len(context.ids),
+            max_length=self._longest(query),
+            specials=self._pair.specials,
+            doc_stride=options.doc_stride,
+            most=most,
+            bound=bound,
+        )
         context_at = self._context_at(question)
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
     def _longest(self, query: Query) -> int:
         """Return the tokens of a query's longest row; raise InvalidInput if the model cannot read that many."""
-        longest = query.options.max_seq_len or self._max_length
+        longest: int = query.options.max_seq_len or self._max_length
         if longest > self._max_length:
             raise InvalidInput(
                 f"`max_seq_len` is {longest:,}, and this model reads {self._max_length:,} tokens at most"
             )
         return longest
 
-    def _context_at(self, question: NDArray[np.int32]) -> int:
+    def _context_at(self, question: Tokens) -> int:
         """Return where the context starts in a row."""
-        return len(self._before) + len(question) + len(self._between)
+        return len(self._pair.before) + len(question) + len(self._pair.between)
 
-    def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> WindowBatch:
-        """Return the arrays of a batch.
-
-        Rows beyond ``rows`` are padding with one visible token, so that none is NaN.
-        """
-        shape = (height, bucket.length)
-        input_ids = np.full(shape, self._spec.pad_id, dtype=np.int64)
-        attention_mask = np.zeros(shape, dtype=np.int64)
-        token_type_ids = np.zeros(shape, dtype=np.int64)
-        attention_mask[len(rows) :, 0] = 1
-        input_ids[len(rows) :, 0] = self._filler
-        begin = len(self._before)
-        for row, (item, window) in enumerate(rows):
-            edges = (0, begin, begin + len(item.question), item.context_at, item.ends_at(window), window.length)
-            input_ids[row, :begin] = self._before
-            input_ids[row, begin : edges[2]] = item.question
-            input_ids[row, edges[2] : edges[3]] = self._between
-            input_ids[row, edges[3] : edges[4]] = item.context.ids[window.start : window.end]
-            input_ids[row, edges[4] : edges[5]] = self._after
-            attention_mask[row, : window.length] = 1
-            for part, types in self._types:
-                token_type_ids[row, edges[part] : edges[part + 1]] = types
-        return WindowBatch(bucket, input_ids, attention_mask, token_type_ids)
+    def row(self, item: TokenizedQuery, window: Window) -> RowParts:
+        """Return the tokens of a window's row."""
+        return item.question, item.context.ids[window.start : window.end]
 
     def decode(self, logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
         """Return the best spans of every row."""

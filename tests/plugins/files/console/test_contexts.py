@@ -5,7 +5,7 @@ import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from corelane.domain.contexts import context_id
+from corelane.domain.texts import text_id
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.office import ANN, BOB, Office
@@ -13,7 +13,7 @@ from tests.corelane.store_bench import VERSION, LoneCore, answered
 from tests.plugins.console.conftest import OWN, text_of
 
 TEXT = "Ada wrote the first program.\nZoë read it."
-NAME = context_id(TEXT)
+NAME = text_id(TEXT)
 
 
 def store(console: TestClient, text: str = TEXT, **fields: str) -> str:
@@ -40,7 +40,7 @@ def test_passage_is_stored_as_it_was_typed_listed_and_deleted(console: TestClien
 
 
 def test_long_text_is_shown_in_part(console: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.plugins.files.console.contexts.MOST_SHOWN", 10)
+    monkeypatch.setattr("corelane.plugins.files.console.texts.MOST_SHOWN", 10)
     store(console)
     shown = text_of(console.get(f"/console/contexts/{NAME}/shown").text)
     assert shown == "Ada wrote The first 10 of 41 characters. The download has all of them."
@@ -114,7 +114,7 @@ def test_contexts_of_another_owner_are_unknown(office: Office, raw: redis.Redis)
         assert office.call(BOB, "GET", f"/console/contexts/{NAME}{place}").status_code == 404
     assert _delete(office, BOB) == 404
     assert _delete(office, ANN) == 303
-    assert not raw.exists(keys.context(ANN, NAME.removeprefix("ctx_")))
+    assert not raw.exists(keys.stored_text(ANN, NAME.removeprefix("ctx_")))
 
 
 def _delete(office: Office, who: str) -> int:

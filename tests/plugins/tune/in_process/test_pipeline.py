@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compile.model.samples import LIGHTHOUSE, RIVER, TOWER
+from compile.tasks.question_answering.samples import LIGHTHOUSE, RIVER, TOWER
 from corelane import pipeline
 from corelane.plugins.tune.in_process.pipeline import QuestionAnsweringPipeline
 from tests.families.networks import save_tiny

@@ -14,19 +14,19 @@ from api.middleware.edge import content_type, is_json
 from api.middleware.json_bodies import enter, owner_of, read_json
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, is_context_id
-from corelane.domain.contexts import context_id as id_of_text
 from corelane.domain.jobs import not_blank
+from corelane.domain.texts import TextBody, TextInfo, TextList, is_text_id
+from corelane.domain.texts import text_id as id_of_text
 from corelane.errors import InvalidInput, NotFound, NotJson, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
-from corelane.plugins.files.store.contexts import ContextKeeper
+from corelane.plugins.files.store.texts import TextKeeper
 from corelane.settings import Settings
 
 router = APIRouter(prefix="/v1/contexts", tags=["contexts"], responses=documented(403, 404, 422, 503))
 
 CREATED = {
-    200: {"model": ContextInfo, "description": "It was there already; its time begins again."},
+    200: {"model": TextInfo, "description": "It was there already; its time begins again."},
     **documented(400, 413, 429),
 }
 
@@ -36,7 +36,7 @@ TEXT_BODY = {
         "content": {
             "text/plain": {"schema": {"type": "string"}, "example": PASSAGE},
             "application/json": {
-                "schema": ContextBody.model_json_schema(),
+                "schema": TextBody.model_json_schema(),
                 "example": {"text": PASSAGE, "name": "towers.txt", "expires_in_s": 86_400},
             },
         },
@@ -46,19 +46,19 @@ TEXT_BODY = {
 #: The content types of a plain text body.
 PLAIN = ("", "text/plain")
 
-ContextId = Annotated[str, Path(max_length=200, description="The context's id: `ctx_` and the SHA-256 of its text.")]
+TextId = Annotated[str, Path(max_length=200, description="The context's id: `ctx_` and the SHA-256 of its text.")]
 
 
-async def read_body(request: Request, state: AppState) -> ContextBody:
+async def read_body(request: Request, state: AppState) -> TextBody:
     """Read a context from a request, as plain text or JSON; raise InvalidInput or TooLarge."""
     kind = content_type(request.headers)
     if kind not in PLAIN and not is_json(kind):
         raise NotJson(f"the body is said to be `{kind[:100]}`: send text/plain, or JSON with a `text`")
 
-    def parse(body: bytes) -> ContextBody:
+    def parse(body: bytes) -> TextBody:
         if not is_json(kind):
-            return ContextBody(text=body.decode())
-        return ContextBody.model_validate(read_json(state.settings, body))
+            return TextBody(text=body.decode())
+        return TextBody.model_validate(read_json(state.settings, body))
 
     try:
         with await enter(request):
@@ -73,7 +73,7 @@ async def read_body(request: Request, state: AppState) -> ContextBody:
     return given
 
 
-def require_allowed(given: ContextBody, settings: Settings) -> None:
+def require_allowed(given: TextBody, settings: Settings) -> None:
     """Raise InvalidInput or TooLarge for a context that this service does not accept."""
     try:
         not_blank(given.text)
@@ -89,25 +89,25 @@ def require_allowed(given: ContextBody, settings: Settings) -> None:
         raise InvalidInput(f"`expires_in_s` is at most {longest_s} here (CORELANE_CONTEXT_TTL_S)")
 
 
-async def keep(state: AppState, caller: Caller, given: ContextBody, response: Response) -> ContextInfo:
+async def keep(state: AppState, caller: Caller, given: TextBody, response: Response) -> TextInfo:
     """Store a context; answer 201 if it is new."""
     ttl_s = given.expires_in_s or state.settings.of(FilesFields).context_ttl_s
-    found, is_new = await state.of(ContextKeeper).keep(caller.owner, given.text, given.name, ttl_s)
+    found, is_new = await state.of(TextKeeper).keep(caller.owner, given.text, given.name, ttl_s)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"/v1/contexts/{found.id}"
     return found
 
 
 @router.post("", status_code=201, responses=CREATED, openapi_extra=TEXT_BODY)
-async def store_context(request: Request, response: Response, state: StateDep, caller: SubmitCaller) -> ContextInfo:
+async def store_context(request: Request, response: Response, state: StateDep, caller: SubmitCaller) -> TextInfo:
     """Store a context, and learn its id: for those who do not want to compute it."""
     return await keep(state, caller, await read_body(request, state), response)
 
 
 @router.put("/{context_id}", status_code=201, responses=CREATED, openapi_extra=TEXT_BODY)
 async def put_context(
-    context_id: ContextId, request: Request, response: Response, state: StateDep, caller: SubmitCaller
-) -> ContextInfo:
+    context_id: TextId, request: Request, response: Response, state: StateDep, caller: SubmitCaller
+) -> TextInfo:
     """Store a context under its id. It is kept once however often it is put; each use begins its time again."""
     given = await read_body(request, state)
     if context_id != (right := id_of_text(given.text)):
@@ -121,16 +121,16 @@ async def list_contexts(
     caller: ReadCaller,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most contexts in a page.")] = 100,
     after: Annotated[str | None, Query(max_length=100, description="Cursor of an earlier page's `next`.")] = None,
-) -> ContextList:
+) -> TextList:
     """List your stored contexts, newest first."""
-    page = await state.of(ContextKeeper).page(caller.owner, after, limit)
-    return ContextList(data=page.data, has_more=page.next is not None, next=page.next, bytes=page.bytes)
+    page = await state.of(TextKeeper).page(caller.owner, after, limit)
+    return TextList(data=page.data, has_more=page.next is not None, next=page.next, bytes=page.bytes)
 
 
 @router.get("/{context_id}")
-async def get_context(context_id: ContextId, state: StateDep, caller: ReadCaller) -> ContextInfo:
+async def get_context(context_id: TextId, state: StateDep, caller: ReadCaller) -> TextInfo:
     """Describe a stored context."""
-    found = await state.of(ContextKeeper).get(caller.owner, context_id) if is_context_id(context_id) else None
+    found = await state.of(TextKeeper).get(caller.owner, context_id) if is_text_id(context_id) else None
     if found is None:
         raise no_such_context(context_id)
     return found
@@ -141,26 +141,26 @@ async def get_context(context_id: ContextId, state: StateDep, caller: ReadCaller
     response_class=PlainTextResponse,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def get_context_text(context_id: ContextId, state: StateDep, caller: ReadCaller) -> Response:
+async def get_context_text(context_id: TextId, state: StateDep, caller: ReadCaller) -> Response:
     """Return a stored context's text."""
     return PlainTextResponse(await read_text(context_id, state, caller))
 
 
 async def read_text(context_id: str, state: AppState, caller: Caller) -> str:
     """Return the text of a caller's stored context; raise NotFound."""
-    text = await state.of(ContextKeeper).text(caller.owner, context_id) if is_context_id(context_id) else None
+    text = await state.of(TextKeeper).text(caller.owner, context_id) if is_text_id(context_id) else None
     if text is None:
         raise no_such_context(context_id)
     return text
 
 
 @router.delete("/{context_id}", status_code=204)
-async def delete_context(context_id: ContextId, state: StateDep, caller: SubmitCaller) -> None:
+async def delete_context(context_id: TextId, state: StateDep, caller: SubmitCaller) -> None:
     """Delete a stored context: no new job can name it. Jobs that name it already are answered; it goes with them."""
-    store = state.of(ContextKeeper)
-    if not is_context_id(context_id) or not await store.remove(caller.owner, context_id):
+    store = state.of(TextKeeper)
+    if not is_text_id(context_id) or not await store.remove(caller.owner, context_id):
         raise no_such_context(context_id)
-    state.jobs.submitter.contexts.forget(caller.owner, [context_id])
+    state.jobs.submitter.texts.forget(caller.owner, [context_id])
 
 
 def no_such_context(given: str) -> NotFound:

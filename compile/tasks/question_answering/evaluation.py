@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from compile.model.loading import SourceModel
-from compile.model.probes import Answer, Probe, Row, fill_batches, find_answers, read_rows, run_unpadded
+from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
 from compile.model.reference import Run
-from compile.model.samples import sample_queries
+from compile.tasks.question_answering.samples import sample_queries
+from compile.tasks.question_answering.task import Answer, find_answers
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
@@ -54,7 +55,8 @@ def measure_loss(
     filled = [fill_batches(task, bucket, rows) for bucket, rows in by_bucket.items()]
     parts = [part for some, _ in filled for part in some]
     batches = [batch for _, some in filled for batch in some]
-    probe = Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
+    expected_of = [run_unpadded(model.task, run_eager, batch) for batch in batches]
+    probe = Probe(model.task, parts, batches, expected_of)
     expected, given = find_answers(probe, probe.expected), find_answers(probe, [run(batch) for batch in batches])
     if eval_set is None:
         lost = sum(1 - overlap(given.get(item), answer) for item, answer in expected.items())

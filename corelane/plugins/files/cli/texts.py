@@ -10,15 +10,15 @@ from corelane.cli.ask import read_context
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
-from corelane.domain.contexts import ContextInfo
+from corelane.domain.texts import WIRE_NAME, TextInfo
 from corelane.errors import InvalidInput
 
-ContextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
+TextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
 
-contexts = CommandGroup(help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
+texts = CommandGroup(name=WIRE_NAME, help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
 
 
-@contexts.command()
+@texts.command()
 def put(
     client: ServiceClient,
     text: Annotated[str, typer.Argument(metavar="FILE", help="The passage: a file, the text itself, or - (stdin).")],
@@ -40,13 +40,13 @@ def put(
         print_one(found, as_json, describe)
 
 
-@contexts.command("list")
+@texts.command("list")
 def list_contexts(
     client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
     """List your stored contexts, newest first."""
 
-    def row(context: ContextInfo) -> tuple[str, ...]:
+    def row(context: TextInfo) -> tuple[str, ...]:
         times = short_time(context.used_at), short_time(context.expires_at)
         return context.id, f"{context.bytes:,}", f"{context.jobs:,}", *times, context.name or ""
 
@@ -55,10 +55,10 @@ def list_contexts(
     print_list(found, columns, row, whole=("context",), as_json=as_json, ids=ids)
 
 
-@contexts.command()
+@texts.command()
 def show(
     client: ServiceClient,
-    context: ContextArgument,
+    context: TextArgument,
     text: Annotated[bool, typer.Option("--text", help="Print its text alone.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,15 +69,15 @@ def show(
         print_one(client.get_context(context), as_json, describe)
 
 
-@contexts.command()
-def delete(client: ServiceClient, context: ContextArgument, as_json: JsonOption = False) -> None:
+@texts.command()
+def delete(client: ServiceClient, context: TextArgument, as_json: JsonOption = False) -> None:
     """Delete a stored context. Jobs that name it already are answered."""
     client.delete_context(context)
     if as_json:
         print_line({"id": context, "deleted": True})
 
 
-def describe(context: ContextInfo) -> dict[str, str | None]:
+def describe(context: TextInfo) -> dict[str, str | None]:
     """Return the fields of a context for readers."""
     return {
         "context": context.id,

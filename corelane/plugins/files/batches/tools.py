@@ -1,4 +1,4 @@
-"""The batch context: the stores, the lease, and the working files.
+"""The tools of batches: the stores, the lease, and the working files.
 
 ``plans/BATCH.….plan`` has the planned outcome of each input line. ``items/JOB.jsonl`` holds the items of a job. Both
 are in the storage of files, so keepers need no common folder. Without ``files_url`` items are ``JOB.jsonl`` in the
@@ -35,7 +35,7 @@ class LeaseLost(Unavailable):
 
 
 @dataclass
-class BatchContext:
+class BatchTools:
     """The stores and files that a holder of the lease works with; ``name`` is unique among the holders."""
 
     name: str

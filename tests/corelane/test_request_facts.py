@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
+from corelane.domain.request_facts import RequestFacts, continue_trace, read_request_id, trace_id
 from corelane.store.jobs.submission import Submission
 from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
@@ -61,8 +61,8 @@ def test_any_other_request_id_is_replaced_by_one_that_fits_a_header_and_a_log_li
 
 
 @pytest.mark.parametrize("kept", [{}, {"request_id": "a"}, {"request_id": "a", "traceparent": "b"}])
-def test_job_keeps_what_its_request_context_has(bench: Bench, kept: dict[str, str]) -> None:
-    request = RequestContext(kept.get("request_id", ""), kept.get("traceparent", ""), received=time.perf_counter())
+def test_job_keeps_what_is_known_of_its_request(bench: Bench, kept: dict[str, str]) -> None:
+    request = RequestFacts(kept.get("request_id", ""), kept.get("traceparent", ""), received=time.perf_counter())
     submission = Submission(QuestionHead(), items=[Question(question="q", context="c")], request=request)
     job = bench.with_store(lambda store: keep(store, submission)).id
     fields = bench.raw.hgetall(f"cl:job:{{{job}}}")

@@ -8,25 +8,25 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from corelane.domain.contexts import Known, is_context_id
 from corelane.domain.jobs import Item, JobHead
-from corelane.store.contexts import ContextStore, unknown
+from corelane.domain.texts import Known, is_text_id, unknown
 from corelane.store.jobs.submission import Submission
+from corelane.store.texts import TextStore
 from corelane.tasks.registry import task_named
 
 #: Most contexts that one process caches.
 REMEMBERED = 4096
 
 
-class StoredContexts:
+class StoredTexts:
     """Finds the contexts that submissions name."""
 
-    def __init__(self, store: ContextStore) -> None:
+    def __init__(self, store: TextStore) -> None:
         self._store = store
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def resolve(self, submission: Submission) -> Submission:
-        """Return a submission with what is known of its contexts; raise UnknownContext naming missing ones."""
+        """Return a submission with what is known of its contexts; raise UnknownText naming missing ones."""
         wanted = stored_ids(submission.head, submission.items)
         if not wanted:
             return submission
@@ -37,7 +37,7 @@ class StoredContexts:
     async def find(
         self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
     ) -> dict[str, Known]:
-        """Return what is known of contexts, without the cache if ``afresh``; raise UnknownContext."""
+        """Return what is known of contexts, without the cache if ``afresh``; raise UnknownText."""
         found: dict[str, Known] = {}
         if not afresh:
             found = {each: self._known[owner, each] for each in wanted if (owner, each) in self._known}
@@ -68,4 +68,4 @@ def stored_ids(head: JobHead, items: Iterable[Item]) -> list[str]:
     if task.shares is None:
         return []
     ids = {text_id: None for item in items if (text_id := task.parts(item)[2]) is not None}
-    return [each for each in ids if is_context_id(each) and each not in head.shared_texts]
+    return [each for each in ids if is_text_id(each) and each not in head.shared_texts]

@@ -1,4 +1,4 @@
-"""The request context: the id of a request, and the trace it belongs to (W3C Trace Context).
+"""What is known of a request: its id, and the trace it belongs to (W3C's traceparent).
 
 Both come from the caller, so both are read strictly: a malformed one counts as not sent.
 """
@@ -18,7 +18,7 @@ VERSION = "00"
 
 
 @dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestFacts:
     """A request id, and a traceparent whose parent is this service; empty if there is none.
 
     ``received`` is when the request came, by this process' ``time.perf_counter``; None if the job did not come by a
@@ -30,8 +30,8 @@ class RequestContext:
     received: float | None = None
 
 
-#: The context of a job that did not come by a request.
-NO_CONTEXT = RequestContext()
+#: The facts of a job that did not come by a request.
+NO_REQUEST = RequestFacts()
 
 
 def read_request_id(text: str) -> str:

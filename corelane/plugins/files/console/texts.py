@@ -11,15 +11,15 @@ from api.errors import status_of
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
-from corelane.domain.contexts import ContextBody
+from corelane.domain.texts import TextBody
 from corelane.errors import CorelaneError
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
 from corelane.plugins.console.pages.snippets import ask_snippets
-from corelane.plugins.files.routes import contexts as api_contexts
-from corelane.plugins.files.routes.contexts import ContextId
+from corelane.plugins.files.routes import texts as api_texts
+from corelane.plugins.files.routes.texts import TextId
 from corelane.plugins.files.settings import FilesFields
 
 router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
@@ -56,10 +56,10 @@ async def store_context(request: Request, state: StateDep, caller: SubmitCaller)
     if re.fullmatch("[0-9]{1,18}", typed["expires_in_s"]):
         given["expires_in_s"] = int(typed["expires_in_s"])
     try:
-        body = ContextBody.model_validate(given)
-        api_contexts.require_allowed(body, state.settings)
+        body = TextBody.model_validate(given)
+        api_texts.require_allowed(body, state.settings)
         kept = Response()
-        found = await api_contexts.keep(state, caller, body, kept)
+        found = await api_texts.keep(state, caller, body, kept)
     except ValidationError as error:
         return await _list(request, state, caller, None, 422, form=typed, faults=faults_of(error, FIELD_NAMES))
     except CorelaneError as error:
@@ -70,12 +70,12 @@ async def store_context(request: Request, state: StateDep, caller: SubmitCaller)
 async def _list(
     request: Request, state: AppState, caller: Caller, after: str | None, status: int = 200, **shown: Any
 ) -> Response:
-    found = await api_contexts.list_contexts(state, caller, PAGE_ENTRIES, after)
+    found = await api_texts.list_contexts(state, caller, PAGE_ENTRIES, after)
     longest_s = state.settings.of(FilesFields).context_ttl_s
     about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "said": ""}
     return render(
         request,
-        "contexts.html",
+        "texts.html",
         status,
         contexts=found,
         after=after,
@@ -88,32 +88,32 @@ async def _list(
 
 @router.get("/{context_id}")
 async def show_context(
-    context_id: ContextId, request: Request, state: StateDep, caller: ReadCaller, did: str = ""
+    context_id: TextId, request: Request, state: StateDep, caller: ReadCaller, did: str = ""
 ) -> Response:
     """Show one stored context."""
-    found = await api_contexts.get_context(context_id, state, caller)
+    found = await api_texts.get_context(context_id, state, caller)
     example = {"question": "What does it say?", "context_id": found.id}
     return render(
-        request, "context.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
+        request, "text.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
     )
 
 
 @router.get("/{context_id}/shown")
-async def show_text(context_id: ContextId, request: Request, state: StateDep, caller: ReadCaller) -> Response:
+async def show_text(context_id: TextId, request: Request, state: StateDep, caller: ReadCaller) -> Response:
     """Show the text of a stored context, in part if it is long."""
-    text = await api_contexts.read_text(context_id, state, caller)
-    return render(request, "parts/context_text.html", text=text[:MOST_SHOWN], chars=len(text))
+    text = await api_texts.read_text(context_id, state, caller)
+    return render(request, "parts/stored_text.html", text=text[:MOST_SHOWN], chars=len(text))
 
 
 @router.get("/{context_id}/text")
-async def download_text(context_id: ContextId, state: StateDep, caller: ReadCaller) -> Response:
+async def download_text(context_id: TextId, state: StateDep, caller: ReadCaller) -> Response:
     """Send the text of a stored context as a download."""
-    return await api_contexts.get_context_text(context_id, state, caller)
+    return await api_texts.get_context_text(context_id, state, caller)
 
 
 @router.post("/{context_id}/delete")
-async def delete_context(context_id: ContextId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
+async def delete_context(context_id: TextId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a stored context."""
-    await api_contexts.delete_context(context_id, state, caller)
-    await state.audit.write(caller, AuditAction.CONTEXT_DELETE, context_id, "on the console")
+    await api_texts.delete_context(context_id, state, caller)
+    await state.audit.write(caller, AuditAction.TEXT_DELETE, context_id, "on the console")
     return go_to(request, "contexts", did="context-deleted")

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from corelane.domain.request_context import NO_CONTEXT, RequestContext
+from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 
-#: The context of the request that an asyncio task serves; each request has its own task.
-REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("request_context", default=NO_CONTEXT)
+#: What is known of the request that an asyncio task serves; each request has its own task.
+REQUEST_FACTS: ContextVar[RequestFacts] = ContextVar("request_facts", default=NO_REQUEST)
 
 REQUEST_ID = "X-Request-ID"
 
-#: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, if it has one.
+#: The key of the caller in the ASGI scope, and that of the traceparent which continues the request's trace, if any.
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
 #: Probes use any address of a machine. They are so frequent that "not ready" is logged by their callers, not here.

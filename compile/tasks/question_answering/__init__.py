@@ -1,0 +1,1 @@
+"""Question answering: networks with a head that gives the logits of each token to begin and to end an answer."""

@@ -1,0 +1,117 @@
+"""What the compiler has to know of a task."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corelane.errors import ModelRefused
+
+if TYPE_CHECKING:
+    from compile.model.probes import Probe
+    from corelane.engine.backends.protocol import Logits
+    from corelane.engine.task import Query
+    from corelane.engine.text.engine import TextEngine
+
+
+class CompileTask(ABC):
+    """One task, as the compiler sees it."""
+
+    #: Its name (``corelane.tasks``).
+    name: str
+    #: How the names of architectures end that have its head; empty if it takes networks without one.
+    heads: tuple[str, ...]
+    #: The class of transformers that loads them.
+    loader: str
+    #: The fields of a network's output that are kept, in order.
+    outputs: tuple[str, ...]
+    #: What a network without trained weights for the head was not trained to do.
+    trained_to: str
+    #: Whether the outputs have an entry for each token of a row, or one for the row.
+    per_token = True
+    #: Files of a model beside the usual ones that change its results.
+    files: tuple[str, ...] = ()
+
+    @property
+    def engine(self) -> "type[TextEngine]":
+        """Return the class that puts rows together and reads the outputs."""
+        # Imported here: commands that only look for a model need neither numpy nor tokenizers.
+        from corelane.engine.runner import engine_of
+
+        return engine_of(self.name)
+
+    def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: B027  # for tasks that need more
+        """Raise ModelRefused if a network with the right head is unfit nevertheless."""
+
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the engine has to know of a model; it becomes ``facts`` of the manifest."""
+        return {}
+
+    def untrained(self, loading: Mapping[str, Any]) -> list[str]:
+        """Return the weights of the network that a model lacks, from what transformers says of its loading."""
+        return sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])})
+
+    @abstractmethod
+    def samples(self) -> "list[Query]":
+        """Return items on which a compiled network is compared with the eager one."""
+
+    @abstractmethod
+    def found(self, probe: "Probe", logits: "Sequence[Logits]") -> Mapping[int, Any]:
+        """Return what must be equal for each sample that is in a probe, by its number."""
+
+    def divergence(self, expected: "Logits", got: "Logits") -> float:
+        """Return how far a pass is from the eager network: by default the KL divergence, in nats per row."""
+        import numpy as np
+
+        def log_softmax(logits: Any) -> Any:
+            shifted = logits - logits.max(axis=-1, keepdims=True)
+            return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+        total = 0.0
+        for one, other in zip(expected, got, strict=True):
+            true, found = log_softmax(one), log_softmax(other)
+            total += float((np.exp(true) * (true - found)).sum())
+        return total / len(expected[0])
+
+
+def compile_task(name: str) -> CompileTask:
+    """Return the compile half of a task."""
+    module = import_module(f"compile.tasks.{name.replace('-', '_')}.task")
+    found: CompileTask = module.TASK
+    return found
+
+
+#: The tasks that a model's head may say by itself, in the order in which they are tried.
+BY_HEAD = ("question-answering", "text-classification", "text-ranking", "token-classification", "feature-extraction")
+
+
+def task_of(label: str, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the task that a model was made for, by its architecture; raise ModelRefused if there is none."""
+    if (folder / "modules.json").is_file():
+        return "feature-extraction"
+    names = [str(name) for name in architectures] or ["ForQuestionAnswering"]
+    if any(name.endswith("ForSequenceClassification") for name in names):
+        labels = config.get("id2label") or {}
+        count = len(labels) or int(config.get("num_labels", 2))
+        is_ranker = count == 1 and config.get("problem_type") != "regression"
+        return "text-ranking" if is_ranker else "text-classification"
+    if any(name.endswith("ForTokenClassification") for name in names):
+        return "token-classification"
+    if any(name.endswith("Model") for name in names):
+        return "feature-extraction"
+    if any(name.removesuffix("Simple").endswith("ForQuestionAnswering") for name in names):
+        return "question-answering"
+    raise ModelRefused(
+        f"{label} has a head for none of the tasks: it is made for {', '.join(names)}. The tasks are "
+        f"{', '.join(BY_HEAD)} and zero-shot-classification; `--task` names one"
+    )
+
+
+def check_heads(task: CompileTask, label: str, architectures: Sequence[str]) -> None:
+    """Raise ModelRefused if a model has no head for a task."""
+    names = [str(name).removesuffix("Simple") for name in architectures]
+    if task.heads and not any(name.endswith(task.heads) for name in names):
+        made_for = ", ".join(map(str, architectures)) or "nothing in particular"
+        wanted = " or ".join(f"…{head}" for head in task.heads)
+        raise ModelRefused(f"{label} has no {task.name} head: it is made for {made_for}, and {wanted} is needed")

@@ -1,0 +1,56 @@
+"""Text classification, as the compiler sees it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compile.tasks.task import CompileTask
+from compile.tasks.texts import SAMPLES
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.task import Query
+from corelane.tasks.text_classification.task import TextClassification
+from corelane.tasks.text_classification.wire import ClassificationOptions, Function
+
+if TYPE_CHECKING:
+    from compile.model.probes import Probe
+
+
+class Classification(CompileTask):
+    """Gives the logits of a row's labels."""
+
+    name = TextClassification.name
+    heads = ("ForSequenceClassification",)
+    loader = "AutoModelForSequenceClassification"
+    outputs = ("logits",)
+    trained_to = "classify texts"
+    per_token = False
+
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return the labels, and the function that makes scores of their logits."""
+        labels = [str(config.id2label[at]) for at in range(config.num_labels)]
+        return {"labels": labels, "function": function_of(config)}
+
+    def samples(self) -> list[Query]:
+        """Return sample texts; those that are too long are read in windows."""
+        options = ClassificationOptions(long="mean")
+        return [Query(None, text, options) for text in SAMPLES]
+
+    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+        """Return the best label of each sample, over all its windows."""
+        totals: dict[int, Any] = {}
+        for rows, (part,) in zip(probe.rows, logits, strict=True):
+            for row, (item, _, _) in enumerate(rows):
+                totals[item] = totals.get(item, 0) + part[row]
+        return {item: int(np.argmax(total)) for item, total in totals.items()}
+
+
+def function_of(config: Any) -> Function:
+    """Return how a model's logits become scores, as Transformers' pipeline decides it."""
+    if config.problem_type == "regression":
+        return "none"
+    return "sigmoid" if config.problem_type == "multi_label_classification" or config.num_labels == 1 else "softmax"
+
+
+TASK = Classification()

@@ -1,0 +1,49 @@
+"""Token classification, as the compiler sees it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compile.tasks.task import CompileTask
+from compile.tasks.texts import SAMPLES
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.task import Query
+from corelane.tasks.token_classification.task import TokenClassification
+from corelane.tasks.token_classification.wire import EntityOptions
+
+if TYPE_CHECKING:
+    from compile.model.probes import Probe
+
+#: More tokens than a sample has.
+MOST_TOKENS = 1 << 20
+
+
+class EntityLabels(CompileTask):
+    """Gives the logits of each token's labels."""
+
+    name = TokenClassification.name
+    heads = ("ForTokenClassification",)
+    loader = "AutoModelForTokenClassification"
+    outputs = ("logits",)
+    trained_to = "label tokens"
+
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return the labels."""
+        return {"labels": [str(config.id2label[at]) for at in range(config.num_labels)]}
+
+    def samples(self) -> list[Query]:
+        """Return sample texts."""
+        return [Query(None, text, EntityOptions()) for text in SAMPLES]
+
+    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+        """Return the best label of each token of each sample."""
+        found: dict[int, int] = {}
+        for rows, (part,) in zip(probe.rows, logits, strict=True):
+            for row, (item, _, window) in enumerate(rows):
+                labels = part[row, : window.length].argmax(axis=-1).tolist()
+                first = item * MOST_TOKENS + window.start
+                found |= {first + at: label for at, label in enumerate(labels)}
+        return found
+
+
+TASK = EntityLabels()

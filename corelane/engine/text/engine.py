@@ -1,0 +1,280 @@
+"""The engine of tasks that read texts with a model of Transformers: items to rows of tokens, rows to batches.
+
+A text and what stands beside it are tokenized separately, without special tokens, and put together row by row. A text
+that several items of an owner share is tokenized once, and cached. Long texts are read in chunks between batches.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from corelane.artifacts.calibration import Calibration
+from corelane.artifacts.manifest import Artifact, TokenizerSpec
+from corelane.artifacts.template import Template
+from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
+from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.buckets import Bucket
+from corelane.engine.task import Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, failure
+from corelane.engine.text.chunks import ChunkReader
+from corelane.engine.text.tokenize import Context, ContextCache, Passage, tokenize
+from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.windows import Window
+from corelane.errors import CorelaneError, InvalidInput, TextTooLong, TooManyWindows
+
+Tokens = NDArray[np.int32]
+
+#: The tokens of a row's first and second part; the second is None if the first stands alone.
+RowParts = tuple[Tokens, Tokens | None]
+
+NO_TOKENS: Tokens = np.zeros(0, dtype=np.int32)
+
+
+class RowShape:
+    """The special tokens around the parts of a row, and the token types of all parts."""
+
+    def __init__(self, template: Template) -> None:
+        self.before, self.between, self.after = map(np.array, (template.before, template.between, template.after))
+        self.specials = template.specials
+        #: The token types of a row's parts, with the parts' numbers. Parts of type 0 are left out.
+        self.types = [(part, np.array(types)) for part, types in enumerate(template.part_types()) if np.any(types)]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A text in tokens, and the tokens of what stands beside it."""
+
+    beside: Tokens
+    text: Context
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A query in tokens: one part, or one for each text or each thing beside it; a window names its part."""
+
+    query: Query
+    parts: Sequence[TextPart]
+    windows: list[Window]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A window, and what the model gave for its row."""
+
+    window: Window
+    values: tuple[NDArray[np.float32], ...]
+
+
+class TextEngine(TaskEngine[Any]):
+    """The part that tasks on texts share. Not thread-safe."""
+
+    #: Whether a text stands before what stands beside it.
+    text_first: ClassVar[bool] = False
+    #: Tokens that neighbouring windows of a long text share.
+    overlap: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        spec: TokenizerSpec,
+        max_length: int,
+        *,
+        cache_tokens: int = 0,
+        max_windows: float = math.inf,
+    ) -> None:
+        """Cache texts of up to ``cache_tokens`` in all; refuse an item of more than ``max_windows``."""
+        self.work = RunnerWork()
+        self.read_for: Collection[Hashable] = ()
+        self._tokenizer = tokenizer
+        self._spec = spec
+        self._pair, self._single = RowShape(spec.layout()), RowShape(spec.single_layout())
+        template = spec.layout()
+        #: The visible token of empty rows. It is not padding: some networks count the tokens that are not padding.
+        self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
+        self._max_length = max_length
+        self._max_windows = max_windows
+        self._cache = ContextCache(cache_tokens)
+        self._long = ChunkReader(tokenizer)
+
+    @classmethod
+    def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:  # noqa: ARG003
+        """Open the tokenizer of an artifact, and what else its task keeps there; raise ArtifactRefused."""
+        manifest = artifact.manifest
+        return cls(
+            open_tokenizer(artifact),
+            manifest.tokenizer,
+            manifest.max_length,
+            cache_tokens=limits.context_cache_tokens,
+            max_windows=limits.max_windows,
+        )
+
+    def refusal(self, query: Query) -> CorelaneError | None:  # noqa: ARG002  # for tasks whose options a model refuses
+        """Return why a query cannot be answered, before it is read; None if it can."""
+        return None
+
+    def besides(self, query: Query) -> Sequence[str]:
+        """Return what stands beside the text, each of which makes rows of its own."""
+        return () if query.beside is None else (query.beside,)
+
+    def texts(self, query: Query) -> Sequence[str]:
+        """Return the texts of a query."""
+        return (query.text,)
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Any]]:
+        """Tokenize queries. Long texts that are not cached are read in chunks by ``read_on``."""
+        ready: list[Ready[Any]] = []
+        at_once, short_chars = [], self._long.short_chars or math.inf
+        for key, query in queries:
+            if (refusal := self.refusal(query)) is not None:
+                ready.append((key, failure(query, refusal)))
+            elif len(query.text) > short_chars and self.reads_chunks(query):
+                self._long.add(key, query)
+            else:
+                at_once.append((key, query))
+        return ready + self._tokenize(at_once) if at_once else ready
+
+    def reads_chunks(self, query: Query) -> bool:
+        """Return whether a long text is still to be read in chunks."""
+        return self._cache.find(query.passage) is None
+
+    def read_on(self) -> list[Ready[Any]]:
+        """Tokenize one chunk of one long text; return the queries that this completes."""
+        self.read_for = self._long.next_keys if self._long.documents else ()
+        if not self.read_for or (read := self._long.read_on()) is None:
+            return []
+        passage, context, queries = read
+        return self._tokenize(queries, {passage: context})
+
+    def tokenize_all(self, queries: Sequence[Query]) -> list[Any]:
+        """Tokenize queries, with their long texts, in order; those that cannot be answered are results."""
+        ready = dict(self.tokenize(list(enumerate(queries))))
+        while len(ready) < len(queries):
+            ready.update(self.read_on())
+        return [ready[number] for number in range(len(queries))]
+
+    def unread_tokens(self, most_per_item: int) -> int:
+        """Estimate the tokens still to be read in chunks, counting at most ``most_per_item`` for an item."""
+        return self._long.tokens(most_per_item) if self._long.documents else 0
+
+    def forget(self, keys: Collection[Hashable] | None = None) -> None:
+        """Stop reading for these queries, or for all."""
+        if keys is None:
+            self._long.clear()
+        elif self._long.documents:
+            self._long.drop(keys)
+
+    def _tokenize(
+        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
+    ) -> list[Ready[Any]]:
+        """Tokenize and cut queries, in order; ``known`` are texts that are tokenized already."""
+        besides = [self.besides(query) for _, query in queries]
+        passages = dict.fromkeys((query.owner, text) for _, query in queries for text in self.texts(query))
+        kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
+        missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
+        beside_texts = list(chain.from_iterable(besides))
+        tokens = tokenize(self._tokenizer, [*beside_texts, *(text for _, text in missing)])
+        fresh = dict(zip(missing, tokens[len(beside_texts) :], strict=True)) | dict(known or {})
+        for passage, context in fresh.items():
+            self._cache.keep(passage, context)
+        self.work.contexts_hit += len(kept)
+        self.work.contexts_read += len(fresh)
+        contexts, given = kept | fresh, iter(tokens)
+        ready: list[Ready[Any]] = []
+        for (key, query), its_besides in zip(queries, besides, strict=True):
+            beside = [next(given).ids for _ in its_besides]
+            texts = [contexts[query.owner, text] for text in self.texts(query)]
+            try:
+                ready.append((key, self.cut(query, beside, texts)))
+            except InvalidInput as error:
+                ready.append((key, failure(query, error)))
+        return ready
+
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> Any:
+        """Cut a query into windows: each text beside each other thing; raise InvalidInput."""
+        parts = [TextPart(beside, text) for beside in besides or (NO_TOKENS,) for text in texts]
+        windows = [
+            window for number, part in enumerate(parts) for window in self._cut_part(query, number, part, bool(besides))
+        ]
+        if len(windows) > self._max_windows:
+            raise TooManyWindows(
+                f"the item takes {len(windows):,} windows, and {self._max_windows:,.0f} are read of one item: cut it "
+                "into several, or have the operator raise CORELANE_MAX_WINDOWS"
+            )
+        return TokenizedText(query, parts, windows)
+
+    def _cut_part(self, query: Query, number: int, part: TextPart, is_pair: bool) -> list[Window]:
+        """Return the windows of a part; raise TextTooLong if it has to fit one and does not."""
+        beside, text = len(part.beside) + (self._pair if is_pair else self._single).specials, len(part.text)
+        if beside + text <= self._max_length:
+            return [Window(0, text, beside + text, number)]
+        room, remedy = self._max_length - beside, "shorten it, or cut it into several items"
+        long = getattr(query.options, "long", "max")
+        if long == "error" or room < self._max_length * MIN_TEXT_SHARE:
+            if long == "error" and room >= self._max_length * MIN_TEXT_SHARE:
+                remedy += ", or have all of it read in windows with the option `long`"
+            raise TextTooLong(
+                f"the text has {beside + text:,} tokens with all that stands in its row, and this model reads "
+                f"{self._max_length:,} at once: {remedy}"
+            )
+        stride = self.overlap
+        step = room - overlap(room, stride)
+        starts = range(0, count_windows(text, room, stride) * step, step)
+        stretches = [(start, min(start + room, text)) for start in starts]
+        return [Window(start, end, beside + end - start, number) for start, end in stretches]
+
+    def row(self, item: Any, window: Window) -> RowParts:
+        """Return the tokens of a window's row."""
+        part: TextPart = item.parts[window.part]
+        text = part.text.ids[window.start : window.end]
+        if not len(part.beside):
+            return text, None
+        return (text, part.beside) if self.text_first else (part.beside, text)
+
+    def text_at(self, item: Any, window: Window) -> int:
+        """Return where the text begins in a window's row."""
+        part: TextPart = item.parts[window.part]
+        if not len(part.beside):
+            return len(self._single.before)
+        beside = 0 if self.text_first else len(part.beside) + len(self._pair.between)
+        return len(self._pair.before) + beside
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[Any, Window]], height: int) -> WindowBatch:
+        """Return the arrays of a batch.
+
+        Rows beyond ``rows`` are padding with one visible token, so that none is NaN.
+        """
+        shape = (height, bucket.length)
+        input_ids = np.full(shape, self._spec.pad_id, dtype=np.int64)
+        attention_mask = np.zeros(shape, dtype=np.int64)
+        token_type_ids = np.zeros(shape, dtype=np.int64)
+        attention_mask[len(rows) :, 0] = 1
+        input_ids[len(rows) :, 0] = self._filler
+        for row, (item, window) in enumerate(rows):
+            first, second = self.row(item, window)
+            around = self._single if second is None else self._pair
+            begin, last = len(around.before), window.length - len(around.after)
+            middle = begin + len(first)
+            edges = (0, begin, middle, middle + len(around.between), last, window.length)
+            input_ids[row, :begin] = around.before
+            input_ids[row, begin:middle] = first
+            if second is not None:
+                input_ids[row, middle : edges[3]] = around.between
+                input_ids[row, edges[3] : last] = second
+            input_ids[row, last : edges[5]] = around.after
+            attention_mask[row, : window.length] = 1
+            for part, types in around.types:
+                token_type_ids[row, edges[part] : edges[part + 1]] = types
+        return WindowBatch(bucket, input_ids, attention_mask, token_type_ids)
+
+    def decode(self, logits: Logits, rows: Sequence[tuple[Any, Window]]) -> list[Any]:
+        """Return what the model gave for each row."""
+        return [ReadRow(window, tuple(each[row].copy() for each in logits)) for row, (_, window) in enumerate(rows)]
+
+    def compose(self, item: Any, decoded: Sequence[Any]) -> Result:
+        """Return an item's result from its rows, in any order."""
+        raise NotImplementedError

@@ -1,0 +1,54 @@
+"""Tiny random networks with the head of any task, of several families, as a user's model is saved."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compile.build import build
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query
+from corelane.settings import Settings
+from tests.families.networks import make_config, tokenizer_of
+from tests.families.rows import ROWS
+from tests.families.tokenizers import make_tokenizer
+
+#: Families that differ in how they put rows together, count positions, or share layers.
+FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
+
+
+def save_tiny(kind: str, loader: str, folder: Path, larger: float | None = None, **config: Any) -> Path:
+    """Save a tiny model of a family with the head that an AutoModel class of transformers gives it.
+
+    Its random weights are ``larger`` than transformers makes them, so that attention has something to choose.
+    """
+    import torch
+    import transformers
+
+    row = next(each for each in ROWS if each.kind == kind)
+    fast = make_tokenizer(row.tokenizer or tokenizer_of(kind))
+    transformers.set_seed(7)
+    made = make_config(row, fast)
+    for name, value in config.items():
+        setattr(made, name, value)
+    network = getattr(transformers, loader).from_config(made).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(larger or row.larger)
+    network.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def compiled(folder: Path, data: Path, dtype: str = "fp32", buckets: str = "2x96", **options: Any) -> Artifact:
+    """Compile a model into a data folder."""
+    return build(str(folder), settings=Settings(data_dir=data), buckets=buckets, dtype=dtype, **options)
+
+
+def answer(artifact: Artifact, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    """Return the results of items, by a runner as a worker has it."""
+    runner = Runner.open(open_backend("cpu"), artifact)
+    runner.warm_up()
+    return runner.answer(queries)

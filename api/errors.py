@@ -5,7 +5,7 @@ unforeseen error contains no details.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -82,6 +82,14 @@ class OpenAIError(BaseModel):
     type: str
     code: str
     param: str | None = None
+
+
+class WrongForm(RequestValidationError):
+    """A request that is not valid, and what to send instead: the end of its sentence."""
+
+    def __init__(self, faults: Sequence[Any], hint: str) -> None:
+        super().__init__(faults)
+        self.hint = hint
 
 
 class FieldError(BaseModel):
@@ -191,6 +199,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     count_problem(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more += error.hint if isinstance(error, WrongForm) else ""
     told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
     return problem(422, code, first + more, errors=listed, **told)
 

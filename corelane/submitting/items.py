@@ -20,6 +20,7 @@ from corelane.submitting.large_bodies import load
 from corelane.submitting.submitter import require_few_items
 from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
+from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.rows import item_row
 from corelane.tasks.task import Task
@@ -110,7 +111,7 @@ def read_item(task: Task, where: str, value: Any) -> Item:
     try:
         return task.item.model_validate(with_few_unknown(task.item, value))
     except ValidationError as error:
-        raise InvalidInput(f"{where}: {first_fault(error)}") from None
+        raise InvalidInput(f"{where}: {first_fault(error)}; this model takes {form_of(task)}") from None
 
 
 def read_line(settings: Settings, number: int, text: bytes | None) -> Any:

@@ -4,12 +4,12 @@ A version has one task for good. The model that a job asks for may be an alias, 
 another task. So what is known of a model is checked when its job is admitted (``Submitter.admit``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import WrongTask
+from corelane.errors import InvalidInput, WrongTask
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.tasks.forms import form_of
@@ -61,6 +61,13 @@ class ModelTasks:
             f"{model} is a model for {has}, not for {task}: name one that is (GET /v1/tasks lists them), or send by "
             f"POST /v1/jobs {form_of(task_named(has))}"
         )
+
+    async def require_one(self, versions: Iterable[str]) -> None:
+        """Raise InvalidInput if versions that one alias is to mean have several tasks."""
+        found = {task: version for version in versions for task in [await self._of_version(version)]}
+        if len(found) > 1:
+            has = ", ".join(f"{version} is for {task}" for task, version in found.items())
+            raise InvalidInput(f"an alias means versions of one task, as a job's items have one form: {has}")
 
     async def _of_version(self, version: str) -> str:
         if (found := self._versions.get(version)) is None:

@@ -22,7 +22,6 @@ from api.deps import (
     WaitDep,
     preferred_wait,
 )
-from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import WrongForm, documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
@@ -49,6 +48,7 @@ from corelane.submitting.ndjson import NdjsonBody, item_fields, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
 from corelane.tasks.forms import form_of, forms
+from corelane.tasks.registry import TASKS
 from corelane.tasks.task import Task
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
@@ -65,7 +65,10 @@ SUBMITTED = {
 #: Responses to a retry other than 202.
 RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
-LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
+LINES = (
+    "One item a line, as many as the disk takes. The first line may be the job's head instead: all of a job but items."
+)
+LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string", "description": LINES}}}}}
 
 #: A query that has only ``wait``, of at most four digits before the point: less than the longest wait allowed.
 WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
@@ -73,8 +76,10 @@ WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 #: The form of an ``Idempotency-Key``.
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
+EXAMPLES: Any = {name: example for task in TASKS.values() for name, example in task.job_examples.items()}
+
 #: A job as it came: what its items and options are depends on the task of its model.
-JobBody = Annotated[dict[str, Any], Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
+JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 
 
 @ndjson.post("", status_code=202, response_model=Job)

@@ -46,14 +46,17 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     fields: dict[str, Any] = {
         "options": (task.options, Field(default_factory=task.options, description="How the items are read."))
     }
-    inside: dict[str, Any] = {"hints": misplaced(task.options)}
+    # A field that a job has itself is not misplaced, even if an option has the same name.
+    hints = {name: hint for name, hint in misplaced(task.options).items() if name not in base.model_fields}
+    inside: dict[str, Any] = {"hints": hints}
     if issubclass(base, JobRequest):
         items = Annotated[list[task.item], Field(min_length=1), in_pieces(task.item)]  # type: ignore[name-defined]
         fields["items"] = items | None, Field(None, description="The items of this job.")
         in_place = _in_place(task.item, base)
         fields |= in_place
         inside |= {"item": task.item, "in_place": tuple(in_place)}
-    made = create_model(base.__name__, __base__=(task.shares, base) if task.shares else base, **fields)
+    name = "".join(part.title() for part in task.name.split("-")) + base.__name__
+    made = create_model(name, __base__=(task.shares, base) if task.shares else base, **fields)
     for name, value in inside.items():
         setattr(made, name, value)
     return made

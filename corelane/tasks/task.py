@@ -46,6 +46,12 @@ class Task(ABC):
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str
 
+    @property
+    def job_examples(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return bodies of jobs with their summaries, for documents; they name a model that is named like the task."""
+        summary = f"One item for a model of the task {self.name}"
+        return {self.name: {"summary": summary, "value": {"model": self.name, **self.example}}}
+
     @abstractmethod
     def parts(self, item: Any) -> Parts:
         """Return an item without its id: what stands beside its text, and the text or the id of a shared one."""

@@ -10,6 +10,7 @@ from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
 from corelane.tasks.question_answering.contexts import SharesContexts
 from corelane.tasks.question_answering.dialects import Answers, HfAnswers
+from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import AnswerResult, Question
 from corelane.tasks.sizes import check_length
@@ -28,6 +29,7 @@ class QuestionAnswering(Task):
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
     example = Answers.example
+    job_examples = JOB_EXAMPLES
     dialects = (Answers(), HfAnswers())
     engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
 

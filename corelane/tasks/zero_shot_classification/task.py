@@ -22,6 +22,19 @@ class ZeroShotClassification(TextTask):
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
     dialects = (HfOwnLabels(),)
+    #: `labels` beside the text would be words that jobs are listed by.
+    job_examples: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+        {
+            ZeroShotOptions.task: {
+                "summary": "One text for a model of the task zero-shot-classification, and the labels of all texts",
+                "value": {
+                    "model": ZeroShotOptions.task,
+                    "text": "The parcel never came.",
+                    "options": {"labels": ["delivery", "price"]},
+                },
+            }
+        }
+    )
     engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
 
     def parts(self, item: LabelledText) -> Parts:

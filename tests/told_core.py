@@ -13,6 +13,7 @@ import orjson
 from corelane.domain.dispatch import Core
 from corelane.engine.null import NullItem, NullRunner, NullTask, null_result
 from corelane.engine.task import Query, Ready
+from corelane.store.feeding import Feeder
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, announce
 from tests.simulated_core import SimulatedCore
@@ -106,8 +107,12 @@ def telling(bench: Bench, tasks: Sequence[str] = tuple(TASKS), default: str = "q
         names = [runner.name, "default"] if runner.name == default else [runner.name]
         announce(settings, "told/0", version, names, runner.summary)
 
+    feeder = Feeder(settings, bench.bell)
+
     def serve() -> None:
         while not stop.wait(0.005):
+            for job in feeder.jobs():
+                feeder.feed(job)
             drain(core, stop.is_set)
 
     thread = threading.Thread(target=serve)

@@ -108,7 +108,7 @@ async def respond(
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Awaited:
     """The stored results of a job that was waited for, and the response's headers."""
 
     record: JobRecord
@@ -116,7 +116,7 @@ class Done:
     headers: dict[str, str]
 
 
-async def ask(state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait) -> Done | Response:
+async def ask(state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait) -> Awaited | Response:
     """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
 
     If the caller disconnects, the job is canceled: its id was not given out, and this route has no ``Idempotency-Key``.
@@ -133,7 +133,7 @@ async def ask(state: AppState, owner: str, head: JobHead, items: Sequence[Item],
             await state.store.cancel(record.id)
         job = await state.jobs.describe(record, is_held=submitted.is_held)
         return JSONResponse(job.model_dump(mode="json"), 202, headers)
-    return Done(record, await state.store.results(record, 0, len(items)), headers)
+    return Awaited(record, await state.store.results(record, 0, len(items)), headers)
 
 
 #: Handlers of this router's endpoints on the fast path.

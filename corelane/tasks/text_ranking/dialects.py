@@ -55,8 +55,8 @@ class RerankBody(Foreign):
     )
 
 
-class Document(BaseModel):
-    """A document."""
+class RerankDocument(BaseModel):
+    """The text of a document."""
 
     text: str
 
@@ -66,7 +66,7 @@ class Reranked(BaseModel):
 
     index: int = Field(description="Its position in the request.")
     relevance_score: float = Field(description="Between 0 and 1.")
-    document: Document | None = Field(None, exclude_if=is_none, description="With `return_documents` only.")
+    document: RerankDocument | None = Field(None, exclude_if=is_none, description="With `return_documents` only.")
 
 
 class ApiVersion(BaseModel):
@@ -128,7 +128,7 @@ class Rerank(Dialect):
                 Reranked(
                     index=each["index"],
                     relevance_score=each["score"],
-                    document=None if each.get("text") is None else Document(text=each["text"]),
+                    document=None if each.get("text") is None else RerankDocument(text=each["text"]),
                 )
                 for each in results[0]["ranking"]
             ],

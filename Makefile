@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List what make can do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }'
 
-$(VENV)/.installed: pyproject.toml constraints/cpu.txt deploy/install.sh
+$(VENV)/.installed: pyproject.toml constraints/cpu.txt constraints/models.txt deploy/install.sh
 	deploy/install.sh $(VENV) all $(PYTHON)
 	@touch $@
 
@@ -118,10 +118,11 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.lint_lua
 	$(BIN)/python -m tests.house
+	$(BIN)/python -m tests.names
 
 .PHONY: house
 house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
-	@$(BIN)/python -m tests.house
+	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
 .PHONY: bench
 bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers

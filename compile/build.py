@@ -26,7 +26,7 @@ from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
 from compile.tasks.question_answering.evaluation import EvalSet, F1Loss, measure_loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
-from compile.trial import Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
+from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
@@ -248,7 +248,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
         label=way,
         cpu_kind=kind,
         bytes_per_weight=BYTES_PER_WEIGHT[dtype],
-        least_equal=answers_needed(dtype, choice.trial is not None, choice.eval_set is not None),
+        least_equal=results_needed(dtype, choice.trial is not None, choice.eval_set is not None),
         evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.name == DEFAULT_TASK else None,
     )
     made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)

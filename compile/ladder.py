@@ -21,7 +21,7 @@ from compile.model.reference import Run
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.tasks.question_answering.evaluation import F1Loss
-from compile.verify import BucketComparison, compare, judge, judge_answers, share_equal
+from compile.verify import BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
@@ -37,8 +37,8 @@ class Method:
 
     ``make`` compiles the network for a batch. ``holds`` tells whether the result also works for another bucket, tried
     on that bucket's probe. ``write`` puts the result into a file and returns its bytes; ``file`` names that file.
-    ``least_equal`` is the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may
-    raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
+    ``least_equal`` is the share of the samples' results that must be equal. ``evaluate`` measures the loss of F1 and
+    may raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
     artifact that lies beside those for other CPU kinds. ``made`` is an earlier result, and the seconds that it took.
     ``forks`` says whether a loaded file may run in child processes.
     """
@@ -64,10 +64,10 @@ def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) ->
     with building(root, plan.model.weights * method.bytes_per_weight) as aside:
         save_tokenizer(plan.model, aside / TOKENIZER_NAME)
         made, compared = _make_buckets(plan, method, aside, report)
-        judge_answers(share_equal(compared), method.least_equal, made_by.dtype)
+        judge_results(share_equal(compared), method.least_equal, made_by.dtype)
         loss = NO_LOSS
         if method.evaluate is not None:
-            report(f"comparing answers in {method.label}", steps, steps)
+            report(f"comparing results in {method.label}", steps, steps)
             with opened(make_manifest(plan, made_by, aside, made), aside) as run:
                 loss = method.evaluate(run)
         manifest = make_manifest(plan, made_by, aside, made, compared, loss)

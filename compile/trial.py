@@ -1,7 +1,7 @@
 """``auto``: a short measured trial of every dtype on this CPU, and of the formats that plugins add.
 
 With AMX, bf16 is four to five times as fast as fp32; without a bf16 unit it is slower. The name of a CPU does not tell
-how fast the libraries run on it. The fastest dtype wins, among those whose answers are close enough.
+how fast the libraries run on it. The fastest dtype wins, among those whose results are close enough.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -13,7 +13,7 @@ from typing import Literal, cast
 from compile.model.probes import Probe
 from compile.model.reference import Run
 from compile.model.timing import median_seconds
-from compile.verify import TOLERANCES, compare_logits, judge, judge_answers, share_equal
+from compile.verify import TOLERANCES, compare_logits, judge, judge_results, share_equal
 from corelane.artifacts.manifest import NumberFormat
 from corelane.errors import CompileFailed
 
@@ -27,7 +27,7 @@ LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Sequences/s by way, and the ways whose logits and answers are close enough to the eager network's."""
+    """Sequences/s by way, and the ways whose logits and results are close enough to the eager network's."""
 
     speeds: Mapping[Way, float]
     sound: Set[Way]
@@ -38,19 +38,19 @@ def dtype_of(way: Way) -> Literal["fp32", "bf16", "int8"]:
     return cast(Literal["fp32", "bf16", "int8"], way.rpartition(" ")[-1])
 
 
-def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
-    """Return the share of sample answers that must be equal.
+def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
+    """Return the share of the samples' results that must be equal.
 
     All must be equal if ``auto`` chose int8 and there is no eval set to judge it.
     """
-    return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].answers_equal
+    return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].equal
 
 
 def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
     """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
 
     The probe is made after the candidates, as the eager network may run in parallel with the compiler. ``evaluated``
-    says that an eval set will judge the answers of the whole artifact.
+    says that an eval set will judge the results of the whole artifact.
     """
     runs: dict[Way, Run] = {}
     for way, compiled in candidates.items():
@@ -63,7 +63,7 @@ def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable
         try:
             compared = compare_logits(probe, run)
             judge(compared, dtype, "the trial")
-            judge_answers(share_equal([compared]), answers_needed(dtype, automatic=True, evaluated=evaluated), dtype)
+            judge_results(share_equal([compared]), results_needed(dtype, automatic=True, evaluated=evaluated), dtype)
             sound.add(way)
         except (CompileFailed, RuntimeError):
             continue

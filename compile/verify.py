@@ -1,4 +1,4 @@
-"""Compare a compiled model with the eager one: its logits, its answers, and whether padding or other rows change them.
+"""Compare a compiled model with the eager one: its logits, its results, and whether padding or other rows change them.
 
 ``compare`` runs a compiled bucket on a probe and measures; the judgements are pure. A model that ignores its mask,
 mixes rows or returns NaN does not pass, whatever its speed.
@@ -30,25 +30,25 @@ class Tolerance:
     """The bounds of a dtype.
 
     ``logit`` is the largest difference from eager, ``isolation`` the largest one when only padding or other rows
-    change, ``answers_equal`` the smallest share of equal answers.
+    change, ``equal`` the smallest share of equal results.
     """
 
     logit: float
     isolation: float
-    answers_equal: float
+    equal: float
 
 
-#: Logits are log-odds of about ±10. Measured on the built-in model over 192 questions of SQuAD: largest |Δlogit| 0.18
-#: in bf16 and 0.69 in int8, with 99 % and 96 % of the answers equal; deeper models lie somewhat above. Rows did not
+#: Logits are log-odds of about ±10. Measured on the built-in model over 192 items of SQuAD: largest |Δlogit| 0.18
+#: in bf16 and 0.69 in int8, with 99 % and 96 % of the results equal; deeper models lie somewhat above. Rows did not
 #: influence each other in any dtype; the bound leaves a kernel free to sum in another order. fp16 and tf32 keep eight
 #: times as fine a mantissa as bf16, fp8 a far coarser one; those three are Neuron's and were not measured.
 TOLERANCES: dict[NumberFormat, Tolerance] = {
-    "fp32": Tolerance(logit=1e-3, isolation=1e-4, answers_equal=1.0),
-    "tf32": Tolerance(logit=0.1, isolation=0.02, answers_equal=0.95),
-    "fp16": Tolerance(logit=0.1, isolation=0.02, answers_equal=0.95),
-    "bf16": Tolerance(logit=0.5, isolation=0.1, answers_equal=0.9),
-    "int8": Tolerance(logit=1.5, isolation=0.1, answers_equal=0.8),
-    "fp8_e4m3": Tolerance(logit=1.5, isolation=0.1, answers_equal=0.8),
+    "fp32": Tolerance(logit=1e-3, isolation=1e-4, equal=1.0),
+    "tf32": Tolerance(logit=0.1, isolation=0.02, equal=0.95),
+    "fp16": Tolerance(logit=0.1, isolation=0.02, equal=0.95),
+    "bf16": Tolerance(logit=0.5, isolation=0.1, equal=0.9),
+    "int8": Tolerance(logit=1.5, isolation=0.1, equal=0.8),
+    "fp8_e4m3": Tolerance(logit=1.5, isolation=0.1, equal=0.8),
 }
 
 #: Passes that must give the same logits as the first. They are also timed. Some files compiled for Neuron on another
@@ -72,8 +72,8 @@ class BucketComparison:
 
     logit_error: float
     isolation_error: float
-    answers_equal: int
-    answers: int
+    equal: int
+    results: int
     flexible_rows: bool
     repeat_error: float = 0.0
     flexible_lengths: bool = False
@@ -95,7 +95,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
         return run_unpadded(probe.task, run, cut, step=LENGTH_STEP) if flexible_rows and flexible_lengths else run(cut)
 
     others = zip(probe.batches[1:], probe.rows[1:], strict=True)
-    compared = _compare_answers(probe, [first, *(run_cut(batch, len(rows)) for batch, rows in others)])
+    compared = _compare_results(probe, [first, *(run_cut(batch, len(rows)) for batch, rows in others)])
     isolation_error = _isolation_error(probe, run, first)
     repeat_error, batch_s = _repeat(probe, run, first)
     return replace(
@@ -109,17 +109,17 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
 
 
 def compare_logits(probe: Probe, run: Run) -> BucketComparison:
-    """Run a candidate on the samples once, for its logits and answers alone; raises RunFailed if a run fails."""
-    return _compare_answers(probe, [run(batch) for batch in probe.batches])
+    """Run a candidate on the samples once, for its logits and results alone; raises RunFailed if a run fails."""
+    return _compare_results(probe, [run(batch) for batch in probe.batches])
 
 
-def _compare_answers(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
+def _compare_results(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
     errors = [
         _largest_difference(probe, ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = probe.found, probe.task.found(probe, got)
-    equal = sum(found.get(item) == answer for item, answer in expected.items())
+    equal = sum(found.get(item) == result for item, result in expected.items())
     return BucketComparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
 
 
@@ -154,11 +154,11 @@ def judge(compared: BucketComparison, dtype: NumberFormat, what: str) -> None:
         )
 
 
-def judge_answers(share: float, least: float, dtype: NumberFormat) -> None:
-    """Raise Disagreement if too few of the sample answers equal the eager network's."""
+def judge_results(share: float, least: float, dtype: NumberFormat) -> None:
+    """Raise Disagreement if too few results of the samples equal the eager network's."""
     if share < least:
         raise Disagreement(
-            f"{dtype} changes answers: {share:.0%} of the sample answers are those of the eager model, and {least:.0%} "
+            f"{dtype} changes results: {share:.0%} of the samples have those of the eager model, and {least:.0%} "
             f"must be{_advice(dtype)}"
         )
 
@@ -170,9 +170,9 @@ def judge_f1(points: float, most: float, dtype: NumberFormat) -> None:
 
 
 def share_equal(compared: Sequence[BucketComparison]) -> float:
-    """Return the share of sample answers, over several buckets, that equal the eager network's."""
-    asked = sum(one.answers for one in compared)
-    return sum(one.answers_equal for one in compared) / asked if asked else 1.0
+    """Return the share of the samples' results, over several buckets, that equal the eager network's."""
+    asked = sum(one.results for one in compared)
+    return sum(one.equal for one in compared) / asked if asked else 1.0
 
 
 def first_in_agreement(candidates: Sequence[Candidate], build: Callable[[Candidate], Built]) -> Built:

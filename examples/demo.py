@@ -1,11 +1,13 @@
-"""The demo: serve, ask every question of questions.jsonl, show the answers, stop. `make demo` runs it.
+"""The demo: serve, ask every question of questions.jsonl, find passages by their meaning, stop. `make demo` runs it.
 
-Exit status 1 if an answer is not one of those in expected.json.
+Exit status 1 if an answer is not one of those in expected.json, or another passage is found.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from operator import mul
 from pathlib import Path
 
 import orjson
@@ -19,6 +21,21 @@ from corelane.domain.jobs import Result
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
+
+#: The model that embeds texts, if its package is installed (`corelane compile` says how).
+EMBEDDER = "all-minilm-l6-v2"
+
+#: What is looked for among the passages without a word in common, and the passage that it should be nearest to.
+SOUGHT = {
+    "two pilots who crossed an ocean": "history",
+    "how to look after a household appliance": "manual",
+    "colourful glow in the sky at night": "science",
+    "a firm rents out refrigerated rooms": "contract",
+    "a family on holiday in Asia": "unicode",
+}
+
+#: Longest wait for the vectors, in seconds.
+READY_S = 50.0
 
 #: Width of the table where output is not a terminal, in columns.
 WIDTH = 110
@@ -57,16 +74,49 @@ def show(rows: list[tuple[dict[str, str], Result, float]], expected: dict[str, l
     return right == len(rows)
 
 
+def embeds(console: Console) -> bool:
+    """Compile the model that embeds texts, unless that was done before; return whether it can be served."""
+    argv = [sys.executable, "-m", "corelane", "compile", EMBEDDER, "--if-missing", "--data", str(DATA)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603  # our own command
+    if done.returncode:
+        console.print(f"no embeddings: {done.stderr.strip()}", markup=False)
+    return done.returncode == 0
+
+
+def find_passages(url: str, console: Console) -> bool:
+    """Embed the passages and what is looked for; print the nearest of each, and return whether all are right."""
+    passages = {path.stem: path.read_text(encoding="utf-8") for path in sorted((HERE / "passages").glob("*.txt"))}
+    texts = [*passages.values(), *SOUGHT]
+    with Client(url) as client:
+        # Long passages are read in windows; their vector is the mean.
+        job = client.submit(
+            [{"text": text} for text in texts], model=EMBEDDER, options={"long": "mean"}, wait_s=READY_S
+        )
+        vectors = [result.embedding for result in client.iter_results(job.id)]
+    found, sought = dict(zip(passages, vectors, strict=False)), vectors[len(passages) :]
+    table = Table("", "looked for", "nearest passage", "cosine", title=f"Corelane: examples/passages by {EMBEDDER}")
+    right = 0
+    for (text, expected), vector in zip(SOUGHT.items(), sought, strict=True):
+        cosines = {name: sum(map(mul, vector, other)) for name, other in found.items()}
+        nearest = max(cosines, key=lambda name: cosines[name])
+        right += nearest == expected
+        table.add_row("[green]✓[/]" if nearest == expected else "[red]✗[/]", text, nearest, f"{cosines[nearest]:.2f}")
+    console.print(table)
+    return right == len(SOUGHT)
+
+
 def main() -> int:
     """Run the demo; return the exit status."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     expected = orjson.loads((HERE / "expected.json").read_bytes())
     with exit_on_error():
-        console.print("starting Redis, API, workers, keeper and Flower (the first time the model is compiled) …")
-        with running_service(DATA) as url:
+        console.print("starting Redis, API, workers, keeper and Flower (the first time two models are compiled) …")
+        embedders = [EMBEDDER] if embeds(console) else []
+        with running_service(DATA, models=tuple(embedders)) as url:
             console.print(f"answering at {url} …")
             # Shown before the service stops, which takes a few seconds more.
             is_right = show(list(ask_all(url)), expected, console)
+            is_right &= all(find_passages(url, console) for _ in embedders)
         return 0 if is_right else 1
 
 

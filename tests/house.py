@@ -21,6 +21,9 @@ PACKAGES = ("api", "workers", "compile", "corelane")
 #: The folders that hold a folder for each task. A task's own folder counts apart from all other parts.
 TASKS = ("corelane/tasks", "compile/tasks")
 
+#: The plugins that stand in the folder of a task, as they serve it alone. They count as plugins all the same.
+TASKS_PLUGINS = ("corelane/tasks/question_answering/tune",)
+
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")
 
@@ -101,7 +104,7 @@ def parts_of_the_house() -> dict[str, list[Path]]:
     """Return the folders and files of each part."""
     inside = [path for path in (ROOT / "corelane").iterdir() if path.name not in OUTSIDE]
     tasks = [path for folder in TASKS for path in (ROOT / folder).glob("*/")]
-    plugins = [path for path in (ROOT / "corelane").iterdir() if path.name in OUTSIDE[2:]]
+    plugins = [ROOT / "corelane/plugins", *(ROOT / path for path in TASKS_PLUGINS)]
     return {
         "core": [ROOT / "api", ROOT / "workers", *inside],
         "compile": [ROOT / "compile"],
@@ -117,13 +120,21 @@ def parts_of_the_house() -> dict[str, list[Path]]:
 def line_rows() -> Iterator[Row]:
     """Yield the lines of each part and of each plugin."""
     parts = parts_of_the_house()
-    tasks = parts.pop("tasks")
+    added = [ROOT / path for path in TASKS_PLUGINS]
+    tasks = set(sources(*parts.pop("tasks"))) - set(sources(*added))
     for part, folders in parts.items():
-        inside = [task for task in tasks if any(task.is_relative_to(folder) for folder in folders)]
-        yield Row(f"lines: {part}", count_lines(*folders) - count_lines(*inside), *LINES[part])
+        apart = tasks | set(sources(*added)) if part == "core" else tasks
+        yield Row(f"lines: {part}", count_lines(*(set(sources(*folders)) - apart)), *LINES[part])
     yield Row("lines: tasks", count_lines(*tasks), TASK_LINES)
-    for folder in sorted(path for path in (ROOT / "corelane/plugins").iterdir() if (path / "__init__.py").exists()):
+    plugins = [path for path in (ROOT / "corelane/plugins").iterdir() if (path / "__init__.py").exists()]
+    for folder in sorted([*plugins, *added], key=lambda path: path.name):
         yield Row(f"lines: plugin {folder.name}", count_lines(folder), *PLUGINS.get(folder.name, (0, 0)))
+
+
+def room_of(module: str) -> str:
+    """Return the room of a package that a module stands in."""
+    inside = module.replace(".", "/").startswith(TASKS_PLUGINS)
+    return "plugins" if inside else f"{module}.".split(".")[1]
 
 
 def arrows(graph: ImportGraph, package: str) -> dict[str, set[str]]:
@@ -131,7 +142,7 @@ def arrows(graph: ImportGraph, package: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for module in graph.find_descendants(package):
         for imported in graph.find_modules_directly_imported_by(module):
-            room, other = module.split(".")[1], f"{imported}.".split(".")[1]
+            room, other = room_of(module), room_of(imported)
             if imported.startswith(f"{package}.") and room != other:
                 found[room].add(other)
     return found

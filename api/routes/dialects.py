@@ -116,7 +116,9 @@ class Awaited:
     headers: dict[str, str]
 
 
-async def ask(state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait) -> Awaited | Response:
+async def ask(
+    state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
+) -> Awaited | Response:
     """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
 
     If the caller disconnects, the job is canceled: its id was not given out, and this route has no ``Idempotency-Key``.

@@ -1,4 +1,4 @@
-"""Change networks whose code cannot be compiled as it stands, or that read their padding; answers stay the same.
+"""Change networks whose code cannot be compiled as it stands, or that read their padding; results stay the same.
 
 The official network stays the reference: it reads each row alone and without padding, and the adapted one must give its
 logits. A change replaces a module or adds a hook. A copy of a network keeps its changes.
@@ -45,10 +45,10 @@ class Blank:
         return mask.reshape(shape).to(tensor.dtype)
 
 
-class GlobalQuestion:
-    """Make Longformer attend to the whole question: all tokens before the first separator. A hook before the network.
+class GlobalBeginning:
+    """Make Longformer attend globally to all tokens before the first separator. A hook before the network.
 
-    The network does this itself, but only if every row of the batch holds a question.
+    The network does this itself, but only if every row of the batch has a pair.
     """
 
     def __init__(self, sep_id: int) -> None:
@@ -57,8 +57,8 @@ class GlobalQuestion:
     def __call__(self, _module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Add the mask of global attention."""
         separators = (kwargs["input_ids"] == self.sep_id).long().cumsum(dim=1)
-        question = (separators == 0).long() * kwargs["attention_mask"]
-        return args, kwargs | {"global_attention_mask": question}
+        beginning = (separators == 0).long() * kwargs["attention_mask"]
+        return args, kwargs | {"global_attention_mask": beginning}
 
 
 class WindowedAttention(nn.Module):
@@ -121,11 +121,11 @@ def _adapt_longformer(network: Any) -> None:
     # The network would pad to whole windows.
     network.config.attention_window = 2
     if hasattr(network, "longformer"):
-        network.register_forward_pre_hook(GlobalQuestion(int(network.config.sep_token_id)), with_kwargs=True)
+        network.register_forward_pre_hook(GlobalBeginning(int(network.config.sep_token_id)), with_kwargs=True)
 
 
 def _adapt_bloom(network: Any) -> None:
-    for layer in network.transformer.h:
+    for layer in getattr(network, "transformer", network).h:
         layer.mlp.gelu_impl = nn.GELU(approximate="tanh")
 
 

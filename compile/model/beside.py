@@ -24,10 +24,10 @@ class Child(Generic[Found]):
 
     def __init__(self, call: Callable[[], Found]) -> None:
         """Start the child; raises OSError if the system cannot start another process."""
-        context = multiprocessing.get_context("fork")
+        forking = multiprocessing.get_context("fork")
         self._call = call
-        self._reading, writing = context.Pipe(duplex=False)
-        self._process = context.Process(target=_answer, args=(call, writing), daemon=True)
+        self._reading, writing = forking.Pipe(duplex=False)
+        self._process = forking.Process(target=_reply, args=(call, writing), daemon=True)
         try:
             self._process.start()
         except OSError:
@@ -101,7 +101,7 @@ def _share(calls: Sequence[Callable[[], Found]]) -> Callable[[], list[Found | Ex
     return make
 
 
-def _answer(call: Callable[[], object], writing: Connection) -> None:
+def _reply(call: Callable[[], object], writing: Connection) -> None:
     """Make a call in the child, and send its result or its error."""
     # Ctrl-C reaches the parent too, which ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,7 @@
 """Facts about single architectures: which cannot be served and why, and which attend in full to short texts.
 
-Everything else is tried: a model is served if its compiled answers are the eager model's. ``tests/families`` has a row
-for each architecture that transformers can ask questions.
+Everything else is tried: a model is served if its compiled results are the eager model's. ``tests/families`` has a row
+for each architecture of transformers.
 """
 
 from typing import Any
@@ -19,15 +19,15 @@ NO_FAST_TOKENIZER = "its tokenizer exists in Python alone, and the fast one that
 REFUSED = {
     "canine": "it reads characters without a tokenizer, and Corelane needs one that gives offsets",
     "flaubert": NO_FAST_TOKENIZER,
-    "fnet": "it mixes all tokens of a row by a Fourier transform, padding included, so its answers depend on the batch",
-    "funnel": "it pools neighbouring tokens, padding included, so its answers depend on the batch",
+    "fnet": "it mixes all tokens of a row by a Fourier transform, padding included, so its results depend on the batch",
+    "funnel": "it pools neighbouring tokens, padding included, so its results depend on the batch",
     "layoutlmv2": LAYOUT,
     "layoutlmv3": LAYOUT,
     "lilt": LAYOUT,
     "lxmert": "it reads pictures",
     "markuplm": "it reads the paths of HTML elements, and a passage has none",
     "mra": "its attention is written for CUDA alone; elsewhere transformers returns zeros in its place",
-    "reformer": "it hashes tokens at random, so the same question gets other answers from time to time",
+    "reformer": "it hashes tokens at random, so the same text gets other results from time to time",
     "roc_bert": NO_FAST_TOKENIZER,
     "xlm": NO_FAST_TOKENIZER,
     "yoso": "its attention is a function of Python that TorchScript cannot hold",

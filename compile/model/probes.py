@@ -43,7 +43,7 @@ class Probe:
 
 
 def make_probe(model: SourceModel, bucket: Bucket, run_eager: Run) -> Probe:
-    """Cut the samples for a bucket and run the eager network; raises CompileFailed if no question fits."""
+    """Cut the samples for a bucket and run the eager network; raises CompileFailed if none fits."""
     parts, batches = fill_probe(model.task, model.tokenizer, model.spec, bucket)
     return Probe(model.task, parts, batches, [run_unpadded(model.task, run_eager, batch) for batch in batches])
 

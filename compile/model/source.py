@@ -1,7 +1,7 @@
 """Find a model's files, and make the digest that becomes its version.
 
 A name is looked up among the models that come with Corelane, then as a local folder, then on the Hugging Face hub. The
-hub's cache holds a downloaded model. The digest covers every file that can change an answer. It does not cover paths.
+hub's cache holds a downloaded model. The digest covers every file that can change a result. It does not cover paths.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ class ModelSource:
 
 
 def find_source(model: str, models_dir: Path, endpoint: str | None = None, task: str | None = None) -> ModelSource:
-    """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not answer.
+    """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not respond.
 
     ``endpoint`` is the hub's address, None for the default; ``task`` is the one that its head says if None.
     """
@@ -114,7 +114,7 @@ def _download(model: str, endpoint: str | None) -> Path:
         raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
     except (LocalEntryNotFoundError, HTTPError) as error:
         raise CompileFailed(
-            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; without a "
+            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not respond; without a "
             "network, copy the model's folder here and give its path"
         ) from error
     except OSError as error:

@@ -1,8 +1,7 @@
-"""Find out from a tokenizer how it joins a question and a passage.
+"""Find out from a tokenizer how it joins a pair of texts.
 
 The tokenizer joins a pair of texts and says for each token which text it is from. The tokens from neither are the
-template. The token for "no answer" is the one that training scripts use (transformers' ``run_qa``): [CLS], or else the
-first token.
+template. The token that stands for nothing is that of training scripts (``run_qa``): [CLS], or else the first.
 """
 
 from itertools import pairwise
@@ -31,10 +30,10 @@ def read_template(source: ModelSource, fast: Any, config: Any) -> TokenizerSpec:
     encoded = fast(*PAIR, return_token_type_ids=True)
     typed = uses_types(fast, config)
     types = encoded["token_type_ids"] if typed else [0] * len(encoded["input_ids"])
-    before, question, between, context, after = _split(encoded.sequence_ids(0), encoded["input_ids"], types)
+    before, first, between, second, after = _split(encoded.sequence_ids(0), encoded["input_ids"], types)
     alone = tuple(tuple(fast(text, add_special_tokens=False)["input_ids"]) for text in PAIR)
-    if (question[0], context[0]) != alone or len({*question[1]}) != 1 or len({*context[1]}) != 1:
-        raise ModelRefused(f"{label} puts question and context together in a way Corelane does not know")
+    if (first[0], second[0]) != alone or len({*first[1]}) != 1 or len({*second[1]}) != 1:
+        raise ModelRefused(f"{label} puts two texts together in a way Corelane does not know")
     specials = before[0] + between[0] + after[0]
     if not specials and fast.cls_token_id is not None:
         raise ModelRefused(f"the tokenizer of {label} adds no {fast.cls_token}: save it with its post-processor")
@@ -43,9 +42,9 @@ def read_template(source: ModelSource, fast: Any, config: Any) -> TokenizerSpec:
         between=between[0],
         after=after[0],
         before_types=before[1],
-        question_type=question[1][0],
+        question_type=first[1][0],
         between_types=between[1],
-        context_type=context[1][0],
+        context_type=second[1][0],
         after_types=after[1],
         null_last=_null_is_last(label, fast, encoded["input_ids"]),
     )
@@ -80,18 +79,16 @@ def uses_types(fast: Any, config: Any) -> bool:
 
 
 def _split(sequences: list[int | None], ids: list[int], types: list[int]) -> tuple[Part, Part, Part, Part, Part]:
-    """Cut a joined pair into its five parts: before, question, between, context, after."""
+    """Cut a joined pair into its five parts: before, first, between, second, after."""
     first, last = sequences.index(0), len(sequences) - sequences[::-1].index(0)
     start, end = sequences.index(1), len(sequences) - sequences[::-1].index(1)
     edges = (0, first, last, start, end, len(ids))
-    before, question, between, context, after = (
-        (tuple(ids[here:there]), tuple(types[here:there])) for here, there in pairwise(edges)
-    )
-    return before, question, between, context, after
+    parts = [(tuple(ids[here:there]), tuple(types[here:there])) for here, there in pairwise(edges)]
+    return parts[0], parts[1], parts[2], parts[3], parts[4]
 
 
 def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
-    """Tell whether the token for "no answer" is a row's last; raises ModelRefused if it is neither first nor last."""
+    """Tell whether the token that stands for nothing is the last; raises ModelRefused if it is in the middle."""
     at = ids.index(fast.cls_token_id) if fast.cls_token_id in ids else 0
     if at not in (0, len(ids) - 1):
         raise ModelRefused(f"{label} has its {fast.cls_token} in the middle of a row, and Corelane does not know that")

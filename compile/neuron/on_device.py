@@ -18,7 +18,7 @@ from compile.neuron.children import Children
 from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.explain import TracerEnd, explain
 from compile.plan import FIRST_STEPS, Report, Step
-from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_answers, share_equal
+from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, BucketFile, NumberFormat, check_files, read_artifact
 from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
@@ -137,7 +137,7 @@ def verify_buckets(
         measured, compared = _verify_bucket(session, folder, bucket, probe, dtype)
         verified.append(measured)
         comparisons.append(compared)
-    judge_answers(share_equal(comparisons), TOLERANCES[dtype].answers_equal, dtype)
+    judge_results(share_equal(comparisons), TOLERANCES[dtype].equal, dtype)
     return verified, comparisons
 
 

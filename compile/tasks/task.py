@@ -65,6 +65,8 @@ class CompileTask(ABC):
         import numpy as np
 
         def log_softmax(logits: Any) -> Any:
+            # A logit alone stands against one of 0, as a sigmoid has it.
+            logits = np.append(logits, np.zeros_like(logits), axis=-1) if logits.shape[-1] == 1 else logits
             shifted = logits - logits.max(axis=-1, keepdims=True)
             return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 

@@ -133,7 +133,9 @@ def compile_model(
         return
     require("compile", "torch", "transformers", "tokenizers")
     from compile.neuron.options import NeuronOptions
+    from compile.tasks.feature_extraction.packaged import source_of
 
+    model = source_of(model, settings)
     options = NeuronOptions(
         auto_cast=auto_cast,
         auto_cast_type=auto_cast_type,

@@ -6,6 +6,8 @@ idempotency key. Every failure is ServiceError (the service gave a reason), Serv
 InvalidInput. ``verify_webhook`` is for callers who prefer webhooks to polling.
 """
 
+# Results of each task have a form of their own, which is known once the task is.
+import corelane.tasks.registry  # noqa: F401
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
 from corelane.client.endpoints import JobParts

@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from corelane.domain.texts import WIRE_NAME
+
 
 class AuditAction(StrEnum):
     """The kind of change."""
@@ -14,7 +16,7 @@ class AuditAction(StrEnum):
     JOB_DELETE = "job.delete"
     RESULTS_DROP = "job.drop_results"
     FILE_DELETE = "file.delete"
-    TEXT_DELETE = "context.delete"
+    TEXT_DELETE = f"{WIRE_NAME}.delete"
     BATCH_CANCEL = "batch.cancel"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_RETRY = "jobs.retry"

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from corelane.domain.wire import Wire
 from corelane.errors import UnknownText
 
-#: What they are called on the wire, in commands and on pages; the prefix of an id.
-WIRE_NAME, PREFIX = "contexts", "ctx_"
+#: What one and several are called on the wire, in commands and on pages; the prefix of an id.
+WIRE_NAME, WIRE_NAMES, PREFIX = "context", "contexts", "ctx_"
 
 #: The form of an id, anywhere in a line.
 ID = re.compile(rb"ctx_[0-9a-f]{64}")
@@ -129,12 +129,10 @@ def unknown(names: Iterable[str]) -> UnknownText:
     )
 
 
-def full(most: int | None, most_bytes: int) -> str:
-    """Return the error that an owner has the most stored texts, or, if ``most`` is None, the most bytes of them."""
-    bound = f"{most_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
-    if most is not None:
-        bound = f"{most:,} stored contexts (CORELANE_MAX_CONTEXTS)"
+def full(most: int, *, is_bytes: bool) -> str:
+    """Return the error that an owner has the most stored texts, or the most bytes of them."""
+    unit, variable = ("bytes of ", "CORELANE_MAX_CONTEXTS_BYTES") if is_bytes else ("", "CORELANE_MAX_CONTEXTS")
     return (
-        f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
-        "/v1/contexts lists them. What open jobs name goes when they are answered"
+        f"an owner may have {most:,} {unit}stored contexts ({variable}): delete some that you need no longer, or wait "
+        "until some are over; GET /v1/contexts lists them. What open jobs name goes when they are answered"
     )

@@ -12,8 +12,8 @@ from corelane.store.link.link import call
 class Offer:
     """The parts of an item, offered by the core that claimed it.
 
-    ``out`` are the parts offered before, by the start of their first window; ``fresh`` are new parts with their bytes;
-    ``back`` is how many parts that no core has taken should come back.
+    ``out`` are the parts offered before, by their numbers; ``fresh`` are new parts with their bytes; ``back`` is how
+    many parts that no core has taken should come back.
     """
 
     lease: str

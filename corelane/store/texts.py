@@ -6,26 +6,16 @@ deletes it with the last job that needs it. See ``texts.lua`` of the plugin that
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from corelane.domain.ids import iso_time
-from corelane.domain.texts import PREFIX, Known, Stored, TextInfo, digest_in
+from corelane.domain.texts import PREFIX, Known, Stored, TextInfo, TextList, digest_in
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink
 
 #: Fields that a caller sees.
 FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed", "jobs")
-
-
-@dataclass(frozen=True, slots=True)
-class TextPage:
-    """Texts of an owner, newest first; a cursor if more follow; and the bytes of all the owner's texts."""
-
-    data: list[TextInfo]
-    next: str | None
-    bytes: int
 
 
 class TextStore:
@@ -46,20 +36,20 @@ class TextStore:
         found = await self._link("HGET", keys.stored_text(owner, digest_in(name)), "text")
         return None if found is None else found.decode()
 
-    async def page(self, owner: str, after: str | None, limit: int) -> TextPage:
+    async def page(self, owner: str, after: str | None, limit: int) -> TextList:
         """Return a page of an owner's texts, newest first, after a cursor."""
         last = "+" if after is None else f"({after}"
         key = keys.owner_texts(owner)
         listed, in_all = await self._link.many(
             [("ZREVRANGEBYLEX", key, last, "-", "LIMIT", 0, limit + 1), ("HGET", keys.TEXT_BYTES, owner)]
         )
-        members = [member.decode() for member in listed]
-        digests = [member.partition(":")[2] for member in members[:limit]]
+        digests = [member.decode().partition(":")[2] for member in listed[:limit]]
         hashes = await self._link.many([("HMGET", keys.stored_text(owner, digest), *FIELDS) for digest in digests])
         now = await self._link.now_ms()
         found = [_info(PREFIX + digest, values, now) for digest, values in zip(digests, hashes, strict=True)]
-        more = members[limit - 1] if len(members) > limit else None
-        return TextPage([each for each in found if each is not None], more, int(in_all or 0))
+        more = listed[limit - 1].decode() if len(listed) > limit else None
+        data = [each for each in found if each is not None]
+        return TextList(data=data, has_more=more is not None, next=more, bytes=int(in_all or 0))
 
     async def known(self, owner: str, names: Collection[str], *, held: bool = False) -> dict[str, Known]:
         """Return what submissions need to know of an owner's texts; missing ones are left out.
@@ -116,9 +106,8 @@ class RecentTexts:
                 self._kept.move_to_end(each)
                 found[each] = self._kept[each][0]
         if missing := [each for each in wanted if each not in found]:
-            replies = self._link.many(
-                [("HGET", keys.stored_text(owner, each.digest), "text") for owner, each in missing]
-            )
+            asked = [("HGET", keys.stored_text(owner, each.digest), "text") for owner, each in missing]
+            replies = self._link.many(asked)
             for each, reply in zip(missing, replies, strict=True):
                 if reply is not None:
                     found[each] = text = reply.decode(errors="replace")

@@ -76,6 +76,7 @@ class ItemChecker:
         try:
             item = read_item(self._task, where, value)
             self._task.check(self._settings, f"{where}: ", item)
+            self._task.check_options(self._options, f"{where}: ", item)
             if (name := self._task.parts(item)[2]) is not None and name not in self._numbers and name not in self.known:
                 self.known[name] = self._stored(where, name)
         except InvalidInput as error:

@@ -242,9 +242,12 @@ class Submitter:
         """Refuse a job over the limits; raise TooLarge naming the setting."""
         items = submission.items
         require_few_items(self._settings, len(items))
-        task = task_named(submission.head.options.task)
+        options = submission.head.options
+        task = task_named(options.task)
         for index, item in enumerate(items):
-            task.check(self._settings, f"item {index}: " if len(items) > 1 else "", item)
+            place = f"item {index}: " if len(items) > 1 else ""
+            task.check(self._settings, place, item)
+            task.check_options(options, place, item)
         check_texts(self._settings, submission.head.shared_texts)
 
     async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:

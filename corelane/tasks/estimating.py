@@ -31,8 +31,8 @@ class Estimator:
     def windows(self, item: Item, max_length: int, ratio: float) -> int:
         """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
         beside, text, text_id = self._task.parts(item)
-        tokens = self._tokens_of(text_id) if text is None else measure(text)
-        return self._task.windows_of(beside, tokens, self._options, max_length, ratio)
+        sizes = [self._tokens_of(text_id)] if text is None else map(measure, self._task.texts(text))
+        return sum(self._task.windows_of(beside, size, self._options, max_length, ratio) for size in sizes)
 
     def _tokens_of(self, text_id: Any) -> float:
         return self._known[text_id].tokens if text_id in self._known else self._shared[text_id]

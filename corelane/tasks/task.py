@@ -11,6 +11,7 @@ from typing import Any
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
 from corelane.tasks.dialects import Dialect
+from corelane.tasks.presenting import Presenter
 
 #: What stands beside an item's text; the text, or the id of one that items share.
 Parts = tuple[Any, str | None, str | None]
@@ -46,6 +47,9 @@ class Task(ABC):
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str
 
+    #: What pages show of it.
+    present: Presenter = Presenter()
+
     @property
     def job_examples(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bodies of jobs with their summaries, for documents; they name a model that is named like the task."""
@@ -75,6 +79,13 @@ class Task(ABC):
     @abstractmethod
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
+
+    def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
+        """Raise InvalidInput for an item that lacks what the options of its job do not give either."""
+
+    def texts(self, text: str) -> Sequence[str]:
+        """Return the texts that an item's text stands for, which are read one by one."""
+        return (text,)
 
     def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
         """Return whether a version must be looked at before these options are accepted."""

@@ -25,7 +25,7 @@ def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str, 
     page.get_by_role("button", name="Ask").click()
     best = page.locator("mark.rank-best")
     expect(best).to_be_visible()
-    assert page.locator(".answer-text").inner_text() == best.inner_text()
+    assert page.locator(".outcome-text").inner_text() == best.inner_text()
     assert page.locator(".passage").text_content() == passage
     # Beside an answer that leaves the others nothing there is no table.
     expect(page.locator("table.candidates tbody tr")).to_have_count(candidates)
@@ -34,7 +34,7 @@ def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str, 
 def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Fleet) -> None:
     page.goto(f"{fleet.url}/console/ask?sample=english")
     page.get_by_label("Question").press("Control+Enter")
-    answer = page.locator(".answer-text")
+    answer = page.locator(".outcome-text")
     expect(answer).to_be_visible()
     curl, python = (page.locator(".snippet code").nth(place).text_content() or "" for place in (0, 1))
     done = subprocess.run(["bash", "-c", curl], capture_output=True, check=True)
@@ -47,12 +47,12 @@ def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched:
     watched.expected += ["ERR_INTERNET_DISCONNECTED", "htmx:error"]
     page.goto(f"{fleet.url}/console/ask?sample=english")
     page.get_by_role("button", name="Ask").click()
-    expect(page.locator(".answer-text")).to_be_visible()
+    expect(page.locator(".outcome-text")).to_be_visible()
     page.context.set_offline(True)
     page.get_by_label("Question").fill("Which strait?")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert")).to_have_text("This computer is not connected. Try again when it is.")
-    expect(page.locator(".answer-text")).to_have_count(0)
+    expect(page.locator(".outcome-text")).to_have_count(0)
 
 
 def test_stored_passage_is_asked_about_and_deleted(page: Page, fleet: Fleet) -> None:

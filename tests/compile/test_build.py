@@ -113,7 +113,7 @@ def test_name_may_be_chosen_and_steps_are_reported_in_order(tiny_model: Path, da
     )
     assert artifact.manifest.name == "mine"
     assert [text for text, _, _ in steps] == [
-        *(f"loading {tiny_model}", "compiling 4x32 in fp32", "comparing answers in fp32", "done"),
+        *(f"loading {tiny_model}", "compiling 4x32 in fp32", "comparing results in fp32", "done"),
     ]
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert steps[-1][1:] == (3, 3)
@@ -128,7 +128,7 @@ def test_auto_measures_and_says_so(tiny_model: Path, data: Settings) -> None:
 @pytest.fixture
 def fragile_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play a machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
-    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, answers_equal=1))
+    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, equal=1))
     trial = Trial({"fp32": 10.0, "bf16": 40.0}, {"fp32", "bf16"})
     monkeypatch.setattr("compile.build.run_trial", lambda *args, **options: trial)
 

@@ -10,7 +10,7 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.question_answering.evaluation import EvalSet, measure_loss, overlap
-from compile.trial import answers_needed
+from compile.trial import results_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
@@ -73,8 +73,8 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
 
 
 def test_int8_is_judged_by_f1_if_questions_are_given_and_else_by_every_sample() -> None:
-    assert answers_needed("int8", automatic=True) == 1.0
-    assert answers_needed("int8", automatic=True, evaluated=True) < 1.0
+    assert results_needed("int8", automatic=True) == 1.0
+    assert results_needed("int8", automatic=True, evaluated=True) < 1.0
     judge_f1(MOST_LOST, MOST_LOST, "int8")
     for points in (MOST_LOST + 0.01, float("nan")):
         with pytest.raises(Disagreement, match=r"points of F1.*--dtype fp32"):

@@ -10,7 +10,7 @@ from compile.model.reference import wrap
 from compile.model.source import find_source
 from compile.model.timing import one_thread
 from compile.plan import BuildPlan
-from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, rank_ways
+from compile.trial import LEAST_GAIN, Trial, Way, rank_ways, results_needed
 from compile.verify import TOLERANCES
 from corelane.engine.buckets import Bucket
 
@@ -51,9 +51,9 @@ def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
 
 
 def test_int8_chosen_by_auto_must_keep_every_answer() -> None:
-    assert answers_needed("int8", automatic=True) == 1
-    assert answers_needed("int8", automatic=False) == TOLERANCES["int8"].answers_equal < 1
-    assert answers_needed("bf16", automatic=True) == TOLERANCES["bf16"].answers_equal
+    assert results_needed("int8", automatic=True) == 1
+    assert results_needed("int8", automatic=False) == TOLERANCES["int8"].equal < 1
+    assert results_needed("bf16", automatic=True) == TOLERANCES["bf16"].equal
 
 
 def test_trial_times_every_dtype_and_finds_fp32_sound(tiny_model: Path) -> None:

@@ -12,7 +12,7 @@ from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run, TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.question_answering.task import find_answers
-from compile.verify import Disagreement, compare, judge, judge_answers, share_equal
+from compile.verify import Disagreement, compare, judge, judge_results, share_equal
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
@@ -118,9 +118,9 @@ def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(probe: Pro
 
 
 def test_changed_answers_are_caught() -> None:
-    judge_answers(0.95, 0.9, "bf16")
-    with pytest.raises(Disagreement, match=r"bf16 changes answers: 80% .* use --dtype fp32"):
-        judge_answers(0.8, 0.9, "bf16")
+    judge_results(0.95, 0.9, "bf16")
+    with pytest.raises(Disagreement, match=r"bf16 changes results: 80% .* use --dtype fp32"):
+        judge_results(0.8, 0.9, "bf16")
 
 
 def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> None:

@@ -19,15 +19,15 @@ from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import Load, Report, Request, Spread
 from corelane.plugins.lab.senders import Manner, Reply, Target
 from corelane.plugins.lab.stats import percentile
-from corelane.plugins.lab.synthetic import make_questions
+from corelane.plugins.lab.synthetic import make_items
 from corelane.plugins.lab.ways import CorelaneSender
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
 from tests.plugins.lab.noting import NAME
 
-QUESTIONS = make_questions("words=30", 6)
+ITEMS = make_items("words=30", 6)
 
 WAYS = [
-    *(("question", hearing) for hearing in ("wait", "poll", "sse", "webhook")),
+    *(("item", hearing) for hearing in ("wait", "poll", "sse", "webhook")),
     *(("job", hearing) for hearing in ("wait", "poll", "sse", "webhook")),
     *(("lines", hearing) for hearing in ("wait", "poll")),
     ("batch", "poll"),
@@ -45,7 +45,7 @@ async def ask_all(fleet: Fleet) -> dict[tuple[str, str], Reply]:
     async def ask(way: str, hearing: str) -> Reply:
         sender = CorelaneSender(target(fleet), Manner(way, hearing, timeout_s=60))  # type: ignore[arg-type]
         await sender.open(1)
-        asked = QUESTIONS.asked[:1] if way == "question" else QUESTIONS.asked
+        asked = ITEMS.asked[:1] if way == "item" else ITEMS.asked
         reply = await sender.send(0, asked)
         await sender.close()
         return reply
@@ -59,7 +59,7 @@ def test_every_way_to_ask_brings_the_same_answers(fleet: Fleet) -> None:
     assert len(expected) == 6
     for (way, hearing), reply in replies.items():
         assert (reply.outcome, reply.error, reply.detail) == ("ok", None, None), (way, hearing)
-        assert sorted(reply.results) == (expected[:1] if way == "question" else expected), (way, hearing)
+        assert sorted(reply.results) == (expected[:1] if way == "item" else expected), (way, hearing)
         assert reply.job is not None
         assert reply.sent_s is not None
         assert reply.ended_s is not None
@@ -85,7 +85,7 @@ def test_latency_from_when_requests_were_due_and_from_their_sending_while_worker
 
     load = Load(kind="constant", rate_per_s=RATE)
     plan = RunPlan(load, warmup_s=0.5, duration_s=3.0, tail_s=0.0, max_in_flight=BOUND, processes=1, sender=NAME)
-    measured = run_load(target(fleet), QUESTIONS, plan, stall)
+    measured = run_load(target(fleet), ITEMS, plan, stall)
     run = summarise(measured)
     counted = [each for each in measured.requests if each.phase == "measured"]
     assert run.ok == len(counted) == 24
@@ -141,9 +141,9 @@ def test_the_command_measures_and_writes_what_came_of_it(fleet: Fleet, tmp_path:
     assert run.ok == run.requests > 0
     assert run.goodput is not None
     assert run.goodput.share == 1
-    assert run.answers is not None
-    assert (run.answers.checked, run.answers.lost, run.answers.twice) == (run.items, 0, 0)
-    assert run.answers.differ_from_idle == 0
+    assert run.results is not None
+    assert (run.results.checked, run.results.lost, run.results.twice) == (run.items, 0, 0)
+    assert run.results.differ_from_idle == 0
     assert run.server is not None
     assert report.service.model.startswith("qa-minilm@")
     assert report.service.cores == sorted(fleet.states())

@@ -15,7 +15,8 @@ from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
 from tests.redis_for_tests import admin_url, client_of
 
-NAMES = [plugin.name for plugin in installed() if type(plugin).__module__.startswith("corelane.plugins.")]
+#: The plugins that come with Corelane, those in the folder of a task too.
+NAMES = [plugin.name for plugin in installed() if type(plugin).__module__.startswith("corelane.")]
 
 #: A service in one process: the API, the loops of its keeper and its sender, and a core.
 SERVE = """

@@ -16,13 +16,15 @@ from workers.core.pending import Key, PendingSlice
 
 @dataclass(slots=True)
 class SharedItem:
-    """An item of this core whose windows others may read; ``out`` has its fragments by their first window's start."""
+    """An item of this core whose windows others may read; ``out`` has its fragments that are away, by their number."""
 
     key: Key
     runner: Runner
     out: dict[int, list[Window]] = field(default_factory=dict)
     #: Cores that could take a fragment, at the last trip.
     helpers: int = 0
+    #: Fragments handed out so far.
+    count: int = 0
 
 
 class Fragments:
@@ -67,11 +69,11 @@ class Fragments:
             return
         shared.helpers = offered.helpers
         item = shared.key, 0
-        for start, found in offered.found.items():
-            if windows := shared.out.pop(start, None):
+        for number, found in offered.found.items():
+            if windows := shared.out.pop(number, None):
                 pending[shared.key].elsewhere += shared.runner.add_found(item, windows, found)
-        for start in offered.back:
-            if windows := shared.out.pop(start, None):
+        for number in offered.back:
+            if windows := shared.out.pop(number, None):
                 shared.runner.take_back(item, windows)
 
     def _choose(self, pending: Mapping[Key, PendingSlice]) -> SharedItem | None:
@@ -90,7 +92,8 @@ class Fragments:
         fresh: dict[int, bytes] = {}
         while len(shared.out) < FRAGMENTS_EACH * shared.helpers and (size := self._next_size(shared)):
             windows, part = runner.hand_out(item, size)
-            shared.out[windows[0].start], fresh[windows[0].start] = windows, part
+            shared.out[shared.count], fresh[shared.count] = windows, part
+            shared.count += 1
         back = 0 if runner.windows_left(item) or runner.grows(item) else 1
         return Offer(pending.lease, pending.ref, pending.version, out, fresh, back)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Answer = tuple[int, int]
 
 
-class QuestionAnswering(CompileTask):
+class QuestionAnsweringHead(CompileTask):
     """Gives each token's logits to begin and to end an answer."""
 
     name = DEFAULT_TASK
@@ -58,4 +58,4 @@ def find_answers(probe: "Probe", logits: Sequence[Logits]) -> dict[int, Answer]:
     return {item: answer for item, (_, answer) in best.items()}
 
 
-TASK = QuestionAnswering()
+TASK = QuestionAnsweringHead()

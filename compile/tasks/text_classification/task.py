@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compile.model.probes import Probe
 
 
-class Classification(CompileTask):
+class ClassificationHead(CompileTask):
     """Gives the logits of a row's labels."""
 
     name = TextClassification.name
@@ -53,4 +53,4 @@ def function_of(config: Any) -> Function:
     return "sigmoid" if config.problem_type == "multi_label_classification" or config.num_labels == 1 else "softmax"
 
 
-TASK = Classification()
+TASK = ClassificationHead()

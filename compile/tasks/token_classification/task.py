@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 1 << 20
 
 
-class EntityLabels(CompileTask):
+class EntityHead(CompileTask):
     """Gives the logits of each token's labels."""
 
     name = TokenClassification.name
@@ -46,4 +46,4 @@ class EntityLabels(CompileTask):
         return found
 
 
-TASK = EntityLabels()
+TASK = EntityHead()

@@ -32,6 +32,7 @@ Tokens = NDArray[np.int32]
 #: The tokens of a row's first and second part; the second is None if the first stands alone.
 RowParts = tuple[Tokens, Tokens | None]
 
+#: Stands beside a text that is alone in its row; no other array says that, however few tokens it has.
 NO_TOKENS: Tokens = np.zeros(0, dtype=np.int32)
 
 
@@ -173,7 +174,8 @@ class TextEngine(TaskEngine[Any]):
     ) -> list[Ready[Any]]:
         """Tokenize and cut queries, in order; ``known`` are texts that are tokenized already."""
         besides = [self.besides(query) for _, query in queries]
-        passages = dict.fromkeys((query.owner, text) for _, query in queries for text in self.texts(query))
+        texts_of = [[(query.owner, text) for text in self.texts(query)] for _, query in queries]
+        passages = dict.fromkeys(chain.from_iterable(texts_of))
         kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
         missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
         beside_texts = list(chain.from_iterable(besides))
@@ -185,9 +187,9 @@ class TextEngine(TaskEngine[Any]):
         self.work.contexts_read += len(fresh)
         contexts, given = kept | fresh, iter(tokens)
         ready: list[Ready[Any]] = []
-        for (key, query), its_besides in zip(queries, besides, strict=True):
+        for (key, query), its_besides, its_texts in zip(queries, besides, texts_of, strict=True):
             beside = [next(given).ids for _ in its_besides]
-            texts = [contexts[query.owner, text] for text in self.texts(query)]
+            texts = [contexts[passage] for passage in its_texts]
             try:
                 ready.append((key, self.cut(query, beside, texts)))
             except InvalidInput as error:
@@ -197,25 +199,32 @@ class TextEngine(TaskEngine[Any]):
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> Any:
         """Cut a query into windows: each text beside each other thing; raise InvalidInput."""
         parts = [TextPart(beside, text) for beside in besides or (NO_TOKENS,) for text in texts]
-        windows = [
-            window for number, part in enumerate(parts) for window in self._cut_part(query, number, part, bool(besides))
-        ]
+        windows = [window for number, part in enumerate(parts) for window in self._cut_part(query, number, part)]
+        self._require_few(windows)
+        return TokenizedText(query, parts, windows)
+
+    def _require_few(self, windows: Sequence[Window]) -> None:
         if len(windows) > self._max_windows:
             raise TooManyWindows(
                 f"the item takes {len(windows):,} windows, and {self._max_windows:,.0f} are read of one item: cut it "
                 "into several, or have the operator raise CORELANE_MAX_WINDOWS"
             )
-        return TokenizedText(query, parts, windows)
 
-    def _cut_part(self, query: Query, number: int, part: TextPart, is_pair: bool) -> list[Window]:
+    def _around(self, part: TextPart) -> int:
+        """Return how many tokens stand around a part's text in each of its rows."""
+        return self._single.specials if part.beside is NO_TOKENS else self._pair.specials + len(part.beside)
+
+    def _cut_part(self, query: Query, number: int, part: TextPart) -> list[Window]:
         """Return the windows of a part; raise TextTooLong if it has to fit one and does not."""
-        beside, text = len(part.beside) + (self._pair if is_pair else self._single).specials, len(part.text)
+        beside, text = self._around(part), len(part.text)
         if beside + text <= self._max_length:
             return [Window(0, text, beside + text, number)]
         room, remedy = self._max_length - beside, "shorten it, or cut it into several items"
         long = getattr(query.options, "long", "max")
-        if long == "error" or room < self._max_length * MIN_TEXT_SHARE:
-            if long == "error" and room >= self._max_length * MIN_TEXT_SHARE:
+        if (has_no_room := room < self._max_length * MIN_TEXT_SHARE) or long == "error":
+            if has_no_room:
+                remedy = f"{beside:,} of them are no part of the text, shorten what stands beside it"
+            elif "long" in type(query.options).model_fields:
                 remedy += ", or have all of it read in windows with the option `long`"
             raise TextTooLong(
                 f"the text has {beside + text:,} tokens with all that stands in its row, and this model reads "
@@ -231,14 +240,14 @@ class TextEngine(TaskEngine[Any]):
         """Return the tokens of a window's row."""
         part: TextPart = item.parts[window.part]
         text = part.text.ids[window.start : window.end]
-        if not len(part.beside):
+        if part.beside is NO_TOKENS:
             return text, None
         return (text, part.beside) if self.text_first else (part.beside, text)
 
     def text_at(self, item: Any, window: Window) -> int:
         """Return where the text begins in a window's row."""
         part: TextPart = item.parts[window.part]
-        if not len(part.beside):
+        if part.beside is NO_TOKENS:
             return len(self._single.before)
         beside = 0 if self.text_first else len(part.beside) + len(self._pair.between)
         return len(self._pair.before) + beside

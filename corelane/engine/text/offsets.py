@@ -9,8 +9,8 @@ from corelane.domain.offsets import OffsetUnit
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 
 
-class Stretch(Protocol):
-    """A stretch of a text, in code points."""
+class Placed(Protocol):
+    """Something that has its place in a text, in code points."""
 
     @property
     def start(self) -> int:
@@ -24,7 +24,7 @@ class Stretch(Protocol):
 
 
 def convert_offsets(
-    text: str, stretches: Sequence[Stretch], units: Iterable[OffsetUnit]
+    text: str, stretches: Sequence[Placed], units: Iterable[OffsetUnit]
 ) -> list[dict[str, tuple[int, int]]]:
     """Return the start and end of each stretch in each unit; the text is read once per unit."""
     found: list[dict[str, tuple[int, int]]] = [{} for _ in stretches]

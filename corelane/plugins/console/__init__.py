@@ -58,12 +58,12 @@ class ConsolePlugin(Plugin):
 
         return (router,)
 
-    def loops(self, queue: str, context: "LoopTools") -> "Iterable[Loop]":
+    def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return the keeper's loop that takes the history's points."""
         from corelane.domain.dispatch import KEEPER_QUEUE
         from corelane.plugins.console.history import sampling
 
-        return (sampling(context),) if queue == KEEPER_QUEUE else ()
+        return (sampling(tools),) if queue == KEEPER_QUEUE else ()
 
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
         """Return an issue if no points are taken."""

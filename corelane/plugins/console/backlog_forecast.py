@@ -1,7 +1,7 @@
 """The forecast of the backlog: whether the waiting work will be done (the sign), and when. Pure.
 
 Work is measured in tokens, like a core's speed; sentences count items. The arrivals are the change of the backlog plus
-the answers. The largest and the smallest change of the window do not count: one large job, or one that was canceled,
+the results. The largest and the smallest change of the window do not count: one large job, or one that was canceled,
 does not make a rate. No time is given if nearly as much arrives as is answered: it would be meaningless, and change
 every second.
 """
@@ -48,7 +48,7 @@ class BacklogSample:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The open work now. ``speed`` is what the cores with work can answer, in tokens a second.
+    """The open work now. ``speed`` is what the cores with work can do, in tokens a second.
 
     ``stuck_tokens`` wait for versions that no living core holds; ``paused_tokens`` wait because of a pause;
     ``is_working`` says that a living core is at work; ``oldest_s`` is how long the oldest work has waited; ``reasons``

@@ -67,7 +67,7 @@ class Bulk:
         self._settings = settings
         self._files = ItemFiles(settings)
 
-    async def step(self, asked: BulkRequest, owner: str, context: RequestFacts) -> BulkResult:
+    async def step(self, asked: BulkRequest, owner: str, origin: RequestFacts) -> BulkResult:
         """Do one step for the jobs of an owner, or of ALL_OWNERS.
 
         Raise InvalidInput for a filter that selects every job; Overloaded or Unavailable if nothing could be done now.
@@ -79,7 +79,7 @@ class Bulk:
         if asked.action is BulkAction.CANCEL:
             await self._cancel(tally, page.records, is_dry=asked.dry_run)
         else:
-            looked = await self._retry(tally, page.records, context, is_dry=asked.dry_run)
+            looked = await self._retry(tally, page.records, origin, is_dry=asked.dry_run)
             if looked < len(page.records):
                 cursor = page.records[looked - 1].id
         return BulkResult(
@@ -103,7 +103,7 @@ class Bulk:
             else:
                 tally.skipped["not_found" if is_canceled is None else "already_final"] += 1
 
-    async def _retry(self, tally: _Tally, records: Sequence[JobRecord], context: RequestFacts, *, is_dry: bool) -> int:
+    async def _retry(self, tally: _Tally, records: Sequence[JobRecord], origin: RequestFacts, *, is_dry: bool) -> int:
         """Retry jobs until the time is up or the service is busy; return how many were looked at, at least one."""
         until = time.monotonic() + STEP_S
         known = await self._store.retryable(records)
@@ -124,7 +124,7 @@ class Bulk:
                 tally.done.append(BulkJob(id=record.id))
             else:
                 try:
-                    made = await retry(self._submitter, self._store, self._settings, record, context)
+                    made = await retry(self._submitter, self._store, self._settings, record, origin)
                 except (Overloaded, Unavailable):
                     if not looked:
                         raise

@@ -132,16 +132,16 @@ class Sampler:
         await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
 
 
-def sampling(context: "LoopTools") -> "Loop":
+def sampling(tools: "LoopTools") -> "Loop":
     """Make the keeper's loop that takes the points."""
     from corelane.store.link.blocking import Link
     from workers.loops.loop import Loop
 
     def begin() -> Callable[[], object]:
-        link, name = Link(context.settings.redis_url), uuid4().hex
+        link, name = Link(tools.settings.redis_url), uuid4().hex
         return lambda: link.read(lambda read: Sampler(read, name).sample())
 
-    return Loop("history", begin, pause_s=SAMPLE_S, outage=context.outage)
+    return Loop("history", begin, pause_s=SAMPLE_S, outage=tools.outage)
 
 
 async def health_issues(link: CommonLink) -> list[HealthIssue]:

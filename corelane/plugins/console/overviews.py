@@ -107,7 +107,7 @@ class Overviews:
     async def _read(self) -> Overview:
         survey, cores = await read_survey(self._link), await read_cores(self._link)
         self._recent.add(survey.now_ms, survey.series)
-        span = self._recent.span()
+        rise = self._recent.rise()
         wrong = await read_issues(self._link, cores)
         waiting = survey.work.outstanding
         is_refusing = any(each.text == DISK_FULL for each in wrong)
@@ -116,7 +116,7 @@ class Overviews:
         issues = [
             *(HealthIssue(version, reason) for version, reason in stuck.items() if not is_refusing),
             *wrong,
-            *failure_issues({} if span is None else failures_of(span)),
+            *failure_issues({} if rise is None else failures_of(rise)),
         ]
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
@@ -127,13 +127,13 @@ class Overviews:
             forecast=self._forecast(survey, living, stuck, done),
             promises=promises_of(survey.series),
             done=done,
-            latency=latency_of(span),
+            latency=latency_of(rise),
             lanes=lanes_of(survey),
             cores=[
                 *(core_of(core, survey.work.claimed.get(core["core"], 0)) for core in cores),
                 *(CoreOverview(name=core, state="stopped") for core in stopped if core not in known),
             ],
-            models=models_of(sorted(versions), span, len(living)),
+            models=models_of(sorted(versions), rise, len(living)),
             troubles=issues,
             paused=list(survey.pauses.all),
             owners=list(survey.owners),
@@ -154,7 +154,7 @@ class Overviews:
         )
         samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
         forecast = forecast_backlog(backlog, samples)
-        return forecast_info(forecast, survey, self._recent.span(NOW_MS), done)
+        return forecast_info(forecast, survey, self._recent.rise(NOW_MS), done)
 
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
@@ -192,12 +192,12 @@ def pauses_of(survey: Survey) -> Iterator[str]:
         yield OWNERS_PAUSED
 
 
-def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None, done: DoneInfo) -> ForecastInfo:
+def forecast_info(forecast: BacklogForecast, survey: Survey, rise: Growth | None, done: DoneInfo) -> ForecastInfo:
     """Return the forecast and the current rates; its text says what an idle service answered in the last minute."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
         text = f"{text}; {answered:,} item{'s' * (answered != 1)} answered in the last minute"
-    items = 0.0 if span is None else (span.grown(m.ITEMS, None, "succeeded") + span.grown(m.ITEMS, None, "failed"))
+    items = 0.0 if rise is None else (rise.grown(m.ITEMS, None, "succeeded") + rise.grown(m.ITEMS, None, "failed"))
     seconds = survey.answered[:RATE_SECONDS]
     return ForecastInfo(
         sign=forecast.sign,
@@ -206,23 +206,23 @@ def forecast_info(forecast: BacklogForecast, survey: Survey, span: Growth | None
         waiting_tokens=sum(survey.work.outstanding.values()),
         backlog_s=round(forecast.backlog_s, 3),
         clear_in_s=None if forecast.clear_in_s is None else round(forecast.clear_in_s, 3),
-        items_per_s=0.0 if span is None else round(items / span.seconds, 3),
+        items_per_s=0.0 if rise is None else round(items / rise.seconds, 3),
         tokens_per_s=round(sum(seconds) / max(1, len(seconds)), 1),
         arriving_tokens_per_s=round(forecast.arriving_tokens_per_s, 1),
     )
 
 
-def failures_of(span: Growth) -> dict[str, tuple[int, int]]:
+def failures_of(rise: Growth) -> dict[str, tuple[int, int]]:
     """Return for each version how many items failed, and how many failed or succeeded."""
-    failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
-    return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
+    failed = {version: int(rise.grown(m.ITEMS, version, "failed")) for version, _ in rise.now.counters.get(m.ITEMS, {})}
+    return {each: (count, count + int(rise.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
 
-def latency_of(span: Growth | None) -> LatencyInfo:
+def latency_of(rise: Growth | None) -> LatencyInfo:
     """Return how long the jobs of the last minute took."""
-    if span is None:
+    if rise is None:
         return LatencyInfo()
-    jobs = span.histogram(m.JOB_S)
+    jobs = rise.histogram(m.JOB_S)
     p50, p95 = (jobs.quantile(share) for share in (0.5, 0.95))
     return LatencyInfo(p50_s=None if p50 is None else round(p50, 4), p95_s=None if p95 is None else round(p95, 4))
 

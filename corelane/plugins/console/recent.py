@@ -37,7 +37,7 @@ class Recent:
             self._readings.append((at_ms, series))
         self._now = at_ms, series
 
-    def span(self, window_ms: int = WINDOW_MS) -> Growth | None:
+    def rise(self, window_ms: int = WINDOW_MS) -> Growth | None:
         """Return the growth over ``window_ms``, or since the first reading; None without an earlier reading."""
         now_ms, now = self._now
         befores = [reading for reading in self._readings if reading[0] < now_ms]
@@ -78,25 +78,25 @@ def promises_of(series: Series) -> PromiseInfo:
     return PromiseInfo(**counts, hit_rate=round(counts["kept"] / total, 4) if total else None)
 
 
-def models_of(versions: Sequence[str], span: Growth | None, cores: int) -> list[ModelOverview]:
+def models_of(versions: Sequence[str], rise: Growth | None, cores: int) -> list[ModelOverview]:
     """Return the state of each version; empty before the second reading."""
-    return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
+    return [ModelOverview(version=version) if rise is None else _model(version, rise, cores) for version in versions]
 
 
-def _model(version: str, span: Growth, cores: int) -> ModelOverview:
-    compute = span.histogram(m.COMPUTE_S, version)
-    failed = span.grown(m.ITEMS, version, "failed")
-    answered = span.grown(m.ITEMS, version, "succeeded") + failed
-    tokens, padding = span.grown(m.TOKENS, version), span.grown(m.PADDING_TOKENS, version, None)
+def _model(version: str, rise: Growth, cores: int) -> ModelOverview:
+    compute = rise.histogram(m.COMPUTE_S, version)
+    failed = rise.grown(m.ITEMS, version, "failed")
+    answered = rise.grown(m.ITEMS, version, "succeeded") + failed
+    tokens, padding = rise.grown(m.TOKENS, version), rise.grown(m.PADDING_TOKENS, version, None)
     p95 = compute.quantile(0.95)
     return ModelOverview(
         version=version,
-        arriving_items_per_s=round(span.grown(m.ITEMS_SUBMITTED, version) / span.seconds, 3),
-        items_per_s=round(answered / span.seconds, 3),
-        tokens_per_s=round(tokens / span.seconds, 1),
+        arriving_items_per_s=round(rise.grown(m.ITEMS_SUBMITTED, version) / rise.seconds, 3),
+        items_per_s=round(answered / rise.seconds, 3),
+        tokens_per_s=round(tokens / rise.seconds, 1),
         padding=round(padding / (tokens + padding), 4) if tokens + padding else None,
         compute_mean_s=round(compute.sum / compute.count, 6) if compute.count else None,
         compute_p95_s=None if p95 is None else round(p95, 6),
-        core_share=round(min(1.0, compute.sum / span.seconds / cores), 4) if cores else None,
+        core_share=round(min(1.0, compute.sum / rise.seconds / cores), 4) if cores else None,
         error_rate=round(failed / answered, 4) if answered else None,
     )

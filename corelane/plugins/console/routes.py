@@ -34,7 +34,7 @@ AUDITED = {BulkAction.CANCEL: AuditAction.JOBS_CANCEL, BulkAction.RETRY: AuditAc
 #: The form of a cursor: a job's id and the index of an item.
 CURSOR = re.compile(r"([a-z0-9_]{1,40})\.(\d{1,12})")
 
-#: Points in one answer, and the longest time asked for, in minutes: a week is kept.
+#: Points in one reply, and the longest time asked for, in minutes: a week is kept.
 MOST_POINTS, WEEK = 400, 7 * 24 * 60
 
 #: This many milliseconds at the start of the time asked for are left out: their point may just be leaving its ring.

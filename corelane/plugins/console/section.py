@@ -37,5 +37,5 @@ class ConsoleSection:
         return Caller(key.owner, key.scopes, key.name)
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: CorelaneError) -> None:
-        """Answer with an error, as a page."""
+        """Reply with an error, as a page."""
         await refuse_page(scope, receive, send, error)

@@ -1,7 +1,7 @@
 """``corelane top``: the state of the service on the terminal, live.
 
 If output is not a terminal, the state is printed once, or repeatedly as lines of JSON. After a lost connection the last
-state is shown, with a note, until the service answers again.
+state is shown, with a note, until the service replies again.
 """
 
 import threading
@@ -36,7 +36,7 @@ STOP_S = 0.5
 #: Width of the output if it is not a terminal, in columns.
 PRINTED_CHARS = 200
 
-#: Answers for which another try is useless.
+#: Replies for which another try is useless.
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 LiveClient = Annotated["Client", Made(partial(connect, patience_s=0, on_wait=WaitNotice(quiet=True)))]
@@ -90,7 +90,7 @@ class Poller:
         since = self._lost_since
         if since is None:
             return ""
-        return f"no answer for {time.monotonic() - since:.0f} s: {self.reason}"
+        return f"no reply for {time.monotonic() - since:.0f} s: {self.reason}"
 
 
 def top(

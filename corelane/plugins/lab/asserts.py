@@ -42,15 +42,15 @@ SHARES = {
     "padding": "server.padding_share",
     "core_busy": "server.busy",
 }
-PERCENTS = {"exact": "answers.exact", "f1": "answers.f1"}
+PERCENTS = {"exact": "results.exact", "f1": "results.f1"}
 RATES = {name: name for name in ("items_per_s", "requests_per_s", "tokens_per_s")}
 COUNTS = {
     "errors": "failed",
     "refused": "refused",
     "unfinished": "unfinished",
-    "lost": "answers.lost",
-    "twice": "answers.twice",
-    "wrong": "answers.differ_from_idle",
+    "lost": "results.lost",
+    "twice": "results.twice",
+    "wrong": "results.differ_from_idle",
 }
 PATHS = TIMES | SHARES | PERCENTS | RATES | COUNTS
 

@@ -1,7 +1,7 @@
-"""Run a batch while interactive questions arrive: the time of the batch, and its effect on the questions.
+"""Run a batch while interactive requests arrive: the time of the batch, and its effect on the requests.
 
-Questions arrive at a steady rate, first alone, then while the batch runs, then alone again. Their latency counts from
-when they were due. A question belongs to the part in which it was due.
+Requests arrive at a steady rate, first alone, then while the batch runs, then alone again. Their latency counts from
+when they were due. A request belongs to the part in which it was due.
 """
 
 import time
@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from corelane.errors import SetupError
-from corelane.plugins.lab.answers import AnswerJudge
 from corelane.plugins.lab.batch_work import BatchWork
 from corelane.plugins.lab.figures import MOST_LATENESS_S
 from corelane.plugins.lab.generator import Background
 from corelane.plugins.lab.load import RunPlan
-from corelane.plugins.lab.schema import AnswerCheck, Beside, Load, Request, Way
+from corelane.plugins.lab.results import ResultJudge
+from corelane.plugins.lab.schema import Beside, Load, Request, ResultCheck, Way
 from corelane.plugins.lab.senders import Reply, Target
 from corelane.plugins.lab.stats import latencies, spread, thinned, timeline
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.workload import Workload
 
 Part = Literal["before", "during", "after"]
 
-#: Receives the progress: the part, the time since the questions began, and the number of items done.
+#: Receives the progress: the part, the time since the requests began, and the number of items done.
 Tell = Callable[[Part, float, int], object]
 
-#: Time between two polls of a batch, in seconds: before its first answer, and after. Its times are late by up to this.
+#: Time between two polls of a batch, in seconds: before its first result, and after. Its times are late by up to this.
 FIRST_POLL_S, POLL_S = 0.05, 0.25
 
 #: Most points of a progress curve.
@@ -34,7 +34,7 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class BesidePlan:
-    """The experiment's plan: the rate of questions, the times around the batch in seconds, its kind and owner.
+    """The experiment's plan: the rate of requests, the times around the batch in seconds, its kind and owner.
 
     With ``cut_s`` the batch only serves as load: it is canceled after that time.
     """
@@ -51,10 +51,10 @@ class BesidePlan:
     items_per_job: int = 1
 
     @property
-    def questions(self) -> RunPlan:
-        """The plan of the questions, or of small jobs of questions; ``rate_per_s`` counts questions or jobs."""
+    def requests(self) -> RunPlan:
+        """The plan of the requests: lone items, or small jobs of them."""
         load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
-        way: Way = "question" if self.items_per_job == 1 else "job"
+        way: Way = "item" if self.items_per_job == 1 else "job"
         return RunPlan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
 
 
@@ -72,20 +72,20 @@ class BatchTimes:
 
 def run_beside(
     target: Target,
-    questions: Questions,
+    workload: Workload,
     work: BatchWork,
     plan: BesidePlan,
     tell: Tell = lambda _part, _at_s, _done: None,
 ) -> Beside:
-    """Run the batch with questions around it; raise SetupError if a part had no questions."""
-    with Background(target, questions, plan.questions) as background:
+    """Run the batch with requests around it; raise SetupError if a part had none."""
+    with Background(target, workload, plan.requests) as background:
         background.start()
         _pass(background, plan.warmup_s + plan.before_s, lambda: tell("before", background.at_s, 0))
         times = _run_batch(background, work, plan, tell)
         _pass(background, plan.after_s, lambda: tell("after", background.at_s, times.progress[-1][1]))
-        requests, answers = background.stop()
-    batch_answers = None if times.canceled and work.places else check_batch(questions, work)
-    return describe(requests, times, work.items, plan, answers, batch_answers)
+        requests, results = background.stop()
+    batch_results = None if times.canceled and work.places else check_batch(workload, work)
+    return describe(requests, times, work.items, plan, results, batch_results)
 
 
 def _pass(background: Background, seconds: float, tell: Callable[[], object]) -> None:
@@ -125,10 +125,10 @@ def describe(
     times: BatchTimes,
     items: int,
     plan: BesidePlan,
-    answers: AnswerCheck | None = None,
-    batch_answers: AnswerCheck | None = None,
+    results: ResultCheck | None = None,
+    batch_results: ResultCheck | None = None,
 ) -> Beside:
-    """Return the results for the report; raise SetupError if no question was answered in a part. Pure."""
+    """Return the results for the report; raise SetupError if no request was answered in a part. Pure."""
     start_s, end_s = times.submitted_s, times.submitted_s + times.ended_s
     parts: dict[Part, list[Request]] = {"before": [], "during": [], "after": []}
     for each in requests:
@@ -140,15 +140,15 @@ def describe(
     before, during, after = (spreads[part] for part in ("before", "during", "after"))
     if before is None or during is None or after is None:
         missing = ", ".join(part for part, found in spreads.items() if found is None)
-        raise SetupError(f"no question was answered {missing} the batch: give a higher rate, or a larger batch")
+        raise SetupError(f"no request was answered {missing} the batch: give a higher rate, or a larger batch")
     counted = [each for part in parts.values() for each in part]
     lateness = spread(each.sent_s - each.intended_s for each in counted if each.sent_s is not None)
     failed = sum(each.outcome != "ok" for each in counted)
     invalid = []
     if lateness is not None and lateness.p95 > MOST_LATENESS_S:
-        invalid.append(f"the generator was late: 5 % of questions were sent over {1000 * lateness.p95:,.0f} ms late")
+        invalid.append(f"the generator was late: 5 % of requests were sent over {1000 * lateness.p95:,.0f} ms late")
     if failed > len(counted) / 2:
-        invalid.append(f"{failed} of {len(counted)} questions were not answered")
+        invalid.append(f"{failed} of {len(counted)} requests were not answered")
     return Beside(
         items=items,
         makespan_s=times.ended_s,
@@ -158,8 +158,8 @@ def describe(
         before=before,
         during=during,
         after=after,
-        answers=answers,
-        batch_answers=batch_answers,
+        results=results,
+        batch_results=batch_results,
         way=plan.way,
         owner=plan.owner,
         rate_per_s=plan.rate_per_s,
@@ -174,8 +174,8 @@ def describe(
     )
 
 
-def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
-    """Return whether each item of a batch was answered once, and the quality of the answers."""
+def check_batch(workload: Workload, work: BatchWork) -> ResultCheck:
+    """Return whether each item of a batch was answered once, and the quality of the results."""
     if not work.places:
-        return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
-    return AnswerJudge(questions).judge(work.places, Reply(outcome="ok", results=list(work.results())))
+        return ResultCheck(checked=work.poll().done, differ_from_idle=work.wrong)
+    return ResultJudge(workload).judge(work.places, Reply(outcome="ok", results=list(work.results())))

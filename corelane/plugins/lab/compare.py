@@ -97,7 +97,7 @@ class ReportComparison(BaseModel):
     drift: float | None = Field(description="The drift between sessions that was allowed for, if unpaired.")
     confidence: float = Field(description="Of each interval.")
     differences: list[FigureDifference]
-    wrong: list[str] = Field(description="Answers lost, given twice or wrong in B and not in A: always real.")
+    wrong: list[str] = Field(description="Results lost, given twice or wrong in B and not in A: always real.")
     unlike: list[str] = Field(description="What would have refused the comparison.")
     notes: list[str]
 
@@ -127,7 +127,7 @@ def compare(
         notes.append(f"fewer than {LEAST_BLOCKS} blocks are valid on both sides: compared as if unpaired")
     confidence = 1 - FALSE_ALARMS / len(changes)
     differences = [each.judge(confidence, least) for each in changes]
-    wrong = wrong_answers(a, b)
+    wrong = wrong_results(a, b)
     return ReportComparison(
         verdict="real" if wrong or any(each.verdict == "real" for each in differences) else "noise",
         paired=paired,
@@ -149,13 +149,13 @@ def is_paired(a: Report, b: Report) -> bool:
     return ours.session == theirs.session and ours.side != theirs.side
 
 
-def wrong_answers(a: Report, b: Report) -> list[str]:
-    """Return the faults of B's answers that A's do not have."""
+def wrong_results(a: Report, b: Report) -> list[str]:
+    """Return the faults of B's results that A's do not have."""
     found = []
     for name, text in (("lost", "lost"), ("twice", "given twice"), ("differ_from_idle", "unlike the idle service's")):
-        left, right = (sum(getattr(check, name) or 0 for check in each.checks["answers"]) for each in (a, b))
+        left, right = (sum(getattr(check, name) or 0 for check in each.checks["results"]) for each in (a, b))
         if right and not left:
-            found.append(f"{right:,} answers {text}")
+            found.append(f"{right:,} results {text}")
     return found
 
 
@@ -262,7 +262,7 @@ def _value(run: Run, figure: str) -> float | None:
         return math.log(value) if value else None
     if figure == "failed_percent":
         return 100 * (run.failed + run.refused + run.unfinished) / run.requests if run.requests else None
-    return getattr(run.answers, figure, None)
+    return getattr(run.results, figure, None)
 
 
 def _sampling_error(runs: Sequence[Run]) -> float:

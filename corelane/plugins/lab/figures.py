@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.schema import (
-    AnswerCheck,
     ErrorCount,
     Generator,
     Goodput,
     Interval,
     LoadPoint,
     Request,
+    ResultCheck,
     Run,
     ServiceSplit,
 )
@@ -47,7 +47,7 @@ class Measurement:
     generator: Generator
     window_s: tuple[float, float]
     began_at: str
-    answers: AnswerCheck | None = None
+    results: ResultCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def summarise(measured: Measurement, objective: Objective | None = None, split: 
         goodput=goodput(requests, objective, length_s) if objective is not None else None,
         errors=errors(requests),
         server=split,
-        answers=measured.answers,
+        results=measured.results,
         timeline=timeline(measured.requests),
         latencies=thinned(times, MOST_LATENCIES),
         invalid=invalid(measured.generator, requests),
@@ -130,10 +130,10 @@ def errors(requests: Iterable[Request]) -> list[ErrorCount]:
 
 
 def point_errors(point: LoadPoint) -> list[ErrorCount]:
-    """Return a point's failures by class, the most frequent first, then the requests without an answer in time."""
+    """Return a point's failures by class, the most frequent first, then the requests without a result in time."""
     found = _counted((error.code, error.count, error.sample) for run in point.runs for error in run.errors)
     if unfinished := sum(run.unfinished for run in point.runs):
-        sample = "no answer when time was up; latencies leave them out"
+        sample = "no result when time was up; latencies leave them out"
         found.append(ErrorCount(code="unfinished", count=unfinished, sample=sample))
     return found
 

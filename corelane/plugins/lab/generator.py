@@ -1,6 +1,6 @@
 """The load generator: processes that send requests when they are due, and measure.
 
-The requests of an open loop never wait for answers, unless ``max_in_flight`` bounds them. Each process takes every n-th
+The requests of an open loop never wait for results, unless ``max_in_flight`` bounds them. Each process takes every n-th
 request, by arrivals that all of them draw from the same seed. They connect first, and begin together at one moment of
 the monotonic clock. ``on_phase`` and ``on_tick`` are called in this process, which sends nothing.
 """
@@ -18,14 +18,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.answers import add_up
 from corelane.plugins.lab.figures import Measurement
 from corelane.plugins.lab.load import TICK_S, Done, LoadProgress, Phases, ProcessTask, RunPlan, Tick
 from corelane.plugins.lab.process import run_process
-from corelane.plugins.lab.schema import AnswerCheck, Generator, Request
+from corelane.plugins.lab.results import add_up
+from corelane.plugins.lab.schema import Generator, Request, ResultCheck
 from corelane.plugins.lab.senders import Target, make_sender
 from corelane.plugins.lab.stats import spread
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.workload import Workload
 
 #: Requests a second, and loops, that one process is given: about a tenth of a CPU.
 PROCESS_RATE, PROCESS_LOOPS = 200.0, 64
@@ -48,7 +48,7 @@ OnTick = Callable[[LoadProgress], object]
 
 def run_load(
     target: Target,
-    questions: Questions,
+    workload: Workload,
     plan: RunPlan,
     on_phase: OnPhase = lambda _phase: None,
     on_tick: OnTick = lambda _tick: None,
@@ -57,7 +57,7 @@ def run_load(
     make_sender(plan.sender, target, plan.manner)  # what cannot be is told here, before processes start
     phases = phases_of(plan)
     count = choose_processes(plan)
-    tasks = [ProcessTask(target, questions, plan, phases, place, count) for place in range(count)]
+    tasks = [ProcessTask(target, workload, plan, phases, place, count) for place in range(count)]
     with _Fleet(tasks) as fleet:
         run = _Run(plan, phases, fleet, on_phase, on_tick)
         run.drive()
@@ -68,8 +68,8 @@ def phases_of(plan: RunPlan) -> Phases:
     """Return the times of a run's parts; infinity if only a number of requests ends the measured part."""
     if not plan.is_closed:
         schedule = plan.schedule()
-        if plan.way == "question" and schedule.most_items > 1:
-            raise InvalidInput("the trace has requests of several questions: send them as jobs, with --way job")
+        if plan.way == "item" and schedule.most_items > 1:
+            raise InvalidInput("the trace has requests of several items: send them as jobs, with --way job")
         return schedule.phases
     if not plan.load.concurrency:
         raise InvalidInput("a closed loop needs a concurrency of 1 or more")
@@ -136,7 +136,7 @@ class _Fleet:
 def _receive(link: Connection, seconds: float) -> Any:
     """Return what a process sends within some seconds; raise its error, or SetupError if it sends nothing."""
     if not link.poll(seconds):
-        raise SetupError(f"a process of the generator did not answer within {seconds:.0f} s; is it stopped?")
+        raise SetupError(f"a process of the generator did not report within {seconds:.0f} s; is it stopped?")
     try:
         told = link.recv()
     except (EOFError, ConnectionResetError):
@@ -210,8 +210,8 @@ class _Run:
         found = (request for done in self._done.values() for request in done.requests)
         requests = sorted(found, key=lambda each: (each.intended_s, each.number))
         window_s = self._window_s(requests)
-        answers = add_up(done.answers for done in self._done.values())
-        return Measurement(requests, self._generator(requests, window_s), window_s, self._began_at, answers)
+        results = add_up(done.results for done in self._done.values())
+        return Measurement(requests, self._generator(requests, window_s), window_s, self._began_at, results)
 
     def _window_s(self, requests: list[Request]) -> tuple[float, float]:
         start_s, end_s = self._phases.measured_s, self._phases.tail_s
@@ -243,18 +243,16 @@ class _Run:
 
 
 class Background(AbstractContextManager["Background"]):
-    """Questions at a steady rate, sent by one process of the generator from ``start`` to ``stop``.
+    """Requests at a steady rate, sent by one process of the generator from ``start`` to ``stop``.
 
-    All of them belong to the measured part, so all answers are checked. Times count from ``start_s``, the monotonic
+    All of them belong to the measured part, so all results are checked. Times count from ``start_s``, the monotonic
     clock's at the start.
     """
 
-    def __init__(self, target: Target, questions: Questions, plan: RunPlan) -> None:
+    def __init__(self, target: Target, workload: Workload, plan: RunPlan) -> None:
         self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)
         phases = Phases(0.0, LONGEST_S, LONGEST_S)
-        self._fleet = _Fleet(
-            [ProcessTask(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)]
-        )
+        self._fleet = _Fleet([ProcessTask(target, workload, self._plan, phases, place=0, processes=1, is_endless=True)])
         self.start_s = 0.0
 
     def __exit__(self, *_: object) -> None:
@@ -275,11 +273,11 @@ class Background(AbstractContextManager["Background"]):
             while link.poll(0):
                 _receive(link, 0)
 
-    def stop(self) -> tuple[list[Request], AnswerCheck]:
-        """Stop asking, wait for the answers in flight, and return the measurements."""
+    def stop(self) -> tuple[list[Request], ResultCheck]:
+        """Stop asking, wait for the results in flight, and return the measurements."""
         [link] = self._fleet.links
         until_s = time.monotonic() + self._plan.timeout_s + GRACE_S
         link.send(None)
         while not isinstance(told := _receive(link, max(0.0, until_s - time.monotonic())), Done):
             pass
-        return told.requests, told.answers
+        return told.requests, told.results

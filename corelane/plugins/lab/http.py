@@ -144,7 +144,7 @@ class Connections:
             reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=MOST_HEAD_BYTES)
         except OSError as error:
             where = f"{self._host}:{self._port}"
-            raise Broken("connection_refused", f"nothing answers at {where}: {error.strerror or error}") from None
+            raise Broken("connection_refused", f"nothing listens at {where}: {error.strerror or error}") from None
         return _Connection(reader, writer)
 
     def _give(self, connection: _Connection, is_whole: bool) -> None:

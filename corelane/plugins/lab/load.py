@@ -15,10 +15,10 @@ from typing import Any
 from corelane.errors import InvalidInput
 from corelane.plugins.lab import arrivals
 from corelane.plugins.lab.arrivals import Arrivals, Due
-from corelane.plugins.lab.schema import AnswerCheck, Hearing, Load, Phase, Request, Way
+from corelane.plugins.lab.schema import Hearing, Load, Phase, Request, ResultCheck, Way
 from corelane.plugins.lab.senders import Manner, Target
 from corelane.plugins.lab.traces import read_trace, trace_hash
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.workload import Workload
 
 #: The sender for all ways of submitting to Corelane.
 CORELANE_SENDER = "corelane.plugins.lab.ways:CorelaneSender"
@@ -135,7 +135,7 @@ class RunPlan:
     """The plan of a run: its load, how it is sent, and for how long; times in seconds."""
 
     load: Load
-    way: Way = "question"
+    way: Way = "item"
     hearing: Hearing = "wait"
     items_per_job: int = 1
     warmup_s: float = 5.0
@@ -160,8 +160,8 @@ class RunPlan:
 
     @property
     def items(self) -> int:
-        """Questions in a request."""
-        return 1 if self.way == "question" else self.items_per_job
+        """Items in a request."""
+        return 1 if self.way == "item" else self.items_per_job
 
     @property
     def is_closed(self) -> bool:
@@ -205,7 +205,7 @@ class ProcessTask:
     """The task of one process: its share of the requests."""
 
     target: Target
-    questions: Questions
+    workload: Workload
     plan: RunPlan
     phases: Phases
     place: int
@@ -225,11 +225,11 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The results of a process: its requests, its CPU time in the measured part, checked answers, held requests."""
+    """The results of a process: its requests, its CPU time in the measured part, checked results, held requests."""
 
     requests: list[Request]
     cpu_s: float
-    answers: AnswerCheck
+    results: ResultCheck
     held: int
 
 

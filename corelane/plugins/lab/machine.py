@@ -2,12 +2,15 @@
 
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
 from corelane.client import Client
 from corelane.client.transport import http_options
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import CorelaneError
 from corelane.plugins.lab.schema import Machine, ServiceInfo
 from corelane.plugins.lab.senders import Target
@@ -41,7 +44,7 @@ def read_service(target: Target) -> ServiceInfo:
     with Client(target.url, target.api_key, patience_s=1) as client:
         models = client.models()
         cores = client.cores()
-    model = next((each for each in models if target.model in (each["id"], each["name"], *each["aliases"])), {})
+    model = _model_of(target, models)
     version = str(model.get("id", target.model))
     held = [each for core in cores for each in core.get("models", ()) if each["version"] == version]
     return ServiceInfo(
@@ -56,8 +59,20 @@ def read_service(target: Target) -> ServiceInfo:
     )
 
 
+def task_of(target: Target) -> str:
+    """Return the task of a service's model; that of a service that names none is the first there was."""
+    with Client(target.url, target.api_key, patience_s=1) as client:
+        model = _model_of(target, client.models())
+    return str(model.get("task", DEFAULT_TASK))
+
+
+def _model_of(target: Target, models: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the version that a target names, or nothing."""
+    return next((each for each in models if target.model in (each["id"], each["name"], *each["aliases"])), {})
+
+
 def serving_cores(target: Target) -> int:
-    """Count the cores that answer now."""
+    """Count the cores that serve now."""
     with Client(target.url, target.api_key, patience_s=1) as client:
         return sum(core["state"] in ("idle", "busy") for core in client.cores())
 

@@ -17,11 +17,10 @@ from uuid import uuid4
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
-from corelane.plugins.lab.schema import AnswerCheck, LoadPoint, Pairing, Request, Run
+from corelane.plugins.lab.schema import LoadPoint, Pairing, Request, ResultCheck, Run
 from corelane.plugins.lab.senders import Manner, Reply, Sender, Target, make_sender
 from corelane.plugins.lab.session import OnTick, described
-from corelane.plugins.lab.workload import Questions
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import BenchItem, Workload
 
 Side = Literal["A", "B"]
 
@@ -71,19 +70,19 @@ class BothSides:
         for sender in self._sides.values():
             await sender.close()
 
-    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
+    async def send(self, index: int, items: Sequence[BenchItem]) -> Reply:
         """Send one request to the side that its slot belongs to."""
         slot = self._sent // self._slot
         self._sent += 1
         side = ORDER[slot % len(ORDER)]
-        reply = await self._sides[side].send(index, questions)
+        reply = await self._sides[side].send(index, items)
         reply.job = f"{side}{slot} {reply.job or ''}"
         return reply
 
 
 def measure_pair(
     targets: tuple[Target, Target],
-    questions: Questions,
+    workload: Workload,
     plan: RunPlan,
     *,
     blocks: int = BLOCKS,
@@ -95,7 +94,7 @@ def measure_pair(
     # The first and the last block are cut off by the ends of the measured part.
     needed = (blocks + 2) * len(ORDER) * slot
     plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
-    measured = run_load(both(*targets, slot), questions, plan, on_tick=on_tick)
+    measured = run_load(both(*targets, slot), workload, plan, on_tick=on_tick)
     load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
     session, order = uuid4().hex[:16], "".join(ORDER) * blocks
     slots = whole_blocks(measured.requests, blocks)
@@ -135,17 +134,17 @@ def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side
 def run_of(measured: Measurement, requests: list[Request], block: int) -> Run:
     """Return the figures of one slot."""
     ok = [each for each in requests if each.outcome == "ok"]
-    answers = AnswerCheck(
+    results = ResultCheck(
         checked=sum(each.items for each in ok),
         lost=sum(each.lost for each in ok),
         twice=sum(each.twice for each in ok),
     )
-    if measured.answers is not None and measured.answers.differ_from_idle is not None:
-        answers.differ_from_idle = sum(each.wrong for each in ok)
+    if measured.results is not None and measured.results.differ_from_idle is not None:
+        results.differ_from_idle = sum(each.wrong for each in ok)
     sent = [each.sent_s for each in requests if each.sent_s is not None]
     ended = [each.ended_s for each in requests if each.ended_s is not None]
     # From the first request sent to the last one ended. Whether the generator kept up is a fact of the session.
     window_s = min(sent, default=0.0), max(ended, default=0.0)
-    run = summarise(replace(measured, requests=requests, window_s=window_s, answers=answers))
+    run = summarise(replace(measured, requests=requests, window_s=window_s, results=results))
     run.block, run.timeline = block, []
     return run

@@ -1,6 +1,6 @@
-"""One process of the generator: sends its share of the requests, notes their times, and checks answers at the end.
+"""One process of the generator: sends its share of the requests, notes their times, and checks results at the end.
 
-During a run it only sends: answers are stored and compared afterwards, and the garbage collector is off.
+During a run it only sends: results are stored and compared afterwards, and the garbage collector is off.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from corelane.errors import CorelaneError, SetupError
-from corelane.plugins.lab.answers import AnswerJudge, add_up
 from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
-from corelane.plugins.lab.schema import AnswerCheck, Request
+from corelane.plugins.lab.results import ResultJudge, add_up
+from corelane.plugins.lab.schema import Request, ResultCheck
 from corelane.plugins.lab.senders import Reply, Sender, make_sender
 
 #: Descriptors that are left for other uses than requests.
@@ -176,7 +176,7 @@ class _Process:
 
     def _begin(self, shot: Shot) -> asyncio.Future[bool]:
         """Send a request and return at once. The future's result is whether it was answered."""
-        places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
+        places = self._task.workload.pick(shot.number, shot.items or self._plan.items, shot.tokens)
         sent = Sent(shot, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
         self._measured_begun += shot.phase == "measured"
@@ -193,7 +193,7 @@ class _Process:
         return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
 
     async def _send(self, sent: Sent) -> bool:
-        asked = self._task.questions.asked
+        asked = self._task.workload.asked
         tick = self._tick
         self._held += sent.shot.phase == "measured" and self._places.locked()
         async with self._places:
@@ -212,7 +212,7 @@ class _Process:
         return reply.outcome == "ok"
 
     def _report(self) -> Done:
-        judge = AnswerJudge(self._task.questions)
+        judge = ResultJudge(self._task.workload)
         requests, checks = [], []
         for sent in self._sent:
             check = judge.judge(sent.places, sent.reply)
@@ -222,7 +222,7 @@ class _Process:
         cpu_s = self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0]
         return Done(requests, cpu_s, add_up(checks), self._held)
 
-    def _request(self, sent: Sent, check: AnswerCheck) -> Request:
+    def _request(self, sent: Sent, check: ResultCheck) -> Request:
         reply = sent.reply
         return Request.model_construct(
             number=sent.shot.number,
@@ -236,7 +236,7 @@ class _Process:
             first_s=self._since(reply.first_s),
             ended_s=self._since(reply.ended_s),
             items=len(sent.places),
-            tokens=sum(self._task.questions.tokens[place] for place in sent.places),
+            tokens=sum(self._task.workload.tokens[place] for place in sent.places),
             job=reply.job,
             retries=reply.retries,
             error=reply.error,

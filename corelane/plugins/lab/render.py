@@ -17,7 +17,7 @@ from rich.text import Text
 from corelane.domain.plain import plain
 from corelane.plugins.lab.compare import FigureDifference, ReportComparison
 from corelane.plugins.lab.figures import point_errors, run_figures
-from corelane.plugins.lab.schema import AnswerCheck, Beside, LoadPoint, Report
+from corelane.plugins.lab.schema import Beside, LoadPoint, Report, ResultCheck
 from corelane.plugins.lab.split import PARTS
 from corelane.plugins.lab.texts import NAMES, figure_text, interval_text, ms_text, share_text, three, time_text
 
@@ -34,7 +34,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 #: The fields of a run that are not single values.
 NESTED = {
-    *("generator", "latency", "latency_sent", "first", "goodput", "server", "answers"),
+    *("generator", "latency", "latency_sent", "first", "goodput", "server", "results"),
     *("errors", "timeline", "latencies", "invalid"),
 }
 
@@ -62,7 +62,7 @@ def terminal(report: Report) -> RenderableType:
     """Return the whole report for a reader. If a run is invalid, the reasons come last and in red."""
     service, workload = report.service, report.workload
     what = [f"Corelane {service.version}", service.model, service.dtype or "", f"{len(service.cores)} cores"]
-    asked = f"{workload.source}: {workload.questions:,} questions, {workload.tokens:,} tokens, {workload.hash[:19]}"
+    asked = f"{workload.source}: {workload.items:,} items, {workload.tokens:,} tokens, {workload.hash[:19]}"
     head = f"{report.name}  {' · '.join(filter(None, [*what, report.machine.cpu]))}"
     shown: list[RenderableType] = [Text(plain(head)), Text(plain(f"{asked} · {report.way}, heard by {report.hearing}"))]
     for grid in grids(report):
@@ -164,8 +164,8 @@ def inside(points: Sequence[LoadPoint]) -> Grid:
 
 
 def beside(found: Beside | None) -> Grid:
-    """Return the questions before, beside and after a batch."""
-    grid = Grid(("questions", "p50", "p95", "p99", "max", "count"))
+    """Return the requests before, beside and after a batch."""
+    grid = Grid(("requests", "p50", "p95", "p99", "max", "count"))
     for name, spread in found.parts.items() if found is not None else ():
         times = (time_text(getattr(spread, key)) for key in ("p50", "p95", "p99", "max"))
         grid.rows.append([name, *times, f"{spread.count:,}"])
@@ -191,14 +191,14 @@ def assertions(report: Report) -> Grid:
 
 
 def sentences(report: Report) -> list[Text]:
-    """Return sentences on facts that are in no table: the batch, answers, the knee, the rate that was found."""
+    """Return sentences on facts that are in no table: the batch, results, the knee, the rate that was found."""
     found = []
     if (batch := report.beside) is not None:
         first = f", first result after {time_text(batch.first_result_s)}" if batch.first_result_s is not None else ""
         text = f"{batch.items:,} items in {time_text(batch.makespan_s)}{first}, {three(batch.items_per_s)} items/s"
         found.append(_line("batch", text))
     for label, checks in report.checks.items():
-        found += [answers_line(label, checks)] if checks else []
+        found += [results_line(label, checks)] if checks else []
     if (knee := report.knee) is not None:
         rate, p95, items = three(knee["rate_per_s"]), time_text(knee["p95_s"]), three(knee["items_per_s"])
         found.append(_line("knee", f"{rate} requests/s, p95 {p95}, {items} items/s"))
@@ -209,8 +209,8 @@ def sentences(report: Report) -> list[Text]:
     return found
 
 
-def answers_line(label: str, checks: Sequence[AnswerCheck]) -> Text:
-    """Return the outcome of the checks, in red if any answer was lost, doubled or wrong."""
+def results_line(label: str, checks: Sequence[ResultCheck]) -> Text:
+    """Return the outcome of the checks, in red if any result was lost, doubled or wrong."""
     lost, twice = sum(each.lost for each in checks), sum(each.twice for each in checks)
     differ = [each.differ_from_idle for each in checks if each.differ_from_idle is not None]
     text = f"{sum(each.checked for each in checks):,} checked, {lost:,} lost, {twice:,} twice"
@@ -237,7 +237,7 @@ def found_text(found: Mapping[str, Any]) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Return a row of Markdown for each point; for questions beside a batch, a row for each part."""
+    """Return a row of Markdown for each point; for requests beside a batch, a row for each part."""
     grid = measured(report.points) if report.points else beside(report.beside)
     return markdown_table(grid.columns, [list(map(str, row)) for row in grid.rows]) if grid.rows else ""
 
@@ -256,7 +256,7 @@ def escape(text: str) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Return a line for each run, with its fields and figures; for questions beside a batch, a line for each part.
+    """Return a line for each run, with its fields and figures; for requests beside a batch, a line for each part.
 
     A cell that a spreadsheet would read as a formula begins with an apostrophe.
     """
@@ -268,7 +268,7 @@ def to_csv(report: Report) -> str:
     ]
     if not rows and report.beside is not None:
         parts = report.beside.parts
-        rows = [{"run": report.name, "questions": name, **spread.model_dump()} for name, spread in parts.items()]
+        rows = [{"run": report.name, "requests": name, **spread.model_dump()} for name, spread in parts.items()]
     out = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row) or ["run"]
     writer = csv.DictWriter(out, fieldnames=list(names), lineterminator="\n")

@@ -6,13 +6,17 @@ start, by the monotonic clock. A rate counts requests, unless its name says item
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from corelane.domain.jobs import DEFAULT_TASK
 
 #: Name and version of the schema.
 SCHEMA = "corelane.bench/1"
 
-#: How a request was submitted: a lone question, a job of several, a job sent as lines, or a batch of a file.
-Way = Literal["question", "job", "lines", "batch"]
+#: How a request was submitted: a lone item, a job of several, a job sent as lines, or a batch of a file.
+Way = Annotated[
+    Literal["item", "job", "lines", "batch"], BeforeValidator(lambda way: "item" if way == "question" else way)
+]
 
 #: How the end of a job was heard: in the response that waits, by polling, by events, or by a webhook.
 Hearing = Literal["wait", "poll", "sse", "webhook"]
@@ -28,6 +32,11 @@ class ReportPart(BaseModel):
     """A part of a report. It also reads parts of later versions, since unknown fields are ignored."""
 
 
+def stored(**names: str) -> ConfigDict:
+    """Return that fields keep the names in reports that they had when all items were questions."""
+    return ConfigDict(alias_generator=lambda name: names.get(name, name), populate_by_name=True)
+
+
 class Request(ReportPart):
     """One request of a run: a line of `--requests-out FILE`."""
 
@@ -39,17 +48,17 @@ class Request(ReportPart):
     begun_s: float = Field(0.0, description="When the generator turned to it.")
     sent_s: float | None = Field(None, description="When its first byte was sent; null if it never was.")
     accepted_s: float | None = Field(None, description="When the service had given it a job id.")
-    first_s: float | None = Field(None, description="When the first of its answers was there, where that was watched.")
-    ended_s: float | None = Field(None, description="When its answers were there.")
-    items: int = Field(description="Questions in it.")
+    first_s: float | None = Field(None, description="When the first of its results was there, where that was watched.")
+    ended_s: float | None = Field(None, description="When its results were there.")
+    items: int = Field(description="Items in it.")
     tokens: int = Field(0, description="Estimated tokens of its windows, as the service charges them.")
     job: str | None = None
     retries: int = Field(0, description="Times it was sent again.")
     error: str | None = Field(None, description="The problem's code.")
     detail: str | None = None
-    lost: int = Field(0, description="Questions that no answer came for.")
-    twice: int = Field(0, description="Questions that more than one answer came for.")
-    wrong: int = Field(0, description="Answers that differ from those of the idle service.")
+    lost: int = Field(0, description="Items that no result came for.")
+    twice: int = Field(0, description="Items that more than one result came for.")
+    wrong: int = Field(0, description="Results that differ from those of the idle service.")
 
 
 class Spread(ReportPart):
@@ -165,24 +174,26 @@ class ServiceSplit(ReportPart):
         return sum(self.core_busy.values()) / len(self.core_busy) if self.core_busy else None
 
 
-class AnswerCheck(ReportPart):
-    """Whether answers were right under load."""
+class ResultCheck(ReportPart):
+    """Whether results were right under load."""
 
     checked: int
     lost: int = 0
     twice: int = 0
-    differ_from_idle: int | None = Field(None, description="Answers unlike those of the idle service.")
-    exact: float | None = Field(None, description="Exact match in percent, where the file has answers.")
+    differ_from_idle: int | None = Field(None, description="Results unlike those of the idle service.")
+    exact: float | None = Field(None, description="Exact match in percent, where the file has right ones.")
     f1: float | None = None
 
     @property
     def is_wrong(self) -> bool:
-        """Whether an answer was lost, doubled or unlike the idle service's answer."""
+        """Whether a result was lost, doubled or unlike the idle service's result."""
         return bool(self.lost or self.twice or self.differ_from_idle)
 
 
 class Run(ReportPart):
     """One repeat at one point. `latency` counts from when requests were due, `latency_sent` from their sending."""
+
+    model_config = stored(results="answers")
 
     began_at: str
     measured_s: float
@@ -197,14 +208,14 @@ class Run(ReportPart):
     generator: Generator
     latency: Spread | None
     latency_sent: Spread | None
-    first: Spread | None = Field(None, description="Time from when a request was due to its first answer.")
+    first: Spread | None = Field(None, description="Time from when a request was due to its first result.")
     requests_per_s: float
     items_per_s: float
     tokens_per_s: float
     goodput: Goodput | None = None
     errors: list[ErrorCount] = Field(default_factory=list)
     server: ServiceSplit | None = None
-    answers: AnswerCheck | None = None
+    results: ResultCheck | None = None
     timeline: list[dict[str, float]] = Field(
         default_factory=list, description="By second: `at_s`, `sent`, `ended`, `p50_s`, `p95_s`, `in_flight`."
     )
@@ -241,7 +252,9 @@ class LoadPoint(ReportPart):
 
 
 class Beside(ReportPart):
-    """A batch beside interactive questions: how long it took, and how much it slowed the questions."""
+    """A batch beside interactive requests: how long it took, and how much it slowed them."""
+
+    model_config = stored(results="answers", batch_results="batch_answers")
 
     items: int
     makespan_s: float
@@ -251,28 +264,28 @@ class Beside(ReportPart):
     before: Spread
     during: Spread
     after: Spread
-    answers: AnswerCheck | None = Field(None, description="Of the questions.")
-    batch_answers: AnswerCheck | None = Field(None, description="Of the batch; null if it was canceled.")
-    way: str = Field("lines", description="What ran beside the questions: lines, batch, documents.")
+    results: ResultCheck | None = Field(None, description="Of the requests.")
+    batch_results: ResultCheck | None = Field(None, description="Of the batch; null if it was canceled.")
+    way: str = Field("lines", description="What ran beside the requests: lines, batch, documents.")
     owner: Literal["own", "foreign"] = Field("own", description="Whether both came with the same API key.")
-    rate_per_s: float | None = Field(None, description="Questions, or small jobs, a second that were offered.")
-    items_per_job: int = Field(1, description="Questions in each of these jobs.")
+    rate_per_s: float | None = Field(None, description="Requests a second that were offered.")
+    items_per_job: int = Field(1, description="Items in each of these requests.")
     accepted_s: float | None = Field(None, description="Time until the whole batch was handed in.")
     canceled: bool = Field(False, description="Whether the batch was canceled before its end.")
-    submitted_at_s: float | None = Field(None, description="When it was submitted, from the start of the questions.")
-    failed: int = Field(0, description="Questions that failed or were refused; they are in no latency.")
+    submitted_at_s: float | None = Field(None, description="When it was submitted, from the start of the requests.")
+    failed: int = Field(0, description="Requests that failed or were refused; they are in no latency.")
     lateness: Spread | None = None
-    timeline: list[dict[str, float]] = Field(default_factory=list, description="Of the questions, as in a run.")
+    timeline: list[dict[str, float]] = Field(default_factory=list, description="Of the requests, as in a run.")
     invalid: list[str] = Field(default_factory=list, description="Why it proves nothing; empty if it is valid.")
 
     @property
     def parts(self) -> dict[str, Spread]:
-        """The questions' latencies before the batch, beside it and after it."""
+        """The requests' latencies before the batch, beside it and after it."""
         return {"before": self.before, "beside": self.during, "after": self.after}
 
     @property
     def ratio_p95(self) -> float:
-        """The questions' p95 beside the batch, divided by their p95 before the batch; 0 if this is 0."""
+        """The requests' p95 beside the batch, divided by their p95 before the batch; 0 if this is 0."""
         return self.during.p95 / self.before.p95 if self.before.p95 else 0.0
 
 
@@ -287,17 +300,20 @@ class Published(ReportPart):
     note: str = ""
 
 
-class Workload(ReportPart):
-    """The questions that were asked. Runs compare only if `hash` is the same."""
+class WorkloadInfo(ReportPart):
+    """The items that were sent. Runs compare only if `hash` is the same."""
+
+    model_config = stored(items="questions", text_words="context_words", has_known="has_answers")
 
     source: str
     hash: str
-    questions: int
+    task: str = DEFAULT_TASK
+    items: int
     words: int
     tokens: int = Field(description="Estimated, as the service charges them.")
-    context_words: Spread
+    text_words: Spread
     seed: int | None = None
-    has_answers: bool = False
+    has_known: bool = False
 
 
 class Machine(ReportPart):
@@ -338,7 +354,7 @@ class Report(ReportPart):
     hearing: Hearing
     machine: Machine
     service: ServiceInfo
-    workload: Workload
+    workload: WorkloadInfo
     points: list[LoadPoint]
     knee: dict[str, float] | None = Field(None, description="Of a sweep: `rate_per_s`, `p95_s`, `items_per_s`.")
     found_rate: dict[str, Any] | None = Field(None, description="Of `--find-rate`: the objective and the rate.")
@@ -355,16 +371,16 @@ class Report(ReportPart):
     model_config = ConfigDict(populate_by_name=True)
 
     @property
-    def checks(self) -> dict[str, list[AnswerCheck]]:
-        """The checks of answers: of all runs, of the questions beside a batch, and of that batch."""
-        groups: dict[str, list[AnswerCheck | None]] = {
-            "answers": [run.answers for point in self.points for run in point.runs],
-            "questions' answers": [self.beside.answers] if self.beside else [],
-            "batch's answers": [self.beside.batch_answers] if self.beside else [],
+    def checks(self) -> dict[str, list[ResultCheck]]:
+        """The checks of results: of all runs, of the requests beside a batch, and of that batch."""
+        groups: dict[str, list[ResultCheck | None]] = {
+            "results": [run.results for point in self.points for run in point.runs],
+            "requests' results": [self.beside.results] if self.beside else [],
+            "batch's results": [self.beside.batch_results] if self.beside else [],
         }
         return {label: [each for each in checks if each is not None] for label, checks in groups.items()}
 
     @property
-    def are_answers_right(self) -> bool:
-        """Whether no answer was lost, doubled or unlike the idle service's answer."""
+    def are_results_right(self) -> bool:
+        """Whether no result was lost, doubled or unlike the idle service's result."""
         return not any(check.is_wrong for checks in self.checks.values() for check in checks)

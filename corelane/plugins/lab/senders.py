@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import orjson
 
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.http import Broken, Connections, Response
 from corelane.plugins.lab.schema import Hearing, Outcome, Way
-from corelane.plugins.lab.workload import Given
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import BenchItem, Given, TaskBench, bench_of
 
 #: Statuses that mean that the service is overloaded.
 REFUSALS = (429, 503)
@@ -36,16 +36,28 @@ class Target:
     options: dict[str, Any] = field(default_factory=dict)
     #: The secret that signs webhooks.
     webhook_secret: str | None = None
+    task: str = DEFAULT_TASK
+
+    @property
+    def bench(self) -> TaskBench:
+        """What is known of the task that the model has."""
+        return bench_of(self.task)
 
     @property
     def head(self) -> dict[str, Any]:
         """The model and the options of a request, as its body has them."""
         return {"model": self.model} | ({"options": self.options} if self.options else {})
 
-    def batch_line(self, number: int, asked: SquadQuestion) -> bytes:
-        """Return a line of a file for a batch, with the number as its id."""
-        body = self.head | {"question": asked.question, "context": asked.context}
-        line = {"custom_id": str(number), "method": "POST", "url": "/v1/answers", "body": body}
+    def batch_line(self, number: int, asked: BenchItem) -> bytes:
+        """Return a line of a file for a batch, with the number as its id; raise InvalidInput if the task has none."""
+        if self.bench.path is None:
+            raise InvalidInput(f"there are no batches of files for {self.task}: send lines")
+        line = {
+            "custom_id": str(number),
+            "method": "POST",
+            "url": self.bench.path,
+            "body": {**self.head, **asked.fields},
+        }
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -53,7 +65,7 @@ class Target:
 class Manner:
     """How requests are sent and their ends are heard. Times in seconds."""
 
-    way: Way = "question"
+    way: Way = "item"
     hearing: Hearing = "wait"
     timeout_s: float = 60.0
     poll_s: float = 0.05
@@ -82,7 +94,7 @@ class Sender(Protocol):
     async def open(self, connections: int) -> None:
         """Connect in advance; raise CorelaneError if the service cannot be reached or the manner cannot work."""
 
-    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
+    async def send(self, index: int, items: Sequence[BenchItem]) -> Reply:
         """Send one request and return its outcome; a failure is a reply too."""
 
     async def close(self) -> None:
@@ -113,7 +125,7 @@ class HttpSender:
     def __init__(self, target: Target, manner: Manner) -> None:
         self.target, self.manner = target, manner
         key = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-        # If questions repeat, each must be computed: the reuse of answers is not what is measured.
+        # If items repeat, each must be computed: the reuse of results is not what is measured.
         self.http = Connections(target.url, {"Accept": "application/json", "Cache-Control": "no-store", **key})
 
     async def open(self, connections: int) -> None:
@@ -124,31 +136,31 @@ class HttpSender:
         """Close connections."""
         await self.http.close()
 
-    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
+    async def send(self, index: int, items: Sequence[BenchItem]) -> Reply:
         """Send one request, with its time limit."""
         reply = Reply()
         try:
             async with asyncio.timeout(self.manner.timeout_s):
-                await self._try(reply, index, questions)
+                await self._try(reply, index, items)
         except TimeoutError:
-            reply.error, reply.detail = "timeout", f"no answer within {self.manner.timeout_s:g} s"
+            reply.error, reply.detail = "timeout", f"no result within {self.manner.timeout_s:g} s"
         except Broken as error:
             reply.outcome, reply.error, reply.detail = "error", error.kind, error.detail
         except Failed as error:
             reply.outcome, reply.error, reply.detail = "error", error.code, error.detail
         except (LookupError, TypeError, ValueError) as error:
             reply.outcome, reply.error = "error", "not_understood"
-            reply.detail = f"the answer is not as expected: {type(error).__name__} {error}"
+            reply.detail = f"the response is not as expected: {type(error).__name__} {error}"
         return reply
 
-    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
-        """Send the request and read its answers into the reply; raise Refused, Failed or Broken."""
+    async def ask(self, reply: Reply, index: int, items: Sequence[BenchItem]) -> None:
+        """Send the request and read its results into the reply; raise Refused, Failed or Broken."""
         raise NotImplementedError
 
-    async def _try(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
+    async def _try(self, reply: Reply, index: int, items: Sequence[BenchItem]) -> None:
         while True:
             try:
-                await self.ask(reply, index, questions)
+                await self.ask(reply, index, items)
             except Refused as refusal:
                 if not self.manner.retries_refusals:
                     reply.outcome = "refused"

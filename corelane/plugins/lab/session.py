@@ -1,6 +1,6 @@
-"""A session: one service, one set of questions, one way to ask; and the points that are measured in it.
+"""A session: one service, one set of items, one way to ask; and the points that are measured in it.
 
-A point is a load, offered once or several times. Each time has the service's own metrics and a check of its answers.
+A point is a load, offered once or several times. Each time has the service's own metrics and a check of its results.
 Sweeps, presets and the search for a rate are made of points.
 """
 
@@ -16,15 +16,15 @@ from corelane.plugins.lab.machine import read_service
 from corelane.plugins.lab.schema import Load, LoadPoint, ServiceInfo
 from corelane.plugins.lab.senders import Manner, Target, make_sender
 from corelane.plugins.lab.split import SplitWatch
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.workload import Workload
 
-#: Single questions that are timed to choose a rate, and questions before them that are not counted.
+#: Single items that are timed to choose a rate, and items before them that are not counted.
 PROBES, FIRST_PROBES = 8, 3
 
-#: The default rate, as a share of what the cores could answer if each took the time of a single question.
+#: The default rate, as a share of what the cores could do if each took the time of a single item.
 MODEST = 0.3
 
-#: Most questions that are asked of the idle service.
+#: Most items that are sent to the idle service.
 MOST_IDLE = 1000
 
 OnTick = Callable[[LoadProgress], object]
@@ -42,7 +42,7 @@ class Session:
     """The shared settings of a report's points. Sweeps and searches get ``measure``."""
 
     target: Target
-    questions: Questions
+    workload: Workload
     plan: RunPlan
     repeat: int = 1
     objective: Objective | None = None
@@ -68,7 +68,7 @@ class Session:
             own = replace(plan, load=load.model_copy(update={"seed": load.seed + number}))
             watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
             on_phase = (lambda _: None) if watch is None else watch.on_phase
-            measured = run_load(target, self.questions, own, on_phase, self.on_tick)
+            measured = run_load(target, self.workload, own, on_phase, self.on_tick)
             self.on_run(name, measured)
             split = None if watch is None else watch.result(is_over=is_over)
             if watch is not None and watch.problem is not None and watch.problem not in self.problems:
@@ -77,46 +77,46 @@ class Session:
         return LoadPoint(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
-def ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
-    """Ask questions alone, one after the other; keep their answers in ``questions.idle``, and return the times taken.
+def ask_idle(target: Target, workload: Workload, plan: RunPlan, places: Iterable[int]) -> list[float]:
+    """Send items alone, one after the other; keep their results in ``workload.idle``, and return the times taken.
 
     Raises ServiceError if one is not answered.
     """
-    return asyncio.run(_ask_idle(target, questions, plan, places))
+    return asyncio.run(_ask_idle(target, workload, plan, places))
 
 
-async def _ask_idle(target: Target, questions: Questions, plan: RunPlan, places: Iterable[int]) -> list[float]:
+async def _ask_idle(target: Target, workload: Workload, plan: RunPlan, places: Iterable[int]) -> list[float]:
     sender = make_sender(plan.sender, target, Manner(timeout_s=max(plan.timeout_s, 60.0), retries_refusals=True))
     await sender.open(1)
     times = []
     try:
         for number, place in enumerate(places, 1):
-            reply = await sender.send(number, [questions.asked[place]])
+            reply = await sender.send(number, [workload.asked[place]])
             if reply.outcome != "ok" or reply.ended_s is None or reply.sent_s is None or len(reply.results) != 1:
                 raise ServiceError(
-                    f"a question asked alone was not answered: {reply.detail or reply.error}",
+                    f"an item sent alone was not answered: {reply.detail or reply.error}",
                     status=0,
                     problem_code=reply.error or reply.outcome,
                 )
-            questions.idle[place] = reply.results[0]
+            workload.idle[place] = reply.results[0]
             times.append(reply.ended_s - reply.sent_s)
     finally:
         await sender.close()
     return times
 
 
-def idle_places(questions: Questions, plan: RunPlan, *, is_open: bool = False) -> list[int]:
-    """Return the questions that a run may ask, each once; all of them if the load is not known yet."""
+def idle_places(workload: Workload, plan: RunPlan, *, is_open: bool = False) -> list[int]:
+    """Return the items that a run may ask, each once; all of them if the load is not known yet."""
     if is_open or plan.is_closed:
-        return questions.distinct(len(questions.asked), 1)[:MOST_IDLE]
+        return workload.distinct(len(workload.asked), 1)[:MOST_IDLE]
     count = sum(1 for _ in plan.schedule().shots())
-    return questions.distinct(count, plan.items)[:MOST_IDLE]
+    return workload.distinct(count, plan.items)[:MOST_IDLE]
 
 
-def probe(target: Target, questions: Questions, plan: RunPlan, cores: int) -> tuple[float, float]:
-    """Return a rate that the service can bear, in requests a second, and the median time of a single question."""
-    asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
-    times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
+def probe(target: Target, workload: Workload, plan: RunPlan, cores: int) -> tuple[float, float]:
+    """Return a rate that the service can bear, in requests a second, and the median time of a single item."""
+    asked = [workload.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
+    times = sorted(ask_idle(target, replace(workload, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
     rate = MODEST * max(1, cores) / (latency_s * plan.items)
     return float(f"{rate:.2g}"), latency_s

@@ -26,7 +26,7 @@ from corelane.plugins.lab.schema import ServiceSplit, Spread
 #: Longer than a process keeps what it measured (1 s), and than the time between two heartbeats (1 s), in seconds.
 FLUSHED_S = 1.5
 
-#: Longest time a reading may take, in seconds: an overloaded service answers late.
+#: Longest time a reading may take, in seconds: an overloaded service is late.
 TIMEOUT_S = 10.0
 
 #: A line of the exposition: name, labels, value.
@@ -87,7 +87,7 @@ def snapshot(url: str, api_key: str | None = None) -> Snapshot:
         with httpx2.Client(**http_options(url, api_key), timeout=TIMEOUT_S) as http:
             response = http.get("/metrics")
     except httpx2.HTTPError as error:
-        raise ServiceUnreachable(f"{url} does not answer: {error}") from error
+        raise ServiceUnreachable(f"{url} does not respond: {error}") from error
     if response.status_code != 200:
         raise read_problem(response.status_code, response.content)
     return parse_metrics(response.text, time.monotonic())

@@ -28,7 +28,7 @@ Measure = Callable[[str, Load], LoadPoint]
 LEAST_SHARE, MOST_SHARE = 0.1, 1.15
 
 #: If a service keeps up with all rates, up to ``MOST_MORE`` rates follow, each ``MORE`` times the one before: callers
-#: who wait for answers may not show all that a service can do.
+#: who wait for results may not show all that a service can do.
 MORE, MOST_MORE = 1.25, 4
 
 #: Callers that keep a service at its peak: more than a batch on each of many cores.

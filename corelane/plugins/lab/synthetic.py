@@ -1,9 +1,8 @@
-"""Questions made to a stated distribution of lengths, each with a known answer. Pure, and the same for the same seed.
+"""Items made to a stated distribution of lengths. Pure, and the same for the same seed.
 
-A passage is sentences of real words, or sentences of the passages of a file, around one sentence that holds a fact. The
-question asks for that fact. ``words=lognormal(120,0.6)`` has a median of 120 words; ``uniform(50,400)`` and
-``normal(120,30)`` are as usual; ``words=120`` is one length for all. With ``tokens=…`` the estimated tokens of question
-and passage are meant.
+A text is sentences of real words, or sentences of the texts of a file; the task makes an item of it, perhaps around a
+sentence of its own. ``words=lognormal(120,0.6)`` has a median of 120 words; ``uniform(50,400)`` and ``normal(120,30)``
+are as usual; ``words=120`` is one length for all. With ``tokens=…`` the estimated tokens of the item are meant.
 """
 
 import math
@@ -12,15 +11,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from corelane.domain.dispatch import estimate_tokens
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.workload import DOC_STRIDE, Questions
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import Workload, bench_of
 
-#: Default number of questions.
+#: Default number of items.
 COUNT = 200
 
-#: Fewest words of a passage, so that a fact fits into it; and most words: 100,000 are a long book.
+#: Fewest words of a text, so that a sentence fits into it; and most words: 100,000 are a long book.
 LEAST_WORDS, MOST_WORDS = 12, 100_000
 
 SPEC = re.compile(r"(words|tokens)\s*=\s*(?:([a-z]+)\s*\(\s*([\d.]+)\s*,\s*([\d.]+)\s*\)|([\d.]+))")
@@ -32,20 +30,6 @@ ENDS = (
     *("before the first snow", "with the help of neighbours", "as the newspaper reported", "without much ado"),
     *("for almost a decade", "along the river", "in spite of the rain", "and told nobody"),
 )
-
-NAMES = ("Rosalind Vane", "Edgar Holt", "Miriam Castle", "Jonas Thorne", "Clara Whitlock", "Samuel Reed")
-PLACES = ("attic", "lighthouse", "chapel", "granary", "observatory", "boathouse", "library", "mill")
-TOWNS = ("Harlow", "Minster", "Eastbrook", "Calder", "Ashford", "Wexley")
-THINGS = ("lanterns", "ropes", "barrels", "blankets", "compasses", "letters")
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A sentence, the question about it, and the answer in it."""
-
-    sentence: str
-    question: str
-    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,58 +62,54 @@ def parse_lengths(text: str) -> Lengths:
     return Lengths(text.strip(), unit, draws[name])
 
 
-def make_questions(text: str, count: int = COUNT, seed: int = 0, passages: Sequence[str] = ()) -> Questions:
-    """Make questions of stated lengths; their filler is taken from ``passages`` if there are any."""
-    lengths = parse_lengths(text)
+def make_items(
+    text: str, count: int = COUNT, seed: int = 0, texts: Sequence[str] = (), task: str = DEFAULT_TASK
+) -> Workload:
+    """Make items of stated lengths; their texts are made of the sentences of ``texts`` if there are any."""
+    lengths, bench = parse_lengths(text), bench_of(task)
     rng = random.Random(f"{seed}/{lengths.text}")
-    filler = _sentences(passages)
-    asked = [_make(number, lengths, rng, filler) for number in range(count)]
-    source = f"synthetic {lengths.text}" + (" of a file's passages" if filler else "")
-    return Questions(asked, source, seed, made_by_seed=True)
+    filler = _sentences(texts)
+
+    def make_text(kept: str, tokens_with: Callable[[str], int]) -> str:
+        return _make_text(lengths, rng, filler, kept, tokens_with)
+
+    asked = [bench.make(rng, make_text) for _ in range(count)]
+    source = f"synthetic {lengths.text}" + (" of a file's texts" if filler else "")
+    return Workload(asked, source, seed, task, bench.options(asked), made_by_seed=True)
 
 
-def _make(number: int, lengths: Lengths, rng: random.Random, filler: Sequence[str]) -> SquadQuestion:
-    fact = _fact(rng)
+def make_sentence(rng: random.Random) -> str:
+    """Make a sentence of real words."""
+    return " ".join(rng.choice(each) for each in (SUBJECTS, VERBS, OBJECTS, ENDS)) + "."
+
+
+def _make_text(
+    lengths: Lengths, rng: random.Random, filler: Sequence[str], kept: str, tokens_with: Callable[[str], int]
+) -> str:
     length = lengths.draw(rng)
-    sentences = [fact.sentence]
+    sentences = [kept] if kept else []
     words = min(max(LEAST_WORDS, round(length)), MOST_WORDS)
     while sum(len(each.split()) for each in sentences) < words:
-        sentences.append(rng.choice(filler) if filler else _sentence(rng))
+        sentences.append(rng.choice(filler) if filler else make_sentence(rng))
     rng.shuffle(sentences)
-    context = _cut(" ".join(sentences), fact.sentence, words)
+    text = _cut(" ".join(sentences), kept, words)
     if lengths.unit == "tokens":
-        while estimate_tokens(fact.question, context, DOC_STRIDE) > length and len(context.split()) > LEAST_WORDS:
-            context = _cut(context, fact.sentence, len(context.split()) - 1)
-    return SquadQuestion(f"made-{number}", fact.question, context, (fact.answer,))
+        while tokens_with(text) > length and len(text.split()) > LEAST_WORDS:
+            text = _cut(text, kept, len(text.split()) - 1)
+    return text
 
 
-def _cut(context: str, sentence: str, words: int) -> str:
-    """Return a context cut to ``words`` words at its end, or at its start to keep the fact."""
-    given = context.split()
+def _cut(text: str, kept: str, words: int) -> str:
+    """Return a text cut to ``words`` words at its end, or at its start to keep a sentence."""
+    given = text.split()
     extra = len(given) - words
     if extra <= 0:
-        return context
-    after = len(context.partition(sentence)[2].split())
+        return text
+    after = len((text.partition(kept)[2] if kept else text).split())
     last = len(given) - min(extra, after)
     return " ".join(given[extra - min(extra, after) : last])
 
 
-def _fact(rng: random.Random) -> Fact:
-    name, place, town, thing = (rng.choice(each) for each in (NAMES, PLACES, TOWNS, THINGS))
-    year, count = rng.randint(1780, 1960), rng.randint(12, 980)
-    return rng.choice(
-        (
-            Fact(f"The key to the {place} is with {name}.", f"Who has the key to the {place}?", name),
-            Fact(f"The {place} of {town} was opened in {year}.", f"When was the {place} of {town} opened?", str(year)),
-            Fact(f"The {place} holds {count} {thing}.", f"How many {thing} does the {place} hold?", str(count)),
-        )
-    )
-
-
-def _sentence(rng: random.Random) -> str:
-    return " ".join(rng.choice(each) for each in (SUBJECTS, VERBS, OBJECTS, ENDS)) + "."
-
-
-def _sentences(passages: Sequence[str]) -> list[str]:
-    parts = (part.strip() for passage in dict.fromkeys(passages) for part in re.split(r"(?<=[.!?])\s+", passage))
+def _sentences(texts: Sequence[str]) -> list[str]:
+    parts = (part.strip() for text in dict.fromkeys(texts) for part in re.split(r"(?<=[.!?])\s+", text))
     return [part for part in parts if 3 <= len(part.split()) <= 60]

@@ -1,6 +1,6 @@
 """Traces of load: when requests came, and how large they were, as lines of JSON. Pure, except for the file itself.
 
-A line is ``{"at_s": 0.0, "items": 1, "tokens": 312}``: seconds since the trace began, questions in the request, and the
+A line is ``{"at_s": 0.0, "items": 1, "tokens": 312}``: seconds since the trace began, items in the request, and the
 estimated tokens of all its windows, where they are known.
 """
 

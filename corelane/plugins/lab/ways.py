@@ -1,7 +1,7 @@
-"""The ways to submit to Corelane: a single question, a job, lines or a file; and to learn of the end: by waiting,
+"""The ways to submit to Corelane: a single item, a job, lines or a file; and to learn of the end: by waiting,
 polling, events or webhooks.
 
-Every job has an idempotency key, and each item has its place as its id, so lost and doubled answers are noticed.
+Every job has an idempotency key, and each item has its place as its id, so lost and doubled results are noticed.
 """
 
 import asyncio
@@ -15,8 +15,7 @@ import orjson
 from corelane.errors import InvalidInput, SignatureRefused
 from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
 from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
-from corelane.plugins.lab.workload import Given
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import BenchItem, Given
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
 LONGEST_WAIT_S = 55
@@ -92,6 +91,9 @@ class CorelaneSender(HttpSender):
         super().__init__(target, manner)
         if manner.way == "batch" and manner.hearing != "poll":
             raise InvalidInput("a batch is heard by polling alone: --hearing poll")
+        self._bench = target.bench
+        if manner.way == "batch":
+            target.batch_line(0, BenchItem({}))
         self._callbacks = Callbacks(target.webhook_secret) if manner.hearing == "webhook" else None
 
     async def open(self, connections: int) -> None:
@@ -106,49 +108,44 @@ class CorelaneSender(HttpSender):
         if self._callbacks is not None:
             await self._callbacks.close()
 
-    async def ask(self, reply: Reply, index: int, questions: Sequence[SquadQuestion]) -> None:
-        """Submit the request, wait for its end and fetch its answers."""
+    async def ask(self, reply: Reply, index: int, items: Sequence[BenchItem]) -> None:
+        """Submit the request, wait for its end and fetch its results."""
         if self.manner.way == "batch":
-            await self._ask_batch(reply, questions)
-        elif self.manner.way == "question" and self.manner.hearing == "wait":
-            await self._ask_one(reply, questions[0])
+            await self._ask_batch(reply, items)
+        elif self.manner.way == "item" and self.manner.hearing == "wait" and self._bench.path is not None:
+            await self._ask_one(reply, items[0], self._bench.path)
         elif self._callbacks is not None:
-            await self._ask_called(reply, index, questions, self._callbacks)
+            await self._ask_called(reply, index, items, self._callbacks)
         else:
-            job = await self._submit(reply, questions)
+            job = await self._submit(reply, items)
             await self._finish(reply, await self._hear(reply, job))
 
-    async def _ask_one(self, reply: Reply, question: SquadQuestion) -> None:
-        body = self.target.head | {"question": question.question, "context": question.context}
+    async def _ask_one(self, reply: Reply, item: BenchItem, path: str) -> None:
+        body = {**self.target.head, **item.fields}
         waits = JSON_TYPE | {"Prefer": f"wait={LONGEST_WAIT_S}"}
-        response = self.began(reply, await self.http.exchange("POST", "/v1/answers", orjson.dumps(body), waits))
+        response = self.began(reply, await self.http.exchange("POST", path, orjson.dumps(body), waits))
         reply.job = response.headers.get("location", "").rpartition("/")[2] or None
         if response.status == 202:
             await self._finish(reply, await self._wait(response.json()))
             return
         reply.ended_s = now()
-        reply.results = read_results([response.json() | {"index": 0}])
+        reply.results = self._read([response.json() | {"index": 0}])
 
-    async def _ask_called(
-        self, reply: Reply, index: int, questions: Sequence[SquadQuestion], callbacks: Callbacks
-    ) -> None:
+    async def _ask_called(self, reply: Reply, index: int, items: Sequence[BenchItem], callbacks: Callbacks) -> None:
         url, called = callbacks.expect(index)
-        job = await self._submit(reply, questions, {"webhook": {"url": url}})
+        job = await self._submit(reply, items, {"webhook": {"url": url}})
         event, reply.ended_s = await called
         await self._finish(reply, job | event["data"])
 
     async def _submit(
-        self, reply: Reply, questions: Sequence[SquadQuestion], extra: Mapping[str, Any] | None = None
+        self, reply: Reply, items: Sequence[BenchItem], extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         head = self.target.head | dict(extra or {})
-        items = [
-            {"id": str(place), "question": each.question, "context": each.context}
-            for place, each in enumerate(questions)
-        ]
+        lines = [{"id": str(place), **each.fields} for place, each in enumerate(items)]
         if self.manner.way == "lines":
-            body, kind = b"\n".join(orjson.dumps(part) for part in [head, *items]) + b"\n", NDJSON_TYPE
+            body, kind = b"\n".join(orjson.dumps(part) for part in [head, *lines]) + b"\n", NDJSON_TYPE
         else:
-            body, kind = orjson.dumps(head | {"items": items}), JSON_TYPE
+            body, kind = orjson.dumps(head | {"items": lines}), JSON_TYPE
         waits = {"Prefer": f"wait={LONGEST_WAIT_S}"} if self.manner.hearing == "wait" else {}
         headers = kind | waits | {"Idempotency-Key": uuid.uuid4().hex}
         job = self.began(reply, await self.http.exchange("POST", "/v1/jobs", body, headers)).json()
@@ -204,7 +201,9 @@ class CorelaneSender(HttpSender):
         if job["status"] != "succeeded":
             error = job.get("error") or {}
             raise Failed(error.get("code", f"job_{job['status']}"), error.get("detail", f"the job {job['status']}"))
-        reply.results = read_results(results)
+        reply.results = self._read(results)
+        if [each.place for each in reply.results] != sorted(each.place for each in reply.results):
+            raise Failed("out_of_order", "the results are not in the order of the items")
 
     async def _pages(self, job: str) -> Any:
         after = ""
@@ -216,13 +215,13 @@ class CorelaneSender(HttpSender):
                 return
             after = f"&after={page['next']}"
 
-    async def _ask_batch(self, reply: Reply, questions: Sequence[SquadQuestion]) -> None:
-        content = b"".join(self.target.batch_line(place, each) for place, each in enumerate(questions))
+    async def _ask_batch(self, reply: Reply, items: Sequence[BenchItem]) -> None:
+        content = b"".join(self.target.batch_line(place, each) for place, each in enumerate(items))
         boundary = uuid.uuid4().hex
         form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         upload = await self.http.exchange("POST", "/v1/files", _form(boundary, content), form)
         asked = {"input_file_id": self.began(reply, upload).json()["id"], "completion_window": "24h"}
-        body = orjson.dumps(asked | {"endpoint": "/v1/answers"})
+        body = orjson.dumps(asked | {"endpoint": self._bench.path})
         batch = taken(await self.http.exchange("POST", "/v1/batches", body, JSON_TYPE)).json()
         reply.job, reply.accepted_s = str(batch["id"]), now()
         while batch["status"] not in FINAL_BATCH:
@@ -235,7 +234,18 @@ class CorelaneSender(HttpSender):
         output = await self._exchange(f"/v1/files/{batch['output_file_id']}/content")
         reply.ended_s = now()
         lines = [orjson.loads(line) for line in output.body.splitlines()]
-        reply.results = read_results(line["response"]["body"] | {"id": line["custom_id"]} for line in lines)
+        reply.results = self._read(line["response"]["body"] | {"id": line["custom_id"]} for line in lines)
+
+    def _read(self, results: Iterable[Mapping[str, Any]]) -> list[Given]:
+        """Return results in the form in which they are compared; raise Failed for an item that failed."""
+        found = []
+        for result in results:
+            if result.get("status") != "succeeded":
+                error = result.get("error") or {}
+                raise Failed(error.get("code", f"item_{result.get('status')}"), error.get("detail", "an item failed"))
+            place = int(result["id"]) if result.get("id") is not None else int(result["index"])
+            found.append(Given(place, self._bench.output(result)))
+        return found
 
     async def _get(self, path: str) -> dict[str, Any]:
         return dict((await self._exchange(path)).json())
@@ -245,22 +255,9 @@ class CorelaneSender(HttpSender):
 
 
 def note_first(reply: Reply, answered: int) -> None:
-    """Note the time when answers are first available."""
+    """Note the time when results are first available."""
     if answered and reply.first_s is None:
         reply.first_s = now()
-
-
-def read_results(results: Iterable[Mapping[str, Any]]) -> list[Given]:
-    """Return results in the form in which they are compared; raise Failed for an item that was not answered."""
-    found = []
-    for result in results:
-        if result.get("status") != "succeeded":
-            error = result.get("error") or {}
-            raise Failed(error.get("code", f"item_{result.get('status')}"), error.get("detail", "an item failed"))
-        place = int(result["id"]) if result.get("id") is not None else int(result["index"])
-        answer = result.get("answer")
-        found.append(Given(place, answer["text"], answer["start"], answer["end"]) if answer else Given(place, None))
-    return found
 
 
 def _form(boundary: str, content: bytes) -> bytes:

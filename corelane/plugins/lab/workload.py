@@ -1,7 +1,7 @@
-"""The questions of a run: from a SQuAD-format file, from lines of JSON, or made to a stated distribution of lengths.
+"""The items of a run: from a file, or made to a stated distribution of lengths; and what the bench knows of their task.
 
-Requests take questions in a shuffled order, the same for the same seed. The answers of the idle service are stored
-here, to compare answers under load with them.
+Requests take items in a shuffled order, the same for the same seed. The results of the idle service are stored here, to
+compare results under load with them. A task says what the bench cannot know in its own folder, in ``lab.py``.
 """
 
 import gzip
@@ -9,106 +9,187 @@ import hashlib
 import random
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from pydantic import ValidationError
 
-from corelane.domain.dispatch import estimate, measure
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.lab.schema import Spread, Workload
+from corelane.plugins.lab.schema import Spread, WorkloadInfo
 from corelane.plugins.lab.stats import spread
-from corelane.tasks.question_answering.squad import SquadQuestion, read_questions
+from corelane.tasks.registry import task_named
+from corelane.tasks.task import Task
+
+if TYPE_CHECKING:
+    from corelane.client import Client
+    from corelane.plugins.lab.batch_work import BatchWork
+    from corelane.plugins.lab.senders import Target
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-#: Overlap of windows that the service's estimate assumes, in tokens: the default of a job.
-DOC_STRIDE = 128
 
 #: The spread of no values.
 NONE = Spread(count=0, mean=0, p50=0, p90=0, p95=0, p99=0, max=0)
 
-#: A request of a trace chooses among this many questions of about the wanted length.
+#: A request of a trace chooses among this many items of about the wanted length.
 NEIGHBOURS = 8
+
+#: Makes a text around a sentence that it keeps; the second argument estimates the tokens of an item with a text.
+MakeText = Callable[[str, Callable[[str], int]], str]
+
+
+class BenchItem(NamedTuple):
+    """An item: its fields on the wire, and the results that are right, if they are known."""
+
+    fields: Mapping[str, Any]
+    known: tuple[str, ...] = ()
 
 
 class Given(NamedTuple):
-    """An answer for comparison: the place of its question in the request, and the span, or None for no answer."""
+    """A result for comparison: the place of its item in the request, and its output (``TaskBench.output``)."""
 
     place: int
-    text: str | None
-    start: int | None = None
-    end: int | None = None
+    output: Any
+
+
+class TaskBench:
+    """What the bench knows of one task. As it stands it serves tasks whose items are one text."""
+
+    #: The path that answers a lone item, and that lines of a file for a batch name; without one there are only jobs.
+    path: str | None = None
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def make(self, rng: random.Random, make_text: MakeText) -> BenchItem:  # noqa: ARG002  # for items with more
+        """Make an item."""
+        return BenchItem({"text": make_text("", lambda text: self.tokens({"text": text}))})
+
+    def item(self, line: Mapping[str, Any]) -> BenchItem:
+        """Return the item of a line of a file; raise KeyError or TypeError for another line."""
+        return BenchItem({name: value for name, value in line.items() if name != "id"})
+
+    def read(self, document: object) -> tuple[list[BenchItem], dict[str, Any]]:  # noqa: ARG002
+        """Return the items of a file that has a layout of its own, and the options to send them with."""
+        raise InvalidInput("it is no file of items: write one to a line, as JSON")
+
+    def options(self, items: Sequence[BenchItem]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the options to send items with: long texts are read in windows, if the task has a choice."""
+        return {"long": "mean"} if "long" in self.task.options.model_fields else {}
+
+    def output(self, result: Mapping[str, Any]) -> Any:
+        """Return what is compared of a result; numbers in it may differ a little (``results.alike``)."""
+        return result.get(self.task.result.mark)
+
+    def score(self, known: Sequence[str], output: Any) -> tuple[float, float]:
+        """Return the exact match and the F1 of an output with the results that are right."""
+        raise NotImplementedError
+
+    def long_work(self, client: "Client", target: "Target", texts: Sequence[str], words: int) -> "BatchWork":  # noqa: ARG002
+        """Return work on long items, one after the other, each of about that many words of ``texts``."""
+        raise InvalidInput(f"no long items are made for {self.task.name}")
+
+    def parts(self, fields: Mapping[str, Any]) -> tuple[Any, str]:
+        """Return what stands beside an item's text, and the text; raise InvalidInput for an item of another form."""
+        try:
+            beside, text, _ = self.task.parts(self.task.item.model_validate(fields))
+        except ValidationError as error:
+            raise InvalidInput(f"this is no item of {self.task.name}: {error.errors()[0]['msg']}") from None
+        return beside, text or ""
+
+    def tokens(self, fields: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> int:
+        """Estimate the tokens of an item, as the service charges them."""
+        return self.task.tokens(*self.parts(fields), self.task.options.model_validate(options or {}))
+
+
+@cache
+def bench_of(name: str) -> TaskBench:
+    """Return what the bench knows of a task; raise InvalidInput if there is no such task."""
+    try:
+        task = task_named(name)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    own = f"{type(task).__module__.rpartition('.')[0]}.lab"
+    return (import_module(own).BENCH if find_spec(own) else TaskBench)(task)
 
 
 @dataclass(slots=True)
-class Questions:
-    """Questions to ask, and the known facts about their answers."""
+class Workload:
+    """Items to send, and the known facts about their results."""
 
-    asked: list[SquadQuestion]
+    asked: list[BenchItem]
     source: str
     seed: int = 0
+    task: str = DEFAULT_TASK
+    options: dict[str, Any] = field(default_factory=dict)
     made_by_seed: bool = False
-    may_be_unanswerable: bool = False
-    #: The answers of the idle service, by place.
+    #: The results of the idle service, by place.
     idle: dict[int, Given] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
-    #: Whether answers under load are scored against references.
+    #: Whether results under load are scored against those that are right.
     is_scored: bool = True
     _order: list[int] = field(default_factory=list)
     _by_tokens: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.asked:
-            raise InvalidInput(f"{self.source} has no questions")
-        contexts = {each.context: 0.0 for each in self.asked}
-        for context in contexts:
-            contexts[context] = measure(context)
-        self.tokens = [estimate(measure(each.question), contexts[each.context], DOC_STRIDE) for each in self.asked]
+            raise InvalidInput(f"{self.source} has no items")
+        self.tokens = [self.bench.tokens(each.fields, self.options) for each in self.asked]
         self._order = list(range(len(self.asked)))
         random.Random(self.seed).shuffle(self._order)
         self._by_tokens = sorted((tokens, place) for place, tokens in enumerate(self.tokens))
 
     @property
-    def has_answers(self) -> bool:
-        """Whether there are reference answers to score against."""
-        return any(each.gold for each in self.asked)
+    def bench(self) -> TaskBench:
+        """What is known of the items' task."""
+        return bench_of(self.task)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The options of requests: whether a question may have no answer, if its references say so."""
-        return {"no_answer": self.may_be_unanswerable} if self.has_answers else {}
+    def has_known(self) -> bool:
+        """Whether there are results to score against."""
+        return any(each.known for each in self.asked)
 
     @property
     def mean_tokens(self) -> float:
-        """Mean of the estimated tokens of a question."""
+        """Mean of the estimated tokens of an item."""
         return sum(self.tokens) / len(self.tokens)
 
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield what stands beside each item's text, if that is a text too, and the text."""
+        for each in self.asked:
+            beside, text = self.bench.parts(each.fields)
+            yield beside if isinstance(beside, str) else "", text
+
     def pick(self, number: int, items: int = 1, tokens: int | None = None) -> list[int]:
-        """Return the places of the questions of a request; with ``tokens``, they have about that many in total."""
+        """Return the places of the items of a request; with ``tokens``, they have about that many in total."""
         if tokens is not None:
             return self._near(number, items, tokens)
         first = number * items
         return [self._order[(first + each) % len(self._order)] for each in range(items)]
 
     def distinct(self, requests: int, items: int) -> list[int]:
-        """Return the places of the questions in ``requests`` requests, each once."""
+        """Return the places of the items in ``requests`` requests, each once."""
         return self._order[: min(len(self._order), requests * items)]
 
-    def describe(self) -> Workload:
-        """Return the description of the questions for the report."""
-        words = [len(each.context.split()) for each in self.asked]
-        return Workload(
+    def describe(self) -> WorkloadInfo:
+        """Return the description of the items for the report."""
+        words = [(len(beside.split()), len(text.split())) for beside, text in self.parts()]
+        return WorkloadInfo(
             source=self.source,
             hash=self._hash(),
-            questions=len(self.asked),
-            words=sum(words) + sum(len(each.question.split()) for each in self.asked),
+            task=self.task,
+            items=len(self.asked),
+            words=sum(map(sum, words)),
             tokens=sum(self.tokens),
-            context_words=spread(map(float, words)) or NONE,
+            text_words=spread(float(text) for _, text in words) or NONE,
             seed=self.seed if self.made_by_seed else None,
-            has_answers=self.has_answers,
+            has_known=self.has_known,
         )
 
     def _near(self, number: int, items: int, tokens: int) -> list[int]:
@@ -120,22 +201,22 @@ class Questions:
     def _hash(self) -> str:
         digest = hashlib.sha256()
         for each in self.asked:
-            digest.update(orjson.dumps([each.question, each.context, each.gold]))
+            digest.update(orjson.dumps([*each.fields.values(), each.known]))
         return digest.hexdigest()[:16]
 
 
-def read_file(path: Path, limit: int | None = None, seed: int = 0) -> Questions:
-    """Read a file in SQuAD's or XQuAD's layout, or lines of JSON, gzipped or not; raise InvalidInput or SetupError."""
-    content = _content(path)
-    name = path.name
+def read_file(path: Path, limit: int | None = None, seed: int = 0, task: str = DEFAULT_TASK) -> Workload:
+    """Read lines of JSON or a layout of the task's own, gzipped or not; raise InvalidInput or SetupError."""
+    content, bench = _content(path), bench_of(task)
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError:
         document = {}
     if isinstance(document, dict) and "data" not in document:
-        return Questions(_read_lines(path, content)[:limit], name, seed)
-    found = read_questions(document)
-    return Questions(found.questions[:limit], name, seed, may_be_unanswerable=found.may_be_unanswerable)
+        asked = _read_lines(path, content, bench)[:limit]
+        return Workload(asked, path.name, seed, task, bench.options(asked))
+    asked, options = bench.read(document)
+    return Workload(asked[:limit], path.name, seed, task, options)
 
 
 def _content(path: Path) -> bytes:
@@ -146,22 +227,16 @@ def _content(path: Path) -> bytes:
         raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _read_lines(path: Path, content: bytes) -> list[SquadQuestion]:
+def _read_lines(path: Path, content: bytes, bench: TaskBench) -> list[BenchItem]:
     found = []
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            given: dict[str, Any] = orjson.loads(line)
-            texts = _references(given)
-            found.append(SquadQuestion(str(given.get("id", number)), given["question"], given["context"], texts))
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-            raise InvalidInput(
-                f'{path}, line {number}: a line is {{"question": "…", "context": "…"}}, with `answers` if known'
-            ) from None
+            item = bench.item(orjson.loads(line))
+            bench.parts(item.fields)
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, InvalidInput):
+            example = orjson.dumps(dict(bench.task.example)).decode()
+            raise InvalidInput(f"{path}, line {number}: a line of {bench.task.name} is {example}") from None
+        found.append(item)
     return found
-
-
-def _references(given: dict[str, Any]) -> tuple[str, ...]:
-    answers: Sequence[Any] = given.get("answers") or ([given["answer"]] if given.get("answer") else [])
-    return tuple(str(each["text"]) if isinstance(each, dict) else str(each) for each in answers)

@@ -1,14 +1,13 @@
-"""One item of a job as it was sent, while it is kept.
+"""One item of a job as it was submitted, while it is kept.
 
 A payload is deleted when its slice is answered without a failure, the file of an NDJSON job when the job succeeds.
 """
 
 import asyncio
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
+from corelane.domain.jobs import Item
 from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
@@ -16,19 +15,12 @@ from corelane.store import keys
 from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.link import CommonLink
+from corelane.tasks.registry import task_named
+from corelane.tasks.rows import item_of
 
 
-@dataclass(frozen=True, slots=True)
-class AskedItem:
-    """An item: what stands beside its text, and the text."""
-
-    id: str | None
-    beside: Any
-    text: str
-
-
-async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> AskedItem | None:
-    """Return one item of a job, or None if it is not kept any more."""
+async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> Item | None:
+    """Return one item of a job with its text, shared or not; or None if it is not kept any more."""
     row = await _from_payload(link, record.id, index)
     if row is None and record.file:
         row = await asyncio.to_thread(_from_file, ItemFiles(settings), record, index)
@@ -43,7 +35,7 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
         if found is None:
             return None
         text = found.decode()
-    return AskedItem(item_id, beside, text)
+    return item_of(task_named(record.options.task), (item_id, beside, text))
 
 
 async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:

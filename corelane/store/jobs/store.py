@@ -12,12 +12,13 @@ import orjson
 from corelane.domain.dispatch import PUBLIC, Row, decode_slice
 from corelane.domain.forecast import Speed
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
+from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.admissions import Admissions, read_accounts
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
-from corelane.store.jobs.items import AskedItem, read_item
+from corelane.store.jobs.items import read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import items_lost, unanswered
@@ -167,8 +168,8 @@ class JobStore:
             raise items_lost(record, missing)
         return [rows[index] for index in indexes]
 
-    async def item(self, record: JobRecord, index: int) -> AskedItem | None:
-        """Return one item of a job as it was asked, or None if it is not kept."""
+    async def item(self, record: JobRecord, index: int) -> Item | None:
+        """Return one item of a job with its text, or None if it is not kept."""
         return await read_item(self._link, record, index, self._settings)
 
     async def shared_texts(self, job: str) -> dict[int, str]:

@@ -2,8 +2,8 @@
 -- with its lease, and alone commits its result. It offers a few parts at a time, and collects what was found in them. A
 -- part goes back to the core that offered it if its reader died, or if it was not taken. The claim on the item is the
 -- fence: parts may be taken and answered only while the claim holds the item.
--- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the
--- part (START), the lease of the core that has it (`START:by`), what was found (`START:found`), and what that cost
+-- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number that its core gave it (START): the
+-- part, the lease of the core that has it (`START:by`), what was found (`START:found`), and what that cost
 -- (`START:spent`: `LEASE PRICE SUMS`). Costs are kept there until the item is answered under this claim. If the claim
 -- is lost, these costs are charged to no job, nor are those of the item's own core. An offer without `keeps` was made
 -- by a version that did not keep costs.

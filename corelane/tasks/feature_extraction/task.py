@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.tasks.feature_extraction.dialects import Embeddings, HfSimilarities, HfVectors
+from corelane.tasks.feature_extraction.present import EmbeddingPresenter
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult
 from corelane.tasks.text import TextItem, TextTask
 
@@ -20,6 +21,7 @@ class FeatureExtraction(TextTask):
     example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
     dialects = (Embeddings(), HfVectors(), HfSimilarities())
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
+    present = EmbeddingPresenter()
     overlap = 0
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # half a vector says nothing

@@ -12,6 +12,7 @@ from corelane.tasks.question_answering.contexts import SharesContexts
 from corelane.tasks.question_answering.dialects import Answers, HfAnswers
 from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
 from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts, Task
@@ -32,6 +33,7 @@ class QuestionAnswering(Task):
     job_examples = JOB_EXAMPLES
     dialects = (Answers(), HfAnswers())
     engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
+    present = AnswerPresenter()
 
     def parts(self, item: Question) -> Parts:
         """Return the question, and the passage or its id."""

@@ -9,13 +9,14 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Result, RunnerLimits
-from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
+from corelane.engine.text.engine import ReadRow, TokenizedText
+from corelane.engine.text.vectors import VectorEngine, in_order
 from corelane.tasks.text_classification.scores import best_first, combine, scores_of
 from corelane.tasks.text_classification.task import TextClassification
 from corelane.tasks.text_classification.wire import Function
 
 
-class ClassificationEngine(TextEngine):
+class ClassificationEngine(VectorEngine):
     """Classifies texts with one model."""
 
     text_first = True
@@ -34,7 +35,7 @@ class ClassificationEngine(TextEngine):
     def compose(self, item: TokenizedText, decoded: Sequence[ReadRow]) -> Result:
         """Return the labels of a text from the logits of its windows."""
         options: Any = item.query.options
-        logits = np.stack([read.values[0] for read in decoded])
+        logits = np.stack([read.values[0] for read in in_order(decoded)])
         scores = combine(scores_of(logits, options.function or self.function), options.long)
         return {
             "status": str(JobStatus.SUCCEEDED),

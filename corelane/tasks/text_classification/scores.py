@@ -20,7 +20,8 @@ def scores_of(logits: NDArray[Any], function: Function) -> Doubles:
     if function == "none":
         return wide
     if function == "sigmoid":
-        return 1.0 / (1.0 + np.exp(-wide))
+        # Without an overflow, whatever the logit.
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * wide))
     shifted = np.exp(wide - wide.max(axis=-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 

@@ -9,6 +9,7 @@ from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.dialects import HfLabels
+from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
 
 
@@ -24,6 +25,7 @@ class TextClassification(TextTask):
     example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
     dialects = (HfLabels(),)
     engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
+    present = LabelsPresenter()
 
     def parts(self, item: ClassifiedText) -> Parts:
         """Return the second text, and the text."""

@@ -1,6 +1,6 @@
 """Text ranking as a task: the query and each text are one row."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
+from corelane.tasks.text_ranking.present import RankingPresenter
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult
 
 
@@ -29,6 +30,7 @@ class TextRanking(TextTask):
     )
     dialects = (Rerank(), RerankV2())
     engine = "corelane.tasks.text_ranking.engine:RankingEngine"
+    present = RankingPresenter()
     overlap = 64
 
     def parts(self, item: Ranked) -> Parts:
@@ -37,12 +39,17 @@ class TextRanking(TextTask):
 
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
         """Return the fields of a query and its texts."""
-        return {"query": beside, "texts": orjson.loads(text or "[]")}
+        return {"query": beside, "texts": self.texts(text or "[]")}
+
+    def texts(self, text: str) -> Sequence[str]:
+        """Return the texts to rank."""
+        found: list[str] = orjson.loads(text)
+        return found
 
     def tokens(self, beside: Any, text: str, options: RankingOptions) -> int:  # noqa: ARG002
         """Estimate the tokens of the rows of all texts."""
         query = measure(beside)
-        return sum(estimate(query, measure(each), self.overlap) for each in orjson.loads(text))
+        return sum(estimate(query, measure(each), self.overlap) for each in self.texts(text))
 
     def check(self, settings: Settings, place: str, item: Ranked) -> None:
         """Raise TooLarge for a query or a text that is too long."""

@@ -1,12 +1,11 @@
 """The wire format of a query and the texts that are ranked by it."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import ERROR, REUSED, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
 from corelane.domain.wire import at_most
-from corelane.tasks.text_classification.wire import Function
 
 #: Most texts of one item.
 MOST_TEXTS = 10_000
@@ -27,8 +26,8 @@ class RankingOptions(TaskOptions):
     task: ClassVar[str] = "text-ranking"
     top_n: int | None = Field(None, ge=1, strict=True, description="Texts returned, best first; all of them if null.")
     return_texts: bool = Field(False, strict=True, description="Whether each place has its text too.")
-    function: Function | None = Field(
-        None, description="How logits become scores: `sigmoid`, `none`; as the model has it if null. No order changes."
+    function: Literal["sigmoid", "none"] | None = Field(
+        None, description="How a logit becomes a score; as the model has it if null. No order changes."
     )
 
 

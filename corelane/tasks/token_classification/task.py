@@ -6,6 +6,7 @@ from typing import Any
 
 from corelane.tasks.text import TextItem, TextTask
 from corelane.tasks.token_classification.dialects import HfEntities
+from corelane.tasks.token_classification.present import EntityPresenter
 from corelane.tasks.token_classification.wire import EntitiesResult, EntityOptions
 
 
@@ -20,6 +21,7 @@ class TokenClassification(TextTask):
     example: Mapping[str, Any] = MappingProxyType({"text": "Ada Lovelace was born in London."})
     dialects = (HfEntities(),)
     engine = "corelane.tasks.token_classification.engine:EntityEngine"
+    present = EntityPresenter()
     #: A token is judged in the window where it stands most inside, so neighbours share much.
     overlap = 64
 

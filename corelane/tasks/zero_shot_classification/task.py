@@ -4,11 +4,21 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
+from corelane.tasks.zero_shot_classification.present import OwnLabelsPresenter
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
+
+#: What an item lacks that names no labels, nor does its job.
+NO_LABELS = "there are no labels to choose from: give `labels` with the text, or in the job's `options`"
+
+
+def labels_of(beside: Any, options: ZeroShotOptions) -> Sequence[str]:
+    """Return the labels of a text: its own, or those of its job."""
+    return beside or options.labels or ()
 
 
 class ZeroShotClassification(TextTask):
@@ -36,6 +46,7 @@ class ZeroShotClassification(TextTask):
         }
     )
     engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
+    present = OwnLabelsPresenter()
 
     def parts(self, item: LabelledText) -> Parts:
         """Return the labels, and the text."""
@@ -65,10 +76,15 @@ class ZeroShotClassification(TextTask):
             for each in self._asked(beside, options)
         )
 
+    def check_options(self, options: ZeroShotOptions, place: str, item: LabelledText) -> None:
+        """Raise InvalidInput for a text without labels."""
+        if not labels_of(item.labels, options):
+            raise InvalidInput(place + NO_LABELS)
+
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the labels so far."""
         return {"labels": result["labels"]}
 
     def _asked(self, beside: Any, options: ZeroShotOptions) -> Sequence[str]:
         """Return the sentences that are judged."""
-        return [options.hypothesis_template.replace("{}", label) for label in beside or options.labels or ("",)]
+        return [options.hypothesis_template.replace("{}", label) for label in labels_of(beside, options) or ("",)]

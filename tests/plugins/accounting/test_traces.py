@@ -222,7 +222,7 @@ def test_requests_that_only_look_begin_no_trace_and_refused_ones_say_why(world: 
 
 
 def test_one_core_writes_few_spans_of_a_large_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_traces, "MOST_SPANS", 2)
+    monkeypatch.setattr(core_traces, "MOST_WRITTEN", 2)
     world.submit(*(f"Who wrote note {number}?" for number in range(20)))
     world.drain()
     assert len(world.named("batch")) == 2

@@ -150,11 +150,11 @@ def test_lost_connection_is_shown_with_the_last_state_until_the_service_is_back(
     with terminal(service) as shown:
         shown.until("7 waiting")
         service.is_away = True
-        lost = shown.until("no answer for [1-9][0-9]* s: .*host/1")
+        lost = shown.until("no reply for [1-9][0-9]* s: .*host/1")
         assert "7 waiting" in lost
         set_text(service, "6 waiting")
         service.is_away = False
-        assert "no answer" not in shown.until("6 waiting[^✗]*host/1")
+        assert "no reply" not in shown.until("6 waiting[^✗]*host/1")
         shown.type("q")
         assert shown.end() == 0
 

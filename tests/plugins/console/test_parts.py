@@ -5,19 +5,28 @@ import hashlib
 import json
 import re
 import subprocess
+from inspect import signature
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corelane.client import Client
 from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview, Sign
-from corelane.plugins.console.pages.highlight import Piece, cut
+from corelane.plugins.console.pages.ask import samples_of
 from corelane.plugins.console.pages.mount import FILES
 from corelane.plugins.console.pages.render import duration, fragment, number, percent, prose, size
-from corelane.plugins.console.pages.samples import SAMPLES
-from corelane.plugins.console.pages.snippets import Service, ask_snippets, job_snippets, jobs_snippets
+from corelane.plugins.console.pages.snippets import Service, job_snippets, jobs_snippets, task_snippets
 from corelane.plugins.console.pages.waterfall import FULL, lay_out
+from corelane.tasks.marking import Piece, cut
+from corelane.tasks.presenting import ItemCall
+from corelane.tasks.question_answering.present import mark_answers
 from corelane.tasks.question_answering.wire import Answer
+from corelane.tasks.registry import TASKS
+from corelane.tasks.task import Task
+from corelane.tasks.token_classification.present import mark_entities
+from corelane.tasks.token_classification.wire import Entity
 
 TIMING = {"submit_s": 0.002, "wait_s": 0.01, "compute_s": 0.02, "merge_s": 0.0, "other_s": 0.0, "wall_s": 0.032}
 
@@ -39,34 +48,50 @@ def test_job_without_time_has_bars_without_width() -> None:
     assert all(bar.width == 0 for bar in lay_out({"wait_s": 0.0}, 0.0))
 
 
-def answer(context: str, text: str) -> Answer:
+def answer(context: str, text: str, score: float = 0.5) -> Answer:
     start = context.index(text)
-    return Answer(text=text, start=start, end=start + len(text), score=0.5)
+    return Answer(text=text, start=start, end=start + len(text), score=score)
 
 
 def test_answers_are_marked_by_rank() -> None:
     context = "The Inn, the Ilz and the Danube."
-    pieces = cut(context, [answer(context, "Danube"), answer(context, "Inn")])
-    assert pieces == [Piece("The "), Piece("Inn", 2), Piece(", the Ilz and the "), Piece("Danube", 1), Piece(".")]
+    pieces = mark_answers(context, [answer(context, "Danube"), answer(context, "Inn")])
+    assert [(each.text, each.mark) for each in pieces] == [
+        *(("The ", ""), ("Inn", "rank-other"), (", the Ilz and the ", ""), ("Danube", "rank-best"), (".", ""))
+    ]
+    assert [each.title for each in pieces if each.mark] == ["answer 2", "answer 1"]
 
 
-def test_answer_that_is_not_there_is_left_unmarked() -> None:
-    assert cut("short", [Answer(text="longer", start=2, end=8, score=1)]) == [Piece("short")]
-    assert cut("short", [Answer(text="ort", start=1, end=4, score=1)]) == [Piece("short")]
+def test_entities_of_one_label_have_one_colour() -> None:
+    text = "👩🏽‍🚀 Ada met Max in 東京."
+    found = [("Ada", "PER"), ("Max", "PER"), ("東京", "LOC")]
+    entities = [
+        Entity(label=label, text=each, start=text.index(each), end=text.index(each) + len(each), score=1)
+        for each, label in found
+    ]
+    pieces = [each for each in mark_entities(text, entities) if each.mark]
+    assert [(each.text, each.label) for each in pieces] == found
+    assert pieces[0].mark == pieces[1].mark != pieces[2].mark
+
+
+def test_piece_that_is_not_there_is_left_unmarked() -> None:
+    assert cut("short", [(2, Piece("longer", "m"))]) == [Piece("short")]
+    assert cut("short", [(1, Piece("ort", "m"))]) == [Piece("short")]
 
 
 @given(st.text(max_size=40), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
-def test_pieces_are_the_passage_whatever_the_answers(context: str, spans: list[tuple[int, int]]) -> None:
-    answers = [Answer(text=context[start:end], start=start, end=end, score=0) for start, end in spans]
-    pieces = cut(context, answers)
-    assert "".join(piece.text for piece in pieces) == context
-    ranks = [piece.rank for piece in pieces if piece.rank]
-    assert len(ranks) == len(set(ranks))
+def test_pieces_are_the_text_whatever_is_marked(text: str, stretches: list[tuple[int, int]]) -> None:
+    pieces = cut(text, [(start, Piece(text[start:end], "m", str(n))) for n, (start, end) in enumerate(stretches)])
+    assert "".join(piece.text for piece in pieces) == text
+    marked = [piece.title for piece in pieces if piece.mark]
+    assert len(marked) == len(set(marked))
 
 
-def test_samples_differ_and_are_valid() -> None:
-    assert len({sample.name for sample in SAMPLES}) == len(SAMPLES) >= 6
-    assert all(sample.question.strip() and sample.context.strip() for sample in SAMPLES)
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
+def test_samples_differ_and_are_valid(task: Task) -> None:
+    samples = samples_of(task)
+    assert len({sample.name for sample in samples}) == len(samples) >= 1
+    assert all(task.item.model_validate(sample.item) for sample in samples)
 
 
 def test_times_read_well() -> None:
@@ -113,37 +138,53 @@ def test_time_of_a_job_is_said_to_be_the_last_minute_s_beside_jobs_that_ended_be
 
 ODD = 'What\'s "it"?\n$HOME `id` \\ 👩🏽‍🚀\nJSON\n<b>\x07'
 
-BODY = {"question": ODD, "context": ODD * 2, "model": "default", "options": {"top_k": 3, "no_answer": True}}
+#: An item of each task, with odd text in it.
+ITEMS = {
+    name: {key: ODD if isinstance(value, str) else [ODD, ODD * 2] for key, value in task.example.items()}
+    for name, task in TASKS.items()
+}
+
+
+def call(task: str, **more: Any) -> ItemCall:
+    return TASKS[task].present.call(ITEMS[task], {"model": "m", "options": {"top_k": 3, "no_answer": True}} | more)
 
 
 @pytest.mark.parametrize("requires_keys", [True, False])
-def test_curl_sends_exactly_what_was_asked(requires_keys: bool) -> None:
-    command = ask_snippets(Service("http://host:8000", requires_keys), BODY).curl
+@pytest.mark.parametrize("task", TASKS)
+def test_curl_sends_exactly_what_was_asked(task: str, requires_keys: bool) -> None:
+    command = task_snippets(Service("http://host:8000", requires_keys), call(task)).curl
     script = f'curl() {{ printf "%s\\n" "$@" >&2; cat; }}\n{command}'
     done = subprocess.run(["bash", "-c", script], env={"CORELANE_API_KEY": "k1"}, capture_output=True, check=True)
-    assert json.loads(done.stdout) == BODY
+    sent = json.loads(done.stdout)
+    assert sent.pop("model") == "m"
+    assert sent.pop("options") == {"top_k": 3, "no_answer": True}
+    assert sent.get("items", [sent]) == [ITEMS[task]]
     words = done.stderr.decode().splitlines()
     assert ("Authorization: Bearer k1" in words) == requires_keys
-    assert "http://host:8000/v1/answers" in words
+    assert any(word.startswith("http://host:8000/v1/") for word in words)
 
 
 @pytest.mark.parametrize("requires_keys", [True, False])
-def test_python_asks_exactly_the_same(requires_keys: bool) -> None:
-    tree = ast.parse(ask_snippets(Service("http://host:8000", requires_keys), BODY).python)
-    [call] = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "client.ask"]
-    given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-    assert given == {"question": ODD, "context": ODD * 2, "model": "default", "top_k": 3, "no_answer": True}
+@pytest.mark.parametrize("task", TASKS)
+def test_python_asks_exactly_the_same(task: str, requires_keys: bool) -> None:
+    asked = call(task)
+    tree = ast.parse(task_snippets(Service("http://host:8000", requires_keys), asked).python)
+    method = f"client.{asked.method}"
+    [made] = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == method]
+    assert {word.arg: ast.literal_eval(word.value) for word in made.keywords} == asked.arguments
+    signature(getattr(Client, asked.method)).bind(None, **asked.arguments)
     assert ("api_key" in ast.unparse(tree)) == requires_keys
 
 
 def test_no_snippet_names_a_method_that_curl_implies() -> None:
-    assert "-X" not in ask_snippets(Service("http://h", False), BODY).curl
+    assert "-X" not in task_snippets(Service("http://h", False), call("question-answering")).curl
     assert Service("http://h", False).curl("/v1/x", "POST").startswith("curl -sS -X POST ")
 
 
 def test_job_and_list_can_be_read_as_python() -> None:
     service = Service("http://h", True)
-    ast.parse(job_snippets(service, "job_0").python)
+    for task in TASKS.values():
+        ast.parse(job_snippets(service, "job_0", task).python)
     snippets = jobs_snippets(service, {"label": ["a", "b"], "status": ["failed"], "limit": 20})
     ast.parse(snippets.python)
     assert 'label=["a", "b"]' in snippets.python

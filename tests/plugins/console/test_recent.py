@@ -37,7 +37,7 @@ def sums(second: int) -> Series:
 
 
 def rates_of(recent: Recent, version: str = V, cores: int = 2) -> ModelOverview:
-    [model] = models_of([version], recent.span(), cores)
+    [model] = models_of([version], recent.rise(), cores)
     return model
 
 
@@ -47,9 +47,9 @@ def test_rates_of_a_version_are_of_the_last_minute() -> None:
     assert rates_of(recent).items_per_s == 0
     for second in range(5, 200, 5):
         recent.add(1000 * second, sums(second))
-    span, now = recent.span(), recent.span(NOW_MS)
-    assert span is not None
-    assert WINDOW_MS / 1000 <= span.seconds <= (WINDOW_MS + KEPT_APART_MS) / 1000
+    rise, now = recent.rise(), recent.rise(NOW_MS)
+    assert rise is not None
+    assert WINDOW_MS / 1000 <= rise.seconds <= (WINDOW_MS + KEPT_APART_MS) / 1000
     assert now is not None
     assert now.seconds == 10
     model = rates_of(recent)

@@ -222,7 +222,7 @@ def test_long_passage_is_asked_about(console: TestClient, bench: Bench, monkeypa
     reply = console.post("/console/ask", data={"question": "Who?", "context": "Ada wrote it.\r\n" * 100_000})
     assert reply.status_code == 200
     [job] = bench.raw.zrange(keys.owner_jobs("public"), 0, -1)
-    assert "Not answered yet" in reply.text
+    assert "Not done yet" in reply.text
     shown = console.get(f"/console/jobs/{job}/items/0").text
     assert "Ada wrote it.\nAda wrote it." in shown
 

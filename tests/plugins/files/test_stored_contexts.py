@@ -190,7 +190,7 @@ def test_context_of_unanswered_items_is_there_for_their_retry(bench: Bench, core
     async def again(link: AsyncLink) -> str:
         store = JobStore(link, bench.settings, bench.bell)
         assert (found := await store.item(record, 0)) is not None
-        assert found.text == TEXT
+        assert found.model_dump()["context"] == TEXT
         submitter = Submitter(store, Fleet(link), bench.settings)
         return (await retry(submitter, store, bench.settings, record, NO_REQUEST)).record.id
 

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from corelane.plugins.lab.figures import Measurement, point_figures, summarise
-from corelane.plugins.lab.schema import AnswerCheck, Generator, Load, LoadPoint, Outcome, Request
+from corelane.plugins.lab.schema import Generator, Load, LoadPoint, Outcome, Request, ResultCheck
 from corelane.plugins.lab.stats import spread
 
 BEGAN_AT = "2026-11-22T12:00:00.000Z"
@@ -26,7 +26,7 @@ class Queue:
         run = summarise(self.run(load))
         return LoadPoint(name=name, load=load, runs=[run], figures=point_figures([run]))
 
-    def run(self, load: Load, answers: AnswerCheck | None = None) -> Measurement:
+    def run(self, load: Load, results: ResultCheck | None = None) -> Measurement:
         """Return what a generator would measure under a load."""
         duration_s = load.duration_s or 2.0
         if load.kind == "closed":
@@ -41,7 +41,7 @@ class Queue:
             cpu_s=0.1,
             cpu_share=0.1,
         )
-        return Measurement(requests, generator, (0.0, duration_s), BEGAN_AT, answers)
+        return Measurement(requests, generator, (0.0, duration_s), BEGAN_AT, results)
 
     def _open(self, rate_per_s: float, duration_s: float, seed: int) -> list[Request]:
         rng, at, free = random.Random(seed), 0.0, [0.0] * self.cores

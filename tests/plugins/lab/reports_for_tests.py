@@ -10,18 +10,18 @@ from corelane.plugins.lab.asserts import check, parse_assertion
 from corelane.plugins.lab.figures import Objective, point_figures, summarise
 from corelane.plugins.lab.find_rate import FoundRate
 from corelane.plugins.lab.schema import (
-    AnswerCheck,
     Beside,
     Load,
     LoadPoint,
     Machine,
     Pairing,
     Report,
+    ResultCheck,
     Run,
     ServiceInfo,
     ServiceSplit,
     Spread,
-    Workload,
+    WorkloadInfo,
 )
 from tests.plugins.lab.queues import Queue
 
@@ -59,12 +59,12 @@ def point_at(
 ) -> LoadPoint:
     """Return a point of several runs; every hundredth request fails."""
     load = Load(kind="poisson", rate_per_s=rate, duration_s=20, seed=seed)
-    answers = AnswerCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93)
+    results = ResultCheck(checked=400, differ_from_idle=0, exact=71.4, f1=79.93)
     queue = Queue(CORES, slow * SERVICE_S, late_s)
     good = None if limit_s is None else Objective("latency", limit_s)
     runs = []
     for number in range(repeats):
-        measured = queue.run(load.model_copy(update={"seed": seed + 31 * number}), answers)
+        measured = queue.run(load.model_copy(update={"seed": seed + 31 * number}), results)
         for each in measured.requests:
             each.first_s = each.ended_s
         for each in measured.requests[::100]:
@@ -84,7 +84,7 @@ def beside_of() -> Beside:
         before=seconds(0.036),
         during=seconds(0.052),
         after=seconds(0.037),
-        answers=AnswerCheck(checked=3000, exact=70.9, f1=79.1),
+        results=ResultCheck(checked=3000, exact=70.9, f1=79.1),
     )
 
 
@@ -95,7 +95,7 @@ def report_of(points: Sequence[LoadPoint], **fields: Any) -> Report:
         "created_at": "2026-11-22T12:00:00.000Z",
         "command": ["corelane", "bench", "--sweep", HOSTILE],
         "configuration": {"rate": 10, "note": HOSTILE},
-        "way": "question",
+        "way": "item",
         "hearing": "wait",
         "machine": Machine(
             cpu="Intel(R) Xeon(R) Platinum 8488C",
@@ -113,15 +113,15 @@ def report_of(points: Sequence[LoadPoint], **fields: Any) -> Report:
             dtype="bf16",
             cores=["host/0", "host/1"],
         ),
-        "workload": Workload(
+        "workload": WorkloadInfo(
             source="squad-test-public-v1.1.json.gz",
             hash="sha256:9a1f0c",
-            questions=400,
+            items=400,
             words=52_000,
             tokens=71_000,
-            context_words=seconds(120),
+            text_words=seconds(120),
             seed=0,
-            has_answers=True,
+            has_known=True,
         ),
         "points": list(points),
         "valid": not invalid,
@@ -171,7 +171,7 @@ def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Repo
                 "latency": times,
                 "items_per_s": rate,
                 "block": block,
-                "answers": None,
+                "results": None,
                 "failed": 0,
                 "invalid": [],
             }

@@ -49,9 +49,9 @@ def test_wrong_answers_under_load_are_told_by_exit_code_1(service: Answering, tm
     assert done.exit_code == 1, done.output
     report = Report.model_validate_json(path.read_bytes())
     assert report.valid
-    answers = report.points[0].runs[0].answers
-    assert answers is not None
-    assert (answers.checked, answers.differ_from_idle) == (6, 6)
+    results = report.points[0].runs[0].results
+    assert results is not None
+    assert (results.checked, results.differ_from_idle) == (6, 6)
     assert report.service.version == "9.9"
     # What was asked for is in the report, the key is not.
     assert report.configuration["requests"] == 6

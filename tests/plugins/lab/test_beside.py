@@ -1,4 +1,4 @@
-"""A batch beside questions: which question belongs to which part, and what the report says of both."""
+"""A batch beside requests: which request belongs to which part, and what the report says of both."""
 
 import math
 from collections.abc import Iterator
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 import pytest
 
 from corelane.errors import SetupError
-from corelane.plugins.lab.batch_work import ANSWER, Standing, make_document
+from corelane.plugins.lab.batch_work import Standing
 from corelane.plugins.lab.beside import BatchTimes, BesidePlan, check_batch, describe
 from corelane.plugins.lab.schema import Request
-from corelane.plugins.lab.workload import Given, Questions
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import BenchItem, Given, Workload
+from corelane.tasks.question_answering.lab.documents import ANSWER, make_document
 from tests.plugins.lab.queues import request
 
 PLAN = BesidePlan(rate_per_s=10, warmup_s=1.0)
 
 
 def asked(start_s: float, end_s: float, latency_s: float) -> list[Request]:
-    """Return ten questions a second, each of which takes as long."""
+    """Return ten requests a second, each of which takes as long."""
     count = math.floor((end_s - start_s) * 10)
     return [request(number, start_s + number / 10, start_s + number / 10 + latency_s) for number in range(count)]
 
@@ -52,12 +52,12 @@ def test_late_generator_makes_it_invalid() -> None:
 
 
 def test_part_without_questions_is_named() -> None:
-    with pytest.raises(SetupError, match="no question was answered during the batch"):
+    with pytest.raises(SetupError, match="no request was answered during the batch"):
         describe(asked(1, 5, 0.02) + asked(9, 12, 0.02), BatchTimes(5.0, ended_s=4.0), 1, PLAN)
 
 
 class DoneWork:
-    """A batch that is done, with these answers."""
+    """A batch that is done, with these results."""
 
     def __init__(self, places: list[int], found: list[Given], wrong: int = 0) -> None:
         self.items, self.places, self.wrong, self._found = len(places), places, wrong, found
@@ -74,17 +74,17 @@ class DoneWork:
 
 
 def test_lost_doubled_and_wrong_answers_of_a_batch_are_found() -> None:
-    questions = Questions(
-        [SquadQuestion(str(n), f"Who is {n}?", f"It is Nr {n}.", (f"Nr {n}",)) for n in range(4)], "made"
+    workload = Workload(
+        [BenchItem({"question": f"Who is {n}?", "context": f"It is Nr {n}."}, (f"Nr {n}",)) for n in range(4)], "made"
     )
-    places = [questions.pick(number)[0] for number in range(8)]
+    places = [workload.pick(number)[0] for number in range(8)]
     assert sorted(places) == [0, 0, 1, 1, 2, 2, 3, 3]
-    given = [Given(number, f"Nr {place}") for number, place in enumerate(places)]
-    right = check_batch(questions, DoneWork(places, given))
+    given = [Given(number, (f"Nr {place}", 6, 10)) for number, place in enumerate(places)]
+    right = check_batch(workload, DoneWork(places, given))
     assert (right.checked, right.lost, right.twice, right.exact) == (8, 0, 0, 100.0)
-    wrong = check_batch(questions, DoneWork(places, [*given[1:], given[-1], given[-1]]))
+    wrong = check_batch(workload, DoneWork(places, [*given[1:], given[-1], given[-1]]))
     assert (wrong.lost, wrong.twice) == (1, 2)
-    documents = check_batch(questions, DoneWork([], [], wrong=2))
+    documents = check_batch(workload, DoneWork([], [], wrong=2))
     assert documents.differ_from_idle == 2
 
 

@@ -34,7 +34,7 @@ def test_unlike_runs_are_refused_with_each_difference(tmp_path: Path) -> None:
     files = written(tmp_path, one, one.model_copy(update={"way": "job", "hearing": "poll"}))
     found = run(*files)
     assert found.exit_code == 1
-    assert "way to submit: question in A, job in B" in found.stderr
+    assert "way to submit: item in A, job in B" in found.stderr
     assert "way to hear" in found.stderr
     assert run(*files, "--anyway").exit_code == 0
 

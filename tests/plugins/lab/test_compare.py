@@ -71,7 +71,7 @@ def test_runs_of_the_same_build_once_each_are_noise_and_the_guess_is_told() -> N
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"way": "job"}, "way to submit: question in A, job in B"),
+        ({"way": "job"}, "way to submit: item in A, job in B"),
         ({"hearing": "poll"}, "way to hear: wait in A, poll in B"),
         ({"workload": run_report().workload.model_copy(update={"hash": "sha256:other"})}, "workload: sha256:9a1f0c"),
         ({"service": run_report().service.model_copy(update={"dtype": "fp32"})}, "dtype of the model: bf16 in A, fp32"),
@@ -104,20 +104,20 @@ def test_points_in_one_report_only_are_left_out_and_told() -> None:
 
 def test_lost_answers_are_always_real() -> None:
     a, b = paired_reports(random.Random(1), 3, 0.0)
-    runs = [run.model_copy(update={"answers": point_at(20, repeats=1).runs[0].answers}) for run in b.points[0].runs]
-    assert runs[0].answers is not None
-    runs[0].answers = runs[0].answers.model_copy(update={"lost": 3})
+    runs = [run.model_copy(update={"results": point_at(20, repeats=1).runs[0].results}) for run in b.points[0].runs]
+    assert runs[0].results is not None
+    runs[0].results = runs[0].results.model_copy(update={"lost": 3})
     lossy = b.model_copy(update={"points": [b.points[0].model_copy(update={"runs": runs})]})
     found = compare(a, lossy)
-    assert found.wrong == ["3 answers lost"]
+    assert found.wrong == ["3 results lost"]
     assert (found.verdict, found.is_worse) == ("real", True)
 
 
 def test_worse_answers_are_real() -> None:
     point = point_at(20, limit_s=None)
     for run in point.runs:
-        assert run.answers is not None
-        run.answers = run.answers.model_copy(update={"exact": 60.0})
+        assert run.results is not None
+        run.results = run.results.model_copy(update={"exact": 60.0})
     found = compare(run_report(), report_of([point]))
     real = [each for each in found.differences if each.verdict == "real"]
     assert [(each.figure, round(each.change, 1)) for each in real] == [("exact", -11.4)]

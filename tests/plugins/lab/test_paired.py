@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from corelane.plugins.lab.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
-from corelane.plugins.lab.schema import AnswerCheck, Request
+from corelane.plugins.lab.schema import Request, ResultCheck
 from corelane.plugins.lab.senders import Manner, Reply, Target, make_sender
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.workload import BenchItem
 from tests.plugins.lab.test_figures import measured, request
 
 
@@ -38,18 +38,18 @@ def test_no_more_blocks_than_asked_for_and_only_measured_requests() -> None:
 
 def test_run_of_a_slot_counts_from_its_first_request_to_its_last_answer() -> None:
     requests = [marked(8), marked(8, 1, lost=1, wrong=2)]
-    answers = AnswerCheck(checked=4, differ_from_idle=2)
-    run = run_of(replace(measured(requests), answers=answers), requests, 7)
+    results = ResultCheck(checked=4, differ_from_idle=2)
+    run = run_of(replace(measured(requests), results=results), requests, 7)
     assert run.block == 7
     assert run.measured_s == pytest.approx(0.1)
     assert run.items_per_s == pytest.approx(40)
-    assert run.answers == AnswerCheck(checked=4, lost=1, differ_from_idle=2)
+    assert run.results == ResultCheck(checked=4, lost=1, differ_from_idle=2)
     assert run.timeline == []
 
 
 @dataclass
 class Asked:
-    """A sender that answers with its target's address at once."""
+    """A sender that results with its target's address at once."""
 
     target: Target
     manner: Manner
@@ -60,7 +60,7 @@ class Asked:
     async def close(self) -> None:
         pass
 
-    async def send(self, index: int, questions: Sequence[SquadQuestion]) -> Reply:
+    async def send(self, index: int, items: Sequence[BenchItem]) -> Reply:
         return Reply("ok", job=f"{self.target.url} {self.target.model} {self.target.options}")
 
 

@@ -67,7 +67,7 @@ def test_a_trace_is_made_of_a_bench_run_and_planned_for(quick: list[str], tmp_pa
     [
         (["--rate", "5"], "give the objective: --p95 MS"),
         (["--p95", "100"], "give either --rate or --trace"),
-        (["--rate", "5", "--p95", "4"], "no number of cores answers 95% within 4 ms"),
+        (["--rate", "5", "--p95", "4"], "no number of cores is done with 95% within 4 ms"),
         (["--rate", "5", "--p95", "100", "--instance", "none.large"], "none.large: no such type of host"),
     ],
 )

@@ -21,7 +21,7 @@ from corelane.plugins.lab.published import AGAINST_G4DN, LATENCY_100, PIPELINE_V
 from corelane.plugins.lab.schema import Beside, Load, LoadPoint, ServiceSplit, Spread
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import Session
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.workload import Workload
 from tests.plugins.lab.queues import Queue
 
 
@@ -39,9 +39,9 @@ class MadeUpStage(Stage):
 
     asked: list[Variant] = field(default_factory=list)
 
-    def session(self, questions: Questions, *, requests: int = 1, target: Target | None = None) -> Session:
+    def session(self, workload: Workload, *, requests: int = 1, target: Target | None = None) -> Session:
         plan = RunPlan(load=Load(kind="closed", concurrency=1), requests=requests)
-        return MadeUpSession(target or self.target, questions, plan)
+        return MadeUpSession(target or self.target, workload, plan)
 
 
 class MadeUpSession(Session):

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.answers import AnswerJudge, add_up
-from corelane.plugins.lab.schema import AnswerCheck
+from corelane.plugins.lab.results import ResultJudge, add_up
+from corelane.plugins.lab.schema import ResultCheck
 from corelane.plugins.lab.senders import Reply
-from corelane.plugins.lab.synthetic import make_questions, parse_lengths
-from corelane.plugins.lab.workload import Given, Questions, read_file
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.plugins.lab.synthetic import make_items, parse_lengths
+from corelane.plugins.lab.workload import BenchItem, Given, Workload, read_file
 
 SQUAD = {
     "data": [
@@ -31,20 +30,23 @@ SQUAD = {
 }
 
 
-def questions(count: int = 20, seed: int = 0) -> Questions:
-    asked = [SquadQuestion(str(n), f"Who is {n}?", f"It is {n}. " + "word " * 10 * n, (str(n),)) for n in range(count)]
-    return Questions(asked, "made", seed)
+def questions(count: int = 20, seed: int = 0) -> Workload:
+    asked = [
+        BenchItem({"question": f"Who is {n}?", "context": f"It is {n}. " + "word " * 10 * n}, (str(n),))
+        for n in range(count)
+    ]
+    return Workload(asked, "made", seed)
 
 
 @pytest.mark.parametrize("pack", [lambda content: content, gzip.compress], ids=["plain", "gzip"])
 def test_squad_files_are_read(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     (tmp_path / "file.json").write_bytes(pack(json.dumps(SQUAD).encode()))
     found = read_file(tmp_path / "file.json")
-    assert [each.question for each in found.asked] == ["Who wrote it?", "When?"]
-    assert found.has_answers
+    assert [each.fields["question"] for each in found.asked] == ["Who wrote it?", "When?"]
+    assert found.has_known
     described = found.describe()
-    assert (described.questions, described.source, described.words) == (2, "file.json", 14)
-    assert described.has_answers
+    assert (described.items, described.source, described.words) == (2, "file.json", 14)
+    assert described.has_known
 
 
 @pytest.mark.parametrize("lines", [1, 3])
@@ -53,7 +55,7 @@ def test_lines_of_json_are_read(lines: int, tmp_path: Path) -> None:
     (tmp_path / "file.jsonl").write_text(text * lines)
     found = read_file(tmp_path / "file.jsonl")
     assert len(found.asked) == lines
-    assert found.asked[0].gold == ("Ada", "Ada L.")
+    assert found.asked[0].known == ("Ada", "Ada L.")
 
 
 def test_a_line_that_is_no_question_is_named(tmp_path: Path) -> None:
@@ -87,26 +89,29 @@ def test_a_request_of_a_trace_asks_questions_of_about_its_length() -> None:
 
 @pytest.mark.parametrize("lengths", ["words=lognormal(120,0.6)", "words=uniform(50,400)", "words=normal(120,30)"])
 def test_made_questions_have_their_answer_in_the_passage(lengths: str) -> None:
-    found = make_questions(lengths, 50, seed=3)
+    found = make_items(lengths, 50, seed=3)
     assert len(found.asked) == 50
-    assert all(each.gold[0] in each.context for each in found.asked)
-    assert make_questions(lengths, 50, seed=3).describe() == found.describe()
-    assert make_questions(lengths, 50, seed=4).describe().hash != found.describe().hash
+    assert all(each.known[0] in each.fields["context"] for each in found.asked)
+    assert make_items(lengths, 50, seed=3).describe() == found.describe()
+    assert make_items(lengths, 50, seed=4).describe().hash != found.describe().hash
 
 
 def test_made_passages_have_the_lengths_asked_for() -> None:
-    assert {len(each.context.split()) for each in make_questions("words=120", 30).asked} == {120}
-    spread = make_questions("words=lognormal(120,0.6)", 400).describe().context_words
+    assert {len(each.fields["context"].split()) for each in make_items("words=120", 30).asked} == {120}
+    spread = make_items("words=lognormal(120,0.6)", 400).describe().text_words
     assert 100 < spread.p50 < 140
     assert 200 < spread.p90 < 330
-    tokens = make_questions("tokens=128", 30).tokens
+    tokens = make_items("tokens=128", 30).tokens
     assert max(tokens) <= 128
     assert min(tokens) >= 122
 
 
 def test_made_passages_may_be_of_a_files_sentences() -> None:
-    found = make_questions("words=40", 5, passages=["A cat sat on the mat. It purred for an hour."])
-    assert all("purred for an hour" in each.context or "sat on the mat" in each.context for each in found.asked)
+    found = make_items("words=40", 5, texts=["A cat sat on the mat. It purred for an hour."])
+    assert all(
+        "purred for an hour" in each.fields["context"] or "sat on the mat" in each.fields["context"]
+        for each in found.asked
+    )
 
 
 @pytest.mark.parametrize("text", ["", "words", "words=", "words=zipf(1,2)", "words=uniform(9,3)", "words=0", "chars=9"])
@@ -117,21 +122,23 @@ def test_a_distribution_that_cannot_be_read_is_refused(text: str) -> None:
 
 def test_lost_doubled_and_wrong_answers_are_found() -> None:
     found = questions(3)
-    found.idle = {0: Given(0, "0", 6, 7), 1: Given(0, "1", 6, 7), 2: Given(0, None)}
-    judge = AnswerJudge(found)
-    right = judge.judge([0, 1, 2], Reply("ok", results=[Given(0, "0", 6, 7), Given(1, "1", 6, 7), Given(2, None)]))
+    found.idle = {0: Given(0, ("0", 6, 7)), 1: Given(0, ("1", 6, 7)), 2: Given(0, None)}
+    judge = ResultJudge(found)
+    right = judge.judge([0, 1, 2], Reply("ok", results=[Given(0, ("0", 6, 7)), Given(1, ("1", 6, 7)), Given(2, None)]))
     assert (right.checked, right.is_wrong) == (3, False)
-    bad = judge.judge([0, 1, 2], Reply("ok", results=[Given(0, "0", 6, 7), Given(0, "0", 6, 7), Given(1, "2", 9, 10)]))
+    bad = judge.judge(
+        [0, 1, 2], Reply("ok", results=[Given(0, ("0", 6, 7)), Given(0, ("0", 6, 7)), Given(1, ("2", 9, 10))])
+    )
     assert (bad.checked, bad.lost, bad.twice, bad.differ_from_idle) == (3, 1, 1, 1)
     assert bad.exact == pytest.approx(100 * 2 / 3)
-    elsewhere = judge.judge([0], Reply("ok", results=[Given(0, "0", 9, 10)]))
+    elsewhere = judge.judge([0], Reply("ok", results=[Given(0, ("0", 9, 10))]))
     assert elsewhere.differ_from_idle == 1, "the same words elsewhere are another answer"
     assert not judge.judge([0], Reply("error")).is_wrong, "failures have no answers to check"
 
 
 def test_checks_of_processes_add_up() -> None:
     parts = [
-        AnswerCheck(checked=3, lost=1, exact=50, f1=60, differ_from_idle=1),
-        AnswerCheck(checked=1, exact=90, f1=80),
+        ResultCheck(checked=3, lost=1, exact=50, f1=60, differ_from_idle=1),
+        ResultCheck(checked=1, exact=90, f1=80),
     ]
-    assert add_up(parts) == AnswerCheck(checked=4, lost=1, differ_from_idle=1, exact=60, f1=65)
+    assert add_up(parts) == ResultCheck(checked=4, lost=1, differ_from_idle=1, exact=60, f1=65)

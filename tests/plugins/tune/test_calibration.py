@@ -18,14 +18,14 @@ from corelane.engine.runner import Runner
 from corelane.engine.text.tokenize import Context
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
-from corelane.plugins.tune.evaluation import evaluate
-from corelane.plugins.tune.fitting import Observation, check_kinds, choose_threshold, fit
-from corelane.plugins.tune.held_out import Seen, held_out
 from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpans, gives_answer
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.engine.task import ReadWindow, compose_result
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.evaluation import evaluate
+from corelane.tasks.question_answering.tune.fitting import Observation, check_kinds, choose_threshold, fit
+from corelane.tasks.question_answering.tune.held_out import Seen, held_out
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 

@@ -15,15 +15,15 @@ from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
-from corelane.plugins.tune.asking import answer, observe
-from corelane.plugins.tune.cli.tuned import finish
-from corelane.plugins.tune.comparison import GateLimits
-from corelane.plugins.tune.evaluation import Metrics, evaluate
-from corelane.plugins.tune.held_out import deal, held_out
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.squad import SquadQuestion, read_questions
+from corelane.tasks.question_answering.tune.asking import answer, observe
+from corelane.tasks.question_answering.tune.cli.tuned import finish
+from corelane.tasks.question_answering.tune.comparison import GateLimits
+from corelane.tasks.question_answering.tune.evaluation import Metrics, evaluate
+from corelane.tasks.question_answering.tune.held_out import deal, held_out
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")

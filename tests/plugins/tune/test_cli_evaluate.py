@@ -10,7 +10,7 @@ from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
-from corelane.plugins.tune.cli.evaluate import evaluate
+from corelane.tasks.question_answering.tune.cli.evaluate import evaluate
 from tests.corelane.stand_in import StandIn
 
 

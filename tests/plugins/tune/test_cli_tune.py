@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
-from corelane.plugins.tune.cli.tuned import Compiled, refusal
-from corelane.plugins.tune.comparison import ECE_RISEN
-from corelane.plugins.tune.training.checkpoints import PATTERN
-from corelane.plugins.tune.training.loop import CHECKPOINTS
+from corelane.tasks.question_answering.tune.cli.tuned import Compiled, refusal
+from corelane.tasks.question_answering.tune.comparison import ECE_RISEN
+from corelane.tasks.question_answering.tune.training.checkpoints import PATTERN
+from corelane.tasks.question_answering.tune.training.loop import CHECKPOINTS
 from tests.compile.tiny_models import save_tiny_roberta
 from tests.plugins.tune.training.made import make_document, write_document
 from tests.waiting import eventually

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.errors import InvalidInput
-from corelane.plugins.tune.comparison import (
+from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.comparison import (
     GateLimits,
     changed,
     check,
@@ -17,9 +18,8 @@ from corelane.plugins.tune.comparison import (
     difference,
     largest_gap,
 )
-from corelane.plugins.tune.evaluation import Scored, score
-from corelane.plugins.tune.saved import read_answers, save_answers
-from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.evaluation import Scored, score
+from corelane.tasks.question_answering.tune.saved import read_answers, save_answers
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 from corelane.tasks.unanswered import failed_result
 

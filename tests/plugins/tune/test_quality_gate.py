@@ -6,7 +6,7 @@ import orjson
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
-from corelane.plugins.tune.cli.evaluate import evaluate
+from corelane.tasks.question_answering.tune.cli.evaluate import evaluate
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet
 

@@ -45,7 +45,7 @@ class CudaCompiler:
             label=f"{dtype} for cuda",
             toolchain=Toolchain("cuda", made_in, COMPILER, arguments, host_tools() | cuda_tools()),
             bytes_per_weight=GPU_DTYPES[made_in].itemsize,
-            least_equal=TOLERANCES[made_in].answers_equal,
+            least_equal=TOLERANCES[made_in].equal,
             make=lambda batch: trace(module, batch, "cuda"),
             holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
             write=lambda traced, path: path.write_bytes(serialise(traced)),

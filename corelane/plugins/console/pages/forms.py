@@ -1,4 +1,4 @@
-"""Read the forms of pages, and answer a change with the page that shows its outcome."""
+"""Read the forms of pages, and reply to a change with the page that shows its outcome."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,23 +13,6 @@ from corelane.errors import CorelaneError
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.plugins.console.pages.render import HEADERS, base_of, is_htmx
 from corelane.plugins.console.pages.snippets import Service
-
-#: The message that a page shows after a change, by the word in its address. It never contains text from a caller.
-SAID: Mapping[str, str] = {
-    "canceled": "Canceled. Items that were answered before keep their answers.",
-    "retried": "Retried. This is the new job; it asks again for the items that were not answered.",
-    "deleted": "Deleted, with its items and results.",
-    "file-deleted": "Deleted.",
-    "stored": "Stored. Any job can name it by its id now.",
-    "stored-again": "It was stored already; its time begins again.",
-    "context-deleted": "Deleted. Jobs that name it already are still answered.",
-    "uploaded": "Uploaded. A batch can be started from it now.",
-    "started": "Started.",
-    "batch-canceled": "Canceled. Lines answered by now are written to the output file.",
-    "paused": "Paused. Work in flight ends; jobs are taken in and wait until it is resumed.",
-    "resumed": "Resumed. What waited goes on.",
-    "redelivered": "Posted again: the same id and bytes, with a new signature.",
-}
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
@@ -71,11 +54,6 @@ def go_to(request: Request, address: str, **query: Any) -> Response:
     if is_htmx(request):
         return Response(headers={**HEADERS, "HX-Redirect": address})
     return RedirectResponse(base_of(request) + address, 303, HEADERS)
-
-
-def said(word: str) -> str:
-    """Return the message for the word in a page's address."""
-    return SAID.get(word, "")
 
 
 def service_of(request: Request) -> Service:

@@ -1,6 +1,6 @@
 """One job's page: its progress, where its time went, its results, and the possible actions.
 
-Questions and passages are not on the page. Each item has a button that fetches them.
+Items are not on the page. Each has a button that fetches it.
 """
 
 import re
@@ -20,10 +20,9 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus
-from corelane.errors import NotFound, ResultsDropped
+from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import go_to, said, service_of
-from corelane.plugins.console.pages.highlight import Piece, cut
+from corelane.plugins.console.pages.forms import go_to, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
@@ -31,9 +30,8 @@ from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
-from corelane.store.jobs.items import AskedItem
 from corelane.store.jobs.records import JobRecord
-from corelane.tasks.question_answering.wire import AnswerResult
+from corelane.tasks.registry import task_named
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
@@ -66,9 +64,10 @@ async def show_job(
         page=await results_page(state, record, max(after, record.dropped), only),
         stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
         deliveries=deliveries,
+        options=record.options.model_dump(mode="json", exclude_defaults=True),
         with_url=False,
-        snippets=job_snippets(service_of(request), record.id),
-        said=said(did),
+        snippets=job_snippets(service_of(request), record.id, task_named(record.options.task)),
+        did=did,
     )
 
 
@@ -88,7 +87,7 @@ class JobFeed:
         if re.fullmatch("[0-9]{1,18}", after):
             status = JobStatus(only) if only in set(JobStatus) else None
             page = await self._walks.find(record, max(int(after), record.dropped), status).go_on(state, record)
-            shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
+            shown["results"] = fragment("parts/results.html", job=about["job"], task=about["task"], page=page)
         return Update(shown)
 
 
@@ -104,7 +103,8 @@ async def show_results(
     """Show a page of a job's results."""
     record = await state.jobs.require(job_id, caller)
     page = await results_page(state, record, max(after, record.dropped), only)
-    return render(request, "parts/results.html", job=record.describe(), page=page)
+    task = task_named(record.options.task)
+    return render(request, "parts/results.html", job=record.describe(), task=task, page=page)
 
 
 @router.get("/{job_id}/events")
@@ -125,7 +125,10 @@ def tell(event: StoredEvent, record: JobRecord) -> str:
         return ""
     data = event.describe(record)
     if isinstance(data, Partial):
-        best = "no answer so far" if data.answer is None else f"best so far: {data.answer.text}"
+        task = task_named(record.options.task)
+        found = task.result.model_validate(data.model_dump() | {"status": JobStatus.RUNNING})
+        line = task.present.line(found)[0]
+        best = f"best so far: {line}" if line else f"{task.present.empty} so far"
         return f"item {data.index:,}, {data.windows_done:,} of {data.windows_total:,} windows read, {best}"
     counts = data.counts
     return f"{counts.done:,} of {counts.total:,} done" + (f", {counts.failed:,} failed" if counts.failed else "")
@@ -135,24 +138,15 @@ def tell(event: StoredEvent, record: JobRecord) -> str:
 async def show_item(
     job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, state: StateDep, caller: ReadCaller
 ) -> Response:
-    """Show one item's question, with its answers marked in the passage."""
+    """Show one item, and its result."""
     record = await state.jobs.require(job_id, caller)
     if index >= record.total:
         raise NotFound(f"{record.id} has no item {index:,}")
-    item = await state.store.item(record, index)
-    pieces = await marked(state, record, index, item)
-    return render(request, "parts/item.html", job_id=record.id, index=index, item=item, pieces=pieces)
-
-
-async def marked(state: AppState, record: JobRecord, index: int, item: AskedItem | None) -> list[Piece]:
-    """Return an item's passage with its answers marked."""
-    if item is None:
-        return []
-    try:
-        found = await state.store.results(record, index, 1)
-    except ResultsDropped:
-        found = []
-    return cut(item.text, AnswerResult.model_validate(found[0]).answers if found else [])
+    task, item = task_named(record.options.task), await state.store.item(record, index)
+    rows = (await results_page(state, record, max(index, record.dropped), None)).rows
+    result = next((row for row in rows if row.index == index and row.status is JobStatus.SUCCEEDED), None)
+    shown = task.present.shown(item, result)
+    return render(request, "parts/item.html", task=task, index=index, item=item, result=result, shown=shown)
 
 
 @router.post("/{job_id}/cancel")
@@ -195,6 +189,7 @@ async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
     timing = job.timing
     return {
         "job": job,
+        "task": task_named(record.options.task),
         "webhook_url": record.webhook_url,
         "wall_s": wall_s(record),
         "timing": timing,

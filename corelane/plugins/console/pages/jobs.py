@@ -17,17 +17,18 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
-from corelane.domain.jobs import Job, JobStatus
+from corelane.domain.jobs import DEFAULT_TASK, Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter, write_query
-from corelane.plugins.console.pages.forms import refusal, said, service_of
+from corelane.plugins.console.pages.forms import refusal, service_of
 from corelane.plugins.console.pages.job import wall_s
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
-from corelane.plugins.console.pages.snippets import ask_snippets, jobs_snippets
+from corelane.plugins.console.pages.snippets import jobs_snippets, task_snippets
 from corelane.plugins.console.pages.stream import Update
 from corelane.store.jobs.records import JobRecord
+from corelane.tasks.registry import task_named
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
@@ -45,20 +46,14 @@ CHIPS: Sequence[tuple[str, tuple[JobStatus, ...], bool, str]] = (
     ("Expired", (JobStatus.EXPIRED,), False, "expired"),
 )
 
-#: Time spans that one click selects.
-SPANS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), ("Last 7 days", timedelta(days=7)))
+#: Times that one click selects.
+PERIODS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), ("Last 7 days", timedelta(days=7)))
 
 #: Columns of an export.
 COLUMNS = (
     *("id", "name", "status", "model", "priority", "total", "succeeded", "failed", "canceled", "expired"),
     *("created_at", "started_at", "finished_at", "labels", "metadata", "retry_of"),
 )
-
-#: The request that the list of a new service shows as an example.
-FIRST_QUESTION = {
-    "question": "Who wrote the program?",
-    "context": "Ada Lovelace wrote it in 1843.",
-}
 
 
 @router.get("")
@@ -84,7 +79,7 @@ async def show_jobs(
     except (ValidationError, InvalidInput, Forbidden) as error:
         faults, status = refusal(error, {"q": "id or name"})
     shown = await about_list(request, state, caller, wanted, records, after, following)
-    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
+    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), did=did)
 
 
 async def about_list(
@@ -102,6 +97,7 @@ async def about_list(
     every = await state.store.tallies(ALL_OWNERS) if sees_all and wanted.owner is None else None
     open_ids = [record.id for record in records if not record.status.is_final]
     first = records[0].id if records and not after and wanted.is_empty else ""
+    usual = task_named(DEFAULT_TASK)
     service, now = service_of(request), datetime.now(UTC).replace(microsecond=0)
     return {
         "jobs": [of_owner(record.describe(), record, caller) for record in records],
@@ -112,16 +108,16 @@ async def about_list(
         "all_owners": address("jobs", wanted.model_copy(update={"owner": ALL_OWNERS})),
         "others": every and {name: count - tallies[name] for name, count in every.items()},
         "chips": make_chips(wanted, tallies),
-        "spans": [
-            (name, address("jobs", wanted.model_copy(update={"created_after": now - span, "created_before": None})))
-            for name, span in SPANS
+        "periods": [
+            (name, address("jobs", wanted.model_copy(update={"created_after": now - period, "created_before": None})))
+            for name, period in PERIODS
         ],
         "query": write_query(wanted),
         "newest": address("jobs", wanted) if after else None,
         "older": address("jobs", wanted, after=following) if following else None,
         "export": {kind: address("jobs/export", wanted, form=kind) for kind in ("csv", "jsonl")},
         "snippets": jobs_snippets(service, wanted.given()),
-        "first_job": ask_snippets(service, FIRST_QUESTION),
+        "first_job": task_snippets(service, usual.present.call(usual.example, {})),
         "stream": f"page=jobs&ids={','.join(open_ids)}&first={first}&owner={quote(wanted.owner or '')}"
         if open_ids or first
         else None,

@@ -16,7 +16,6 @@ from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import said
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render, rights
 from corelane.plugins.console.pages.stream import Update
@@ -31,7 +30,7 @@ Text = Annotated[str, Form(min_length=1, max_length=210)]
 @router.get("/models")
 async def models(request: Request, state: StateDep, did: str = "") -> Response:
     """Show the versions, where they are held, and the aliases."""
-    shown = await _versions(state) | await _aliases(state) | {"said": said(did), "stream": "page=models"}
+    shown = await _versions(state) | await _aliases(state) | {"did": did, "stream": "page=models"}
     return render(request, "models.html", **shown, on_disk=await _on_disk(state, shown["models"]))
 
 
@@ -143,7 +142,7 @@ def _where(core: str) -> str:
 
 
 def _done(request: Request, text: str) -> Response:
-    """Answer an action: with a message for htmx, or else with the page."""
+    """Reply to an action: with a message for htmx, or else with the page."""
     if is_htmx(request):
         return render(request, "note.html", text=text)
     return RedirectResponse(base_of(request) + "models", 303, HEADERS)

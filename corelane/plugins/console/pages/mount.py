@@ -72,7 +72,7 @@ def add_console(app: FastAPI, state: AppState) -> None:
 
     @rest.get("/{path:path}", dependencies=[AS_READER])
     async def nothing(path: str) -> Response:
-        """Answer that the page does not exist."""
+        """Say that the page does not exist."""
         raise NotFound(f"there is no page {path[:100]!r} here")
 
     whole.include_router(rest)

@@ -12,7 +12,6 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.overviews import Overviews
-from corelane.plugins.console.pages.forms import said
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
@@ -34,8 +33,8 @@ LIVE = ("forecast", "facts", "issues", "cores", "owners", "lanes", "rates")
 @router.get("/")
 async def overview(request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show the service at a glance."""
-    shown = context_of(await state.of(Overviews).read(), state, caller)
-    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, said=said(did))
+    shown = facts_of(await state.of(Overviews).read(), state, caller)
+    return render(request, "overview.html", **shown, ranges=RANGES, range=DEFAULT_MINUTES, did=did)
 
 
 @router.get("/history")
@@ -68,14 +67,14 @@ class OverviewFeed:
         if seen is not self._seen:
             self._seen, self._updates = seen, {}
         if is_admin not in self._updates:
-            context = context_of(seen, state, caller)
+            known = facts_of(seen, state, caller)
             values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
-            parts_of_page = {name: fragment(f"overview/{name}.html", **context) for name in LIVE}
+            parts_of_page = {name: fragment(f"overview/{name}.html", **known) for name in LIVE}
             self._updates[is_admin] = Update(parts_of_page, values)
         return self._updates[is_admin]
 
 
-def context_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
+def facts_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
     """Return the data for the page's templates that this caller may see."""
     return {
         "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),

@@ -34,7 +34,7 @@ class PageRoute(APIRoute):
     """A route of the console."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler; it answers failures with pages, and refuses changes from other sites."""
+        """Return FastAPI's handler; it turns failures into pages, and refuses changes from other sites."""
         handle = super().get_route_handler()
 
         async def handle_page(request: Request) -> Response:
@@ -60,7 +60,7 @@ class PageRoute(APIRoute):
 
 
 async def refuse_page(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a page request with an error, before the routes. Callers without a session are redirected to sign in."""
+    """Reply to a page request with an error, before the routes. Callers without a session are redirected to sign in."""
     request = Request(scope)
     await failed(request, error)(scope, receive, send)
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import jinja2
 import markupsafe
+import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from api.request_facts import CALLER
-from corelane import __version__
+from corelane import __version__, tasks
 from corelane.domain.api_keys import Caller, Scope, scope_names
 from corelane.plugins.console.pages.nav import ADDED, NAV
+from corelane.tasks.task import Task
 
 HERE = Path(__file__).parent
 
@@ -90,6 +92,16 @@ def prose(text: str) -> markupsafe.Markup:
     return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704
 
 
+def pretty(value: Any) -> str:
+    """Return a value as JSON for people."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+
+
+def made_for(task: Task, name: str) -> list[str]:
+    """Return the templates that show a thing of a task, first its own one."""
+    return [f"{task.name.replace('-', '_')}/console/{name}.html", f"any/{name}.html"]
+
+
 def iso(value: float | str | datetime) -> str:
     """Return a time as ISO 8601 in UTC; numbers are seconds."""
     if isinstance(value, str):
@@ -100,24 +112,27 @@ def iso(value: float | str | datetime) -> str:
 
 def make_environment() -> jinja2.Environment:
     """Return the environment of all templates: everything is escaped, and a missing value is an error."""
+    own = HERE / "templates", Path(tasks.__file__).parent
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([HERE / "templates", *(pages.templates for pages in ADDED)]),
+        loader=jinja2.FileSystemLoader([*own, *(pages.templates for pages in ADDED)]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, duration=duration, size=size, percent=percent, iso=iso, prose=prose)
-    made.globals.update(nav=NAV, htmx_config=HTMX, version=__version__)
+    made.filters.update(
+        number=number, duration=duration, size=size, percent=percent, iso=iso, prose=prose, pretty=pretty
+    )
+    made.globals.update(nav=NAV, htmx_config=HTMX, version=__version__, made_for=made_for)
     return made
 
 
 ENVIRONMENT = make_environment()
 
 
-def fragment(template: str, **context: Any) -> str:
+def fragment(template: str, **shown: Any) -> str:
     """Return a template as text: a part of a page, for a stream or a replacement."""
-    return ENVIRONMENT.get_template(template).render(context)
+    return ENVIRONMENT.get_template(template).render(shown)
 
 
 def base_of(request: Request) -> str:
@@ -130,7 +145,7 @@ def is_htmx(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
+def render(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
     """Return a page, or a part of one.
 
     In the template ``can.admin`` and similar names say what the caller may do. Buttons that the caller may not use are
@@ -147,7 +162,7 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
         "has_session": request.app.state.app_state.settings.requires_keys and caller is not None,
         "stream": None,
     }
-    text = fragment(template, **(shared | context))
+    text = fragment(template, **(shared | shown))
     return HTMLResponse(text, status, HEADERS)
 
 

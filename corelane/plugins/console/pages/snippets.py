@@ -11,6 +11,9 @@ from urllib.parse import urlencode
 
 import orjson
 
+from corelane.tasks.presenting import ItemCall
+from corelane.tasks.task import Task
+
 KEY_VARIABLE = "CORELANE_API_KEY"
 
 #: The line that ends curl's body. Indented JSON never has a line with just this word.
@@ -70,18 +73,14 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
-    """Return the call that asks one question; ``body`` is the body of ``POST /v1/answers``."""
-    options = body.get("options", {})
-    arguments = {name: body[name] for name in ("question", "context", "context_id", "model") if name in body} | dict(
-        options
-    )
-    written = "".join(f"    {name}={literal(value)},\n" for name, value in arguments.items())
-    python = service.python(f"result = client.ask(\n{written})", "print(result.answer)")
-    return Snippets(service.curl("/v1/answers", "POST", body=body), python)
+def task_snippets(service: Service, call: ItemCall) -> Snippets:
+    """Return the call that sends one item."""
+    written = "".join(f"    {name}={literal(value)},\n" for name, value in call.arguments.items())
+    python = service.python(f"{call.returns} = client.{call.method}(\n{written})", *call.after)
+    return Snippets(service.curl(call.path, "POST", body=call.body), python)
 
 
-def job_snippets(service: Service, job_id: str) -> Snippets:
+def job_snippets(service: Service, job_id: str, task: Task) -> Snippets:
     """Return the calls that read a job and its results."""
     path = f"/v1/jobs/{job_id}"
     return Snippets(
@@ -90,7 +89,7 @@ def job_snippets(service: Service, job_id: str) -> Snippets:
             f"job = client.get({quoted(job_id)})",
             "print(job.status, job.counts)",
             f"for result in client.iter_results({quoted(job_id)}):",
-            "    print(result.index, result.status, result.answer)",
+            f"    print(result.index, result.status, result.{task.present.attribute or task.result.mark})",
         ),
     )
 

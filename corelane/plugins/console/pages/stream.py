@@ -2,7 +2,7 @@
 
 A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and further
 values under names that the page's script knows. The stream calls the feed, and sends the parts that changed. Pages with
-the same content share one call a second. While the store does not answer, or too many pages are open, the value
+the same content share one call a second. While the store does not reply, or too many pages are open, the value
 ``away`` gives the reason. The stream ends when the server stops, when the caller's session ends, and after ten minutes.
 Browsers then reconnect by themselves.
 """

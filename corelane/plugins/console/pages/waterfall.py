@@ -9,7 +9,7 @@ STAGES = (
     ("wait_s", "wait", "in its lane, until a core had room for it"),
     ("tokenize_s", "tokenize", "text made into the model's windows"),
     ("compute_s", "compute", "the model's own passes"),
-    ("merge_s", "merge", "scores of the windows made into answers"),
+    ("merge_s", "merge", "scores of the windows made into results"),
     ("commit_s", "commit", "results written to the store"),
     ("other_s", "other", "what no stage explains"),
 )

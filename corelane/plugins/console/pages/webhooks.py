@@ -11,7 +11,7 @@ from api.routes.deliveries import DeliveryId
 from api.routes.webhook_secrets import list_webhook_secrets
 from corelane.domain.api_keys import Scope
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import go_to, said
+from corelane.plugins.console.pages.forms import go_to
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
 from corelane.store.webhook_secrets import WebhookSecrets
@@ -55,7 +55,7 @@ async def show_delivery(
 ) -> Response:
     """Show one delivery and its attempts."""
     delivery = await api_deliveries.get_delivery(delivery_id, state, caller)
-    return render(request, "delivery.html", delivery=delivery, said=said(did))
+    return render(request, "delivery.html", delivery=delivery, did=did)
 
 
 @router.post("/{delivery_id}/redeliver")

@@ -10,12 +10,12 @@ from corelane.cli.ask import read_context
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
-from corelane.domain.texts import WIRE_NAME, TextInfo
+from corelane.domain.texts import WIRE_NAMES, TextInfo
 from corelane.errors import InvalidInput
 
 TextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
 
-texts = CommandGroup(name=WIRE_NAME, help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
+texts = CommandGroup(name=WIRE_NAMES, help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
 
 
 @texts.command()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.domain.texts import WIRE_NAME as TEXTS
+from corelane.domain.texts import WIRE_NAMES as TEXTS
 from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from corelane.domain.audit import AuditAction
 from corelane.domain.batches import ENDPOINT, FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said
+from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.stream import Update
@@ -40,7 +40,7 @@ async def show_files(
     """Show the caller's files, newest first."""
     found = await api_files.list_files(state, caller, after, PAGE_ENTRIES, "desc", None)
     most_bytes = state.settings.of(FilesFields).max_file_bytes
-    return render(request, "files.html", files=found, after=after, most_bytes=most_bytes, said=said(did))
+    return render(request, "files.html", files=found, after=after, most_bytes=most_bytes, did=did)
 
 
 @router.post("/files")
@@ -56,7 +56,7 @@ async def upload_file(
 async def show_file(file_id: str, request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show one file."""
     file = await api_files.get_file(file_id, state, caller)
-    return render(request, "file.html", file=file, windows=WINDOWS, said=said(did))
+    return render(request, "file.html", file=file, windows=WINDOWS, did=did)
 
 
 @router.get("/files/{file_id}/content")
@@ -79,7 +79,7 @@ async def show_batches(
 ) -> Response:
     """Show the caller's batches, newest first."""
     found = await api_batches.list_batches(state, caller, after, PAGE_ENTRIES)
-    return render(request, "batches.html", batches=found, after=after, final=FINAL, said=said(did))
+    return render(request, "batches.html", batches=found, after=after, final=FINAL, did=did)
 
 
 @router.post("/batches")
@@ -104,7 +104,7 @@ async def show_batch(batch_id: str, request: Request, state: StateDep, caller: R
     """Show one batch."""
     shown = await about_batch(batch_id, state, caller)
     stream = None if shown["is_final"] else f"page=batch&id={batch_id}"
-    return render(request, "batch.html", said=said(did), stream=stream, **shown)
+    return render(request, "batch.html", did=did, stream=stream, **shown)
 
 
 async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) -> Update:

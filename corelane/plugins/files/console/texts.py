@@ -11,20 +11,25 @@ from api.errors import status_of
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.domain.texts import TextBody
 from corelane.errors import CorelaneError
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, said, service_of
+from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import render
-from corelane.plugins.console.pages.snippets import ask_snippets
+from corelane.plugins.console.pages.snippets import task_snippets
 from corelane.plugins.files.routes import texts as api_texts
 from corelane.plugins.files.routes.texts import TextId
 from corelane.plugins.files.settings import FilesFields
+from corelane.tasks.registry import TASKS
 
 router = APIRouter(prefix=f"{CONSOLE}/contexts", route_class=PageRoute)
 
-#: Contexts on a page.
+#: Where the pages are, and where one asks about a text, before its id.
+PLACES: dict[str, Any] = {"place": "contexts", "ask": "ask?context_id="}
+
+#: Texts on a page.
 PAGE_ENTRIES = 25
 
 #: A longer text is shown in part, in characters; the download has the whole text.
@@ -44,7 +49,7 @@ async def show_contexts(
     request: Request, state: StateDep, caller: ReadCaller, after: After = None, did: str = ""
 ) -> Response:
     """Show the caller's stored contexts, newest first."""
-    return await _list(request, state, caller, after, said=said(did))
+    return await _list(request, state, caller, after, did=did)
 
 
 @router.post("")
@@ -72,12 +77,13 @@ async def _list(
 ) -> Response:
     found = await api_texts.list_contexts(state, caller, PAGE_ENTRIES, after)
     longest_s = state.settings.of(FilesFields).context_ttl_s
-    about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "said": ""}
+    about: dict[str, Any] = {"form": dict.fromkeys(("text", "name", "expires_in_s"), ""), "faults": [], "did": ""}
     return render(
         request,
         "texts.html",
         status,
-        contexts=found,
+        **PLACES,
+        texts=found,
         after=after,
         most_bytes=state.settings.of(FilesFields).max_contexts_bytes,
         longest_s=longest_s,
@@ -92,10 +98,9 @@ async def show_context(
 ) -> Response:
     """Show one stored context."""
     found = await api_texts.get_context(context_id, state, caller)
-    example = {"question": "What does it say?", "context_id": found.id}
-    return render(
-        request, "text.html", context=found, said=said(did), snippets=ask_snippets(service_of(request), example)
-    )
+    call = TASKS[DEFAULT_TASK].present.call({"question": "What does it say?", "context_id": found.id}, {})
+    snippets = task_snippets(service_of(request), call)
+    return render(request, "text.html", **PLACES, text=found, did=did, snippets=snippets)
 
 
 @router.get("/{context_id}/shown")
@@ -116,4 +121,4 @@ async def delete_context(context_id: TextId, request: Request, state: StateDep, 
     """Delete a stored context."""
     await api_texts.delete_context(context_id, state, caller)
     await state.audit.write(caller, AuditAction.TEXT_DELETE, context_id, "on the console")
-    return go_to(request, "contexts", did="context-deleted")
+    return go_to(request, "contexts", did="text-deleted")

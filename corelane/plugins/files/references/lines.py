@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.texts import WIRE_NAME
+from corelane.domain.texts import WIRE_NAMES
 from corelane.errors import InputFailed, TooLarge
 from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker
@@ -65,15 +65,15 @@ def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
 
     Raise InputFailed if the line has other fields, which belong in the request.
     """
-    if not isinstance(value, dict) or WIRE_NAME not in value or not item_fields().isdisjoint(value):
+    if not isinstance(value, dict) or WIRE_NAMES not in value or not item_fields().isdisjoint(value):
         return False
-    if others := sorted(set(value) - {WIRE_NAME, "items"}):
+    if others := sorted(set(value) - {WIRE_NAMES, "items"}):
         raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
-    texts = value[WIRE_NAME]
+    texts = value[WIRE_NAMES]
     if checker.texts and texts:
-        raise InputFailed(f"the request has `{WIRE_NAME}`, and so has the input: leave one of them out")
+        raise InputFailed(f"the request has `{WIRE_NAMES}`, and so has the input: leave one of them out")
     if not isinstance(texts, dict) or not all(isinstance(text, str) and text.strip() for text in texts.values()):
-        raise InputFailed(f"the input's `{WIRE_NAME}` must be an object of texts")
+        raise InputFailed(f"the input's `{WIRE_NAMES}` must be an object of texts")
     try:
         check_texts(settings, texts)
     except TooLarge as error:
@@ -101,7 +101,7 @@ def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
 def items_of(settings: Settings, document: Any, checker: ItemChecker) -> list[Any]:
     """Return the items of a document: a list of them, or an object with ``items`` and perhaps shared texts."""
     if isinstance(document, dict) and "items" in document:
-        if not take_head(settings, checker, {WIRE_NAME: {}} | document) or not isinstance(document["items"], list):
+        if not take_head(settings, checker, {WIRE_NAMES: {}} | document) or not isinstance(document["items"], list):
             raise InputFailed("`items` of the input must be a list")
         return document["items"]
     if not isinstance(document, list):

@@ -125,8 +125,7 @@ async def list_contexts(
     after: Annotated[str | None, Query(max_length=100, description="Cursor of an earlier page's `next`.")] = None,
 ) -> TextList:
     """List your stored contexts, newest first."""
-    page = await state.of(TextKeeper).page(caller.owner, after, limit)
-    return TextList(data=page.data, has_more=page.next is not None, next=page.next, bytes=page.bytes)
+    return await state.of(TextKeeper).page(caller.owner, after, limit)
 
 
 @router.get("/{context_id}")

@@ -52,7 +52,7 @@ class TextKeeper(TextStore):
             fields=flatten(fields),
         )
         if reply < 0:
-            raise TextsFull(full(most if reply == -1 else None, most_bytes), FULL_S)
+            raise TextsFull(full(most if reply == -1 else most_bytes, is_bytes=reply != -1), FULL_S)
         if self._gate is not None:
             await self._gate.confirm(keys.stored_text(owner, digest), "created_ms")
         found = await self.get(owner, PREFIX + digest)

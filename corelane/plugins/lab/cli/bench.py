@@ -1,9 +1,10 @@
-"""``corelane bench``: offer a running service a load; report its speed, its metrics, and whether answers were right.
+"""``corelane bench``: offer a running service a load; report its speed, its metrics, and whether results were right.
 
-Exit codes: 0; 1 if an assertion does not hold, or answers were lost, doubled or wrong; 3 if the run proves nothing,
+Exit codes: 0; 1 if an assertion does not hold, or results were lost, doubled or wrong; 3 if the run proves nothing,
 because the generator did not keep up or nothing was answered. Experiments and comparisons are subcommands.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 
-bench = CommandGroup(help="Measure a service: speed, cost and answers.")
+bench = CommandGroup(help="Measure a service: speed, cost and results.")
 
 
 def run(
@@ -42,7 +43,7 @@ def run(
     outputs: OutputOptions,
     check: Annotated[
         Literal["idle", "references", "off"],
-        typer.Option(help="Compare answers with the idle service's and with references, with these alone, or not."),
+        typer.Option(help="Compare results with the idle service's and with references, with these alone, or not."),
     ] = "idle",
     objective: Annotated[
         str | None, typer.Option(metavar="TIME", help="Goodput: the share within it, as 200ms or first<50ms.")
@@ -66,16 +67,17 @@ def run(
     refuse_two(offered, sweep=sweep, find_rate=find_rate)
     bound = None if find_rate is None else parse_objective(find_rate, BOUNDED)
     good = None if objective is None else parse_objective(objective)
-    questions = what.read(offered.seed)
-    questions.is_scored = check != "off" and questions.has_answers
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
     with where.service() as (url, key, secret):
-        target = Target(url, key, where.model, questions.options, secret)
-        session = Session(target, questions, plan, repeat=offered.repeat, objective=good)
+        target = Target(url, key, where.model, webhook_secret=secret)
+        workload = what.read(offered.seed, what.task_of(target, sending))
+        workload.is_scored = check != "off" and workload.has_known
+        target = replace(target, task=workload.task, options=workload.options)
+        session = Session(target, workload, plan, repeat=offered.repeat, objective=good)
         session.service = describe_service(target, plan)
         if check == "idle":
-            with error_console().status("asking the idle service each question"):
-                ask_idle(target, questions, plan, idle_places(questions, plan, is_open=offered.load is None))
+            with error_console().status("asking the idle service each item"):
+                ask_idle(target, workload, plan, idle_places(workload, plan, is_open=offered.load is None))
         load = offered.load
         if load is None and not sweep:
             load = offered.steady(modest_rate(session))

@@ -1,5 +1,6 @@
-"""``corelane bench beside FILE``: a batch beside questions, and what each does to the other."""
+"""``corelane bench beside FILE``: a batch beside small requests, and what each does to the other."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 TOLD_S = 5.0
 
 of_batch = partial(typer.Option, rich_help_panel="Batch")
-of_questions = partial(typer.Option, rich_help_panel="Questions")
+of_requests = partial(typer.Option, rich_help_panel="Requests")
 
 
 def beside(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's questions: SQuAD's layout, or JSON lines.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's items: SQuAD's layout, or JSON lines.")],
     where: WhereOptions,
     what: WhatOptions,
     outputs: OutputOptions,
@@ -35,16 +36,16 @@ def beside(
         of_batch(min=1, help="Items of the batch: FILE's, again and again."),
     ] = None,
     batch_api_key: Annotated[
-        str | None, of_batch(help="The batch's own API key; that of the questions if none.")
+        str | None, of_batch(help="The batch's own API key; that of the requests if none.")
     ] = None,
     cut: Annotated[float | None, of_batch(min=0.1, help="Cancel the batch after so many seconds.")] = None,
-    rate: Annotated[float | None, of_questions(help="Questions a second; a modest rate if not given.")] = None,
-    before: Annotated[float, of_questions(min=0.1, help="Seconds of questions before.")] = 30.0,
-    after: Annotated[float, of_questions(min=0.1, help="Seconds of questions after.")] = 30.0,
-    warmup: Annotated[float, of_questions(min=0, help="Seconds of questions that are not counted.")] = 5.0,
-    seed: Annotated[int, of_questions(help="Of arrivals and questions.")] = 0,
+    rate: Annotated[float | None, of_requests(help="Requests a second; a modest rate if not given.")] = None,
+    before: Annotated[float, of_requests(min=0.1, help="Seconds of requests before.")] = 30.0,
+    after: Annotated[float, of_requests(min=0.1, help="Seconds of requests after.")] = 30.0,
+    warmup: Annotated[float, of_requests(min=0, help="Seconds of requests that are not counted.")] = 5.0,
+    seed: Annotated[int, of_requests(help="Of arrivals and items.")] = 0,
 ) -> None:
-    """Submit a file while questions arrive: its progress, and the p95 of the questions before, beside and after."""
+    """Submit a file while requests arrive: its progress, and the p95 of the requests before, beside and after."""
     from corelane.client import Client
     from corelane.plugins.lab.batch_work import FileBatch, LinesJob
     from corelane.plugins.lab.beside import BesidePlan, run_beside
@@ -54,11 +55,12 @@ def beside(
     from corelane.plugins.lab.session import Session
     from corelane.plugins.lab.workload import read_file
 
-    asked = read_file(file, seed=seed)
-    questions = what.read_given(seed) or asked
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
-        session = Session(target, questions, RunPlan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
+        target = replace(target, task=what.task_of(target))
+        asked = read_file(file, seed=seed, task=target.task)
+        workload = what.read_given(seed, target.task) or asked
+        session = Session(target, workload, RunPlan(load=Load(kind="poisson", rate_per_s=rate or 1.0, seed=seed)))
         plan = BesidePlan(
             rate_per_s=rate or modest_rate(session),
             warmup_s=warmup,
@@ -72,7 +74,7 @@ def beside(
         items = items or len(asked.asked)
         with Client(url, batch_api_key or key) as client:
             work = (FileBatch if way == "batch" else LinesJob)(client, target, asked, items)
-            found = run_beside(target, questions, work, plan, teller(items))
+            found = run_beside(target, workload, work, plan, teller(items))
         report = report_of(session, [], "beside", context)
     report.beside = found
     report.extra["batch"] = asked.describe().model_dump() | {"file": file.name}

@@ -80,17 +80,18 @@ def compare_services(
         writable_folder(out)
     if api_key is None and (known := read_settings().api_key) is not None:
         api_key = known.get_secret_value()
-    questions = what.read(offered.seed)
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
     plan = offered.plan(sending, load)
-    first = Target(url_a, api_key, model, questions.options)
+    first = Target(url_a, api_key, model)
+    workload = what.read(offered.seed, what.task_of(first, sending))
+    first = replace(first, task=workload.task, options=workload.options)
     targets = first, replace(first, url=url_b, model=other_model or model)
     with LiveView() as view:
         view.begin(f"{load.name}, A B B A")
-        pair = measure_pair(targets, questions, plan, blocks=blocks, slot=slot, on_tick=view.on_tick)
+        pair = measure_pair(targets, workload, plan, blocks=blocks, slot=slot, on_tick=view.on_tick)
     reports: list[Report] = []
     for target, (point, pairing) in zip(targets, pair, strict=True):
-        report = report_of(Session(target, questions, plan), [point], "ab", context)
+        report = report_of(Session(target, workload, plan), [point], "ab", context)
         report.pairing = pairing
         reports.append(report)
         if out is not None:

@@ -1,4 +1,4 @@
-"""The options of a bench run: which service, which questions, which load, and how it is sent.
+"""The options of a bench run: which service, which items, which load, and how it is sent.
 
 ``bench`` and its experiments share these options. Each group of options becomes plain data.
 """
@@ -18,17 +18,18 @@ from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
     from corelane.plugins.lab.load import RunPlan
-    from corelane.plugins.lab.schema import Load
-    from corelane.plugins.lab.workload import Questions
+    from corelane.plugins.lab.schema import Load, Way
+    from corelane.plugins.lab.senders import Target
+    from corelane.plugins.lab.workload import Workload
 
-#: Lengths of generated questions if the user gives none.
+#: Lengths of generated items if the user gives none.
 SYNTHETIC = "words=lognormal(120,0.6)"
 
 #: Seconds of measurement if nothing else gives a time.
 DURATION_S = 30.0
 
 #: These make an option that the help shows in the named panel.
-of_questions = partial(typer.Option, rich_help_panel="Questions")
+of_items = partial(typer.Option, rich_help_panel="Items")
 of_load = partial(typer.Option, rich_help_panel="Load")
 of_sending = partial(typer.Option, rich_help_panel="Sending")
 
@@ -67,33 +68,46 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """The questions."""
+    """The items."""
 
-    questions: Annotated[Path | None, of_questions(metavar="FILE", help="In SQuAD's layout, or lines of JSON.")] = None
+    source: Annotated[
+        Path | None,
+        of_items("--file", "--questions", metavar="FILE", help="Lines of JSON, or the task's own layout, as SQuAD's."),
+    ] = None
     synthetic: Annotated[
         str | None,
-        of_questions(
+        of_items(
             metavar="LENGTHS",
-            help=f"Make questions of these lengths, {SYNTHETIC} if there is no file; of a file's sentences if there is "
+            help=f"Make items of these lengths, {SYNTHETIC} if there is no file; of a file's sentences if there is "
             "one. Also uniform(50,400), normal(120,30), words=120, tokens=128.",
         ),
     ] = None
-    limit: Annotated[int | None, of_questions(min=1, help="Use, or make, so many questions.")] = None
+    limit: Annotated[int | None, of_items(min=1, help="Use, or make, so many items.")] = None
+    task: Annotated[str | None, of_items(help="Their task; that of the model if not given.")] = None
 
-    def read(self, seed: int) -> "Questions":
-        """Read or generate the questions."""
-        from corelane.plugins.lab.synthetic import COUNT, make_questions
+    def task_of(self, target: "Target", sending: "Sending | None" = None) -> str:
+        """Return the task of the items; raise ServiceError or ServiceUnreachable if the service does not say it."""
+        from corelane.domain.jobs import DEFAULT_TASK
+        from corelane.plugins.lab.machine import task_of
+
+        if self.task is not None or (sending is not None and sending.sender is not None):
+            return self.task or DEFAULT_TASK
+        return task_of(target)
+
+    def read(self, seed: int, task: str) -> "Workload":
+        """Read or generate the items."""
+        from corelane.plugins.lab.synthetic import COUNT, make_items
         from corelane.plugins.lab.workload import read_file
 
-        file = self.questions
+        file = self.source
         if file is not None and self.synthetic is None:
-            return read_file(file, self.limit, seed)
-        passages = [each.context for each in read_file(file).asked] if file is not None else []
-        return make_questions(self.synthetic or SYNTHETIC, self.limit or COUNT, seed, passages)
+            return read_file(file, self.limit, seed, task)
+        texts = [text for _, text in read_file(file, task=task).parts()] if file is not None else []
+        return make_items(self.synthetic or SYNTHETIC, self.limit or COUNT, seed, texts, task)
 
-    def read_given(self, seed: int) -> "Questions | None":
-        """Read or generate the questions that the command line names; None if it names none."""
-        return self.read(seed) if self.questions is not None or self.synthetic is not None else None
+    def read_given(self, seed: int, task: str) -> "Workload | None":
+        """Read or generate the items that the command line names; None if it names none."""
+        return self.read(seed, task) if self.source is not None or self.synthetic is not None else None
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ class OfferedLoad:
     warmup: Annotated[float, of_load(min=0, help="Seconds of load before, not counted.")] = 5.0
     tail: Annotated[float, of_load(min=0, help="Most seconds of load after, for what was measured to end.")] = 10.0
     repeat: Annotated[int, of_load(min=1, help="Times, for an interval.")] = 1
-    seed: Annotated[int, of_load(help="Of arrivals and questions.")] = 0
+    seed: Annotated[int, of_load(help="Of arrivals and items.")] = 0
 
     def __post_init__(self) -> None:
         stating = ("rate", "ramp", "stages", "trace", "concurrency")
@@ -168,12 +182,12 @@ class OfferedLoad:
         """Return the plan of a run whose requests are sent as ``sending`` says."""
         from corelane.plugins.lab.load import CORELANE_SENDER, RunPlan
 
-        way = sending.way
+        way: Way = "item" if sending.way == "question" else sending.way
         return RunPlan(
             load=load,
             way=way,
             hearing=sending.hearing or ("poll" if way == "batch" else "wait"),
-            items_per_job=1 if way == "question" else sending.items_per_job,
+            items_per_job=1 if way == "item" else sending.items_per_job,
             warmup_s=self.warmup,
             duration_s=self.duration_s,
             requests=self.requests,
@@ -192,12 +206,15 @@ class OfferedLoad:
 class Sending:
     """How requests are sent."""
 
-    way: Annotated[Literal["question", "job", "lines", "batch"], of_sending(help="What a request is.")] = "question"
+    way: Annotated[
+        Literal["item", "question", "job", "lines", "batch"],
+        of_sending(help="What a request is; `question` is an older name of `item`."),
+    ] = "item"
     hearing: Annotated[
         Literal["wait", "poll", "sse", "webhook"] | None,
         of_sending(help="How its end is heard: wait, and poll for a batch."),
     ] = None
-    items_per_job: Annotated[int, of_sending(min=1, help="Questions of a job, of lines or of a batch.")] = 32
+    items_per_job: Annotated[int, of_sending(min=1, help="Items of a job, of lines or of a batch.")] = 32
     poll: Annotated[float, of_sending(min=0.001, help="Seconds between two polls.")] = 0.05
     on_refusal: Annotated[
         Literal["count", "retry"], of_sending(help="Count a 429, or retry after the time it asks for.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.session import Session
 
-#: Exit codes: an assertion does not hold or answers are not right; the run proves nothing.
+#: Exit codes: an assertion does not hold or results are not right; the run proves nothing.
 NOT_HELD, INVALID = 1, 3
 
 #: The file name that stands for standard output.
@@ -155,7 +155,7 @@ def finish(report: "Report", outputs: Outputs) -> None:
         is_worse = found.is_worse
     if not report.valid:
         raise typer.Exit(INVALID)
-    if is_worse or not report.are_answers_right or not all(each["holds"] for each in report.assertions):
+    if is_worse or not report.are_results_right or not all(each["holds"] for each in report.assertions):
         raise typer.Exit(NOT_HELD)
 
 

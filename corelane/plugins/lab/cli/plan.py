@@ -24,8 +24,8 @@ from corelane.plugins.lab.cli.plan_service import (
     instances_table,
     measure,
     profile,
-    questions_of,
     table_of,
+    workload_of,
 )
 from corelane.plugins.lab.cli.plan_service import record as record_trace
 from corelane.settings import read_settings
@@ -75,8 +75,8 @@ def forecast_load(
     speed: Annotated[float, typer.Option(min=0.001, help="How many times as fast the trace is taken.")] = 1.0,
     burstiness: Annotated[float, typer.Option(min=0, max=20, help="Variation of the gaps: 0 even, 1 Poisson.")] = 1.0,
     p95: Annotated[float | None, typer.Option(min=0.1, help="The objective: 95 of 100 requests in so many ms.")] = None,
-    mix: Annotated[Path | None, typer.Option(help="Questions to ask: SQuAD's layout, or lines of JSON.")] = None,
-    items: Annotated[int, typer.Option("--items-per-job", min=1, help="Questions in a request.")] = 1,
+    mix: Annotated[Path | None, typer.Option(help="Items to send: SQuAD's layout, or lines of JSON.")] = None,
+    items: Annotated[int, typer.Option("--items-per-job", min=1, help="Items in a request.")] = 1,
     profiles: Annotated[
         list[Path] | None, typer.Option("--profile", help="A saved profile of a core; else the service is measured.")
     ] = None,
@@ -95,7 +95,7 @@ def forecast_load(
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many cores of which host answer a load in time, and what that costs."""
+    """Say how many cores of which host carry a load in time, and what that costs."""
     if context.invoked_subcommand is not None:
         return
     from corelane.plugins.lab.planning.forecast import Mix, demand_of_rate, demand_of_trace
@@ -109,7 +109,7 @@ def forecast_load(
     known = [load_profile(path) for path in profiles or ()] or [measure(url, api_key, model, mix, seconds)]
     # Families without a profile are estimated from the first one.
     measured, own = {family_of(each.instance): each for each in reversed(known)}, known[0]
-    asked = Mix.of(((each.question, each.context) for each in questions_of(mix).asked), own)
+    asked = Mix.of(workload_of(mix).parts(), own)
     if trace is not None:
         from corelane.plugins.lab.traces import read_trace
 
@@ -157,7 +157,7 @@ def describe(chosen: "HostChoice") -> list[str]:
     """Return sentences about a candidate: the load, the expected times, its limit, and what was estimated."""
     forecast, demand, seen = chosen.forecast, chosen.forecast.demand, chosen.outlook
     lines = [
-        f"{demand.rate_per_s:,.4g} requests/s, {demand.items_per_s:,.4g} questions/s of "
+        f"{demand.rate_per_s:,.4g} requests/s, {demand.items_per_s:,.4g} items/s of "
         f"{demand.mix.tokens:,.0f} tokens in {demand.mix.windows:.2f} windows each; "
         f"95% within {_ms(demand.objective_s)} ms less {demand.margin:.0%}.",
         f"{_count(seen.cores, 'core')} of {_count(chosen.hosts, 'host')} {chosen.instance.name}: "

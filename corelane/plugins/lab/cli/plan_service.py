@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,22 +13,23 @@ from rich.table import Table
 
 from corelane.cli.output import error_console, make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 if TYPE_CHECKING:
     from corelane.domain.instances import Instance
     from corelane.plugins.lab.planning.profile import Profile
-    from corelane.plugins.lab.workload import Questions
+    from corelane.plugins.lab.workload import Workload
 
 #: How long the service is measured, in seconds.
 PROFILE_S = 30.0
 
-#: The default questions of a profile: their lengths and number.
-LENGTHS, QUESTIONS = "words=uniform(20,200)", 40
+#: The default items of a profile: their lengths and number.
+LENGTHS, ITEMS = "words=uniform(20,200)", 40
 
 #: A time such as `90s`, `10m` or `2h`.
-SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
+TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 MB = 1_000_000
@@ -57,7 +59,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: Columns) -> Table:
 
 def profile(
     file: Annotated[Path, typer.Argument(metavar="FILE.json", help="Where the profile goes.")],
-    mix: Annotated[Path | None, typer.Option(help="Questions to ask: SQuAD's layout, or lines of JSON.")] = None,
+    mix: Annotated[Path | None, typer.Option(help="Items to ask: SQuAD's layout, or lines of JSON.")] = None,
     model: ModelOption = "default",
     seconds: Annotated[float, typer.Option(min=1, help="How long the service is measured.")] = PROFILE_S,
     instance: Annotated[str | None, typer.Option(help="The type of host that it runs on.")] = None,
@@ -86,6 +88,7 @@ def measure(
     cpus: int | None = None,
 ) -> "Profile":
     """Measure a service; report each step on standard error."""
+    from corelane.plugins.lab.machine import task_of
     from corelane.plugins.lab.planning.measure import take_profile
     from corelane.plugins.lab.planning.profile import BatchLimits
     from corelane.plugins.lab.senders import Target
@@ -95,10 +98,12 @@ def measure(
     key = api_key or (settings.api_key.get_secret_value() if settings.api_key is not None else None)
     console = error_console()
     with connect(url, key) as client:
+        target = Target(client.base_url, key, model)
+        target = replace(target, task=task_of(target))
         return take_profile(
             client,
-            Target(client.base_url, key, model),
-            questions_of(mix),
+            target,
+            workload_of(mix, target.task),
             seconds=seconds,
             limits=BatchLimits(latency_target_s=settings.latency_target_s, slice_tokens=settings.slice_tokens),
             cpus=cpus,
@@ -107,12 +112,12 @@ def measure(
         )
 
 
-def questions_of(mix: Path | None) -> "Questions":
-    """Return the questions of a file, or generated ones of evenly spread lengths."""
-    from corelane.plugins.lab.synthetic import make_questions
+def workload_of(mix: Path | None, task: str = DEFAULT_TASK) -> "Workload":
+    """Return the items of a file, or generated ones of evenly spread lengths."""
+    from corelane.plugins.lab.synthetic import make_items
     from corelane.plugins.lab.workload import read_file
 
-    return make_questions(LENGTHS, QUESTIONS) if mix is None else read_file(mix)
+    return make_items(LENGTHS, ITEMS, task=task) if mix is None else read_file(mix, task=task)
 
 
 def fields(found: "Profile") -> dict[str, object]:
@@ -180,7 +185,7 @@ def from_requests(path: Path) -> list[TraceEntry]:
 
 def seconds_of(text: str) -> float:
     """Read a time such as `10m`; raise InvalidInput for another text."""
-    match = SPAN.fullmatch(text.strip())
+    match = TIME.fullmatch(text.strip())
     if match is None:
         raise InvalidInput(f"{text!r} is no time such as 90s, 10m or 2h")
     return float(match[1]) * UNITS_S[match[2]]
@@ -237,8 +242,6 @@ def hosts(
 
 def instances_table() -> "dict[str, Instance]":
     """Return all types of host by name, with the prices of this process' settings."""
-    from dataclasses import replace
-
     from corelane.domain.prices import all_instances, host_price, read_prices
     from corelane.settings import read_settings
 

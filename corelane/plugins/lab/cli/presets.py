@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,13 +44,14 @@ def preset(
     ] = None,
     dtype: Annotated[str, typer.Option(help="Of models that a preset compiles.")] = "bf16",
     repeat: Annotated[int, typer.Option(min=1, help="Times that each point is measured, for an interval.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of arrivals and questions.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of arrivals and items.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, small numbers: its figures mean nothing.")] = False,
     update: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Replace the preset's table in a Markdown document.")
     ] = None,
 ) -> None:
     """Run a published experiment, and print its table with the published rows."""
+    from corelane.domain.jobs import DEFAULT_TASK
     from corelane.domain.prices import host_price
     from corelane.plugins.lab.machine import read_machine, serving_cores
     from corelane.plugins.lab.presets import PRESETS, Stage
@@ -65,12 +67,14 @@ def preset(
     if found.own_services and where.url is not None:
         raise InvalidInput(f"{name} starts the services that it measures: leave --url out")
     settings = read_settings()
-    with OwnServices(where.model, dtype) as services:
+    with OwnServices(where.model, dtype, what.task or DEFAULT_TASK) as services:
         if found.own_services:
             target, cores = Target("http://127.0.0.1:0", model=where.model), read_machine().cores
+            target = replace(target, task=what.task or target.task)
         else:
             url, key, _ = services.enter_context(where.service())
             target = Target(url, key, where.model)
+            target = replace(target, task=what.task_of(target))
             cores = serving_cores(target)
         stage = Stage(
             target=target,
@@ -78,7 +82,7 @@ def preset(
             quick=quick,
             seed=seed,
             repeat=repeat,
-            questions=what.read_given(seed),
+            workload=what.read_given(seed, target.task),
             batch_key=batch_api_key,
             host=host_price(settings) if settings.instance or settings.price_per_hour else None,
             serve=services.serve,
@@ -105,9 +109,9 @@ def read_document(path: Path) -> str:
 class OwnServices(ExitStack):
     """Starts services for variants, one at a time, each with a model of the variant's shape. The last keeps running."""
 
-    def __init__(self, model: str, dtype: str) -> None:
+    def __init__(self, model: str, dtype: str, task: str) -> None:
         super().__init__()
-        self._model, self._dtype = model, dtype
+        self._model, self._dtype, self._task = model, dtype, task
 
     def serve(self, variant: "Variant") -> "Target":
         """Stop the previous service, and start one with a variant's settings."""
@@ -122,7 +126,7 @@ class OwnServices(ExitStack):
         changes = dict(variant.settings) | {"log_level": "warning"}
         if variant.bucket is not None and settings.target == "cpu":
             changes |= {"model": self._compiled(model, variant.bucket), "artifacts_dir": settings.artifact_root}
-        return Target(self.enter_context(running_service(Path(folder), **changes)))
+        return Target(self.enter_context(running_service(Path(folder), **changes)), task=self._task)
 
     def _compiled(self, model: str, bucket: str) -> str:
         """Return the name of a model that is compiled for one shape; compile it if needed."""

@@ -20,10 +20,10 @@ def modest_rate(session: "Session") -> float:
     from corelane.plugins.lab.session import probe
 
     cores = serving_cores(session.target)
-    rate_per_s, latency_s = probe(session.target, session.questions, session.plan, cores)
+    rate_per_s, latency_s = probe(session.target, session.workload, session.plan, cores)
     error_console().print(
-        f"no rate was given: {rate_per_s:g} requests/s, a modest load for {cores} cores that answer a lone "
-        f"question in {1000 * latency_s:.0f} ms; --rate sets another, --sweep finds what the service can do"
+        f"no rate was given: {rate_per_s:g} requests/s, a modest load for {cores} cores that do a lone "
+        f"item in {1000 * latency_s:.0f} ms; --rate sets another, --sweep finds what the service can do"
     )
     return rate_per_s
 
@@ -48,7 +48,7 @@ def report_of(session: "Session", points: "list[LoadPoint]", name: str, context:
         hearing=plan.hearing,
         machine=read_machine(),
         service=session.service or describe_service(session.target, plan),
-        workload=session.questions.describe(),
+        workload=session.workload.describe(),
         points=points,
         valid=not invalid,
         invalid=invalid,

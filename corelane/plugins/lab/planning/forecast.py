@@ -24,7 +24,9 @@ from corelane.domain.dispatch import MIN_TEXT_SHARE, SPECIAL_TOKENS, count_windo
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.planning.profile import Profile, variation
 from corelane.plugins.lab.traces import TraceEntry
-from corelane.plugins.lab.workload import DOC_STRIDE
+
+#: Tokens that neighbouring windows of a long text share, if the options of a job say nothing.
+OVERLAP = 128
 
 #: Most requests that represent a load.
 SAMPLE = 500
@@ -48,14 +50,14 @@ class Mix:
     ratio: float = 1.0
 
     @classmethod
-    def of(cls, questions: Iterable[tuple[str, str]], profile: Profile) -> "Mix":
-        """Return questions and contexts as a profile's model reads them."""
+    def of(cls, parts: Iterable[tuple[str, str]], profile: Profile) -> "Mix":
+        """Return items, each a text and what stands beside it, as a profile's model reads them."""
         sizes: dict[str, float] = {}
         items = []
-        for question, context in questions:
-            if context not in sizes:
-                sizes[context] = measure(context)
-            items.append(windows_of(measure(question), sizes[context], profile.tokens_ratio, profile.longest))
+        for beside, text in parts:
+            if text not in sizes:
+                sizes[text] = measure(text)
+            items.append(windows_of(measure(beside), sizes[text], profile.tokens_ratio, profile.longest))
         return cls(items, profile.longest, profile.tokens_ratio)
 
     @property
@@ -69,12 +71,12 @@ class Mix:
         return statistics.fmean(map(len, self.items))
 
 
-def windows_of(question: float, context: float, ratio: float, longest: int) -> Windows:
+def windows_of(beside_tokens: float, text_tokens: float, ratio: float, longest: int) -> Windows:
     """Return the tokens of the windows of an item, from the estimated tokens of its texts."""
-    beside = min(SPECIAL_TOKENS + ratio * question, longest * (1 - MIN_TEXT_SHARE))
-    room, left = longest - beside, ratio * context
-    count = count_windows(left, room, DOC_STRIDE)
-    last = left - (count - 1) * (room - overlap(room, DOC_STRIDE))
+    beside = min(SPECIAL_TOKENS + ratio * beside_tokens, longest * (1 - MIN_TEXT_SHARE))
+    room, left = longest - beside, ratio * text_tokens
+    count = count_windows(left, room, OVERLAP)
+    last = left - (count - 1) * (room - overlap(room, OVERLAP))
     return (*[longest] * (count - 1), min(longest, math.ceil(beside + last)))
 
 
@@ -247,7 +249,7 @@ class LoadForecast:
                 return outlook
         idle_s = self.look(MOST_CORES, 1e-6).p95_s
         raise InvalidInput(
-            f"no number of cores answers 95% within {1000 * self.demand.objective_s:.0f} ms less "
+            f"no number of cores is done with 95% within {1000 * self.demand.objective_s:.0f} ms less "
             f"{self.demand.margin:.0%}: on idle cores these requests take {1000 * idle_s:.0f} ms"
         )
 

@@ -1,8 +1,8 @@
 """Measure a profile of the running service, in three phases of load between readings of its metrics.
 
-In ``lone`` one question is in flight at a time, which gives batches of one row without other work. In ``packed`` one
-job of several questions is in flight, small enough for one core, which gives batches of several rows. In ``busy``
-single questions keep all cores at work, which shows how much the cores, the API and Redis slow each other.
+In ``lone`` one item is in flight at a time, which gives batches of one row without other work. In ``packed`` one
+job of several items is in flight, small enough for one core, which gives batches of several rows. In ``busy``
+single items keep all cores at work, which shows how much the cores, the API and Redis slow each other.
 """
 
 import math
@@ -31,7 +31,7 @@ from corelane.plugins.lab.split import FLUSHED_S, Snapshot, added, snapshot
 
 if TYPE_CHECKING:
     from corelane.client import Client
-    from corelane.plugins.lab.workload import Questions
+    from corelane.plugins.lab.workload import Workload
 
 #: Requests of a phase for whose jobs the timing is read.
 TIMED = 300
@@ -40,13 +40,13 @@ TIMED = 300
 #: has at most ``MOST_PACKED`` items: a batch of many rows is wanted, not a long job.
 PACKED, MOST_PACKED = 0.7, 32
 
-#: Questions in flight for each core in the third phase.
+#: Items in flight for each core in the third phase.
 BUSY_A_CORE = 4
 
 #: Longest wait until all processes have reported, and the time between two readings while waiting, in seconds.
 SETTLED_S, POLL_S = 20.0, 0.25
 
-#: How long the last question of the first phase may take, in seconds.
+#: How long the last item of the first phase may take, in seconds.
 LAST_S = 2.0
 
 #: Number of quantiles of the overhead that are stored.
@@ -114,7 +114,7 @@ class SeenPhase:
 def take_profile(
     client: "Client",
     target: Target,
-    questions: "Questions",
+    workload: "Workload",
     *,
     seconds: float,
     limits: BatchLimits,
@@ -130,17 +130,17 @@ def take_profile(
     cores = [each for each in client.cores() if model["id"] in each["versions"]]
     if not cores:
         raise NotReady(f"no core holds {model['id']}: {model['waiting_for'] or '`corelane cores` says more'}")
-    packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
-    rate_per_s, _ = probe(target, questions, RunPlan(Load(kind="closed")), 1)
+    packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / workload.mean_tokens)))
+    rate_per_s, _ = probe(target, workload, RunPlan(Load(kind="closed")), 1)
     lone = Load(kind="poisson", rate_per_s=rate_per_s)
     phases = []
     for name, load, items in (
-        ("one question at a time", lone, 1),
+        ("one item at a time", lone, 1),
         (f"one job of {packed} at a time", Load(kind="closed", concurrency=1), packed),
         ("all cores at work", Load(kind="closed", concurrency=BUSY_A_CORE * len(cores)), 1),
     ):
         on_step(name, seconds / 3)
-        phases.append(_phase(client, target, questions, load, items, seconds / 3))
+        phases.append(_phase(client, target, workload, load, items, seconds / 3))
     about = {
         "version": model["id"],
         "target": model["target"],
@@ -155,12 +155,10 @@ def take_profile(
     return fit(about, model["buckets"], len(cores), *phases)
 
 
-def _phase(
-    client: "Client", target: Target, questions: "Questions", load: Load, items: int, seconds: float
-) -> SeenPhase:
+def _phase(client: "Client", target: Target, workload: "Workload", load: Load, items: int, seconds: float) -> SeenPhase:
     plan = RunPlan(
         load=load,
-        way="question" if items == 1 else "job",
+        way="item" if items == 1 else "job",
         items_per_job=items,
         warmup_s=0.0,
         duration_s=seconds,
@@ -168,10 +166,10 @@ def _phase(
         processes=1,
     )
     before = snapshot(target.url, target.api_key)
-    measured = run_load(target, questions, plan)
+    measured = run_load(target, workload, plan)
     done = [each for each in measured.requests if each.outcome == "ok" and each.ended_s is not None]
     answered = sum(each.items for each in done)
-    after = _settled(target, before, answered, are_long=max(questions.tokens) > WINDOW_TOKENS)
+    after = _settled(target, before, answered, are_long=max(workload.tokens) > WINDOW_TOKENS)
     began_s, ended_s = measured.window_s
     whole = [each for each in done if each.phase == "measured"]
     step = max(1, len(whole) // TIMED)
@@ -236,7 +234,7 @@ def fit(
     ``about`` are the fields of the profile that the load does not show.
     """
     if not (lone.requests and busy.requests):
-        raise InvalidInput("no question of the calibrating load was answered; the service's log says why")
+        raise InvalidInput("no item of the calibrating load was answered; the service's log says why")
 
     def total(name: str) -> float:
         return lone.total(name) + packed.total(name)

@@ -93,7 +93,7 @@ class Profile(ProfilePart):
     merge_row_s: float = Field(0, ge=0)
     exchange_s: float = Field(0, ge=0, description="One trip that commits and claims.")
     exchange_item_s: float = Field(0, ge=0, description="What each item adds to it.")
-    wake_s: float = Field(0, ge=0, description="Until an idle core has claimed a question.")
+    wake_s: float = Field(0, ge=0, description="Until an idle core has claimed an item.")
     noise: float = Field(0, ge=0, description="Coefficient of variation of a batch's time.")
     tokens_ratio: float = Field(1, gt=0, description="Tokens read for each token estimated.")
     cpus: int | None = Field(None, description="CPUs of the host, where workers and all else share them.")

@@ -1,6 +1,6 @@
-"""Presets of work beside questions: a document, a batch with the same API key, a batch with another API key.
+"""Presets of work beside small requests: a document, a batch with the same API key, a batch with another API key.
 
-There are several rounds, each with the questions alone before and after the work. The ratio is p95 during the work to
+There are several rounds, each with the requests alone before and after the work. The ratio is p95 during the work to
 p95 before it. The result is the median of the rounds, so a moment in which other programs used the CPU has no effect.
 """
 
@@ -9,34 +9,34 @@ from functools import partial
 from itertools import groupby
 
 from corelane.client import Client
-from corelane.plugins.lab.batch_work import BatchWork, Documents, LinesJob
+from corelane.plugins.lab.batch_work import BatchWork, LinesJob
 from corelane.plugins.lab.beside import BesidePlan, run_beside
 from corelane.plugins.lab.presets.preset import Preset, PresetOutcome, Row, Stage
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.schema import Beside
 from corelane.plugins.lab.session import Session, probe
 
-#: Rounds; seconds of questions before, with and after the work; seconds of small jobs before the work and after it.
+#: Rounds; seconds of requests before, with and after the work; seconds of small jobs before the work and after it.
 ROUNDS, BEFORE_S, DURING_S, AFTER_S, JOBS_S = 4, 20.0, 30.0, 10.0, 40.0
 
-#: In a quick run: seconds of each part, questions a second, and questions in a small job.
+#: In a quick run: seconds of each part, requests a second, and items in a small job.
 QUICK_S, QUICK_RATE, QUICK_ITEMS = 1.0, 8.0, 2
 
-#: Default lengths and number of the questions.
-LENGTHS, QUESTIONS = "words=lognormal(120,0.6)", 400
+#: Default lengths and number of the items.
+LENGTHS, ITEMS = "words=lognormal(120,0.6)", 400
 
-#: Questions in the other owner's small jobs.
-JOB_QUESTIONS = 20
+#: Items in the other owner's small jobs.
+JOB_ITEMS = 20
 
 #: The default key of the batch's owner. Services that check no keys tell owners apart by their keys.
 OTHER_KEY = "clk_bench_other"
 
 
 def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, ...] = (1,)) -> PresetOutcome:
-    """Run the rounds. ``asked`` holds the numbers of questions per request; each number has its own rounds."""
-    questions = stage.of_length(LENGTHS, 20 if stage.quick else QUESTIONS)
-    session = stage.session(questions)
-    rate = QUICK_RATE if stage.quick else probe(stage.target, questions, session.plan, stage.cores)[0]
+    """Run the rounds. ``asked`` holds the numbers of items per request; each number has its own rounds."""
+    workload = stage.of_length(LENGTHS, 20 if stage.quick else ITEMS)
+    session = stage.session(workload)
+    rate = QUICK_RATE if stage.quick else probe(stage.target, workload, session.plan, stage.cores)[0]
     key = (stage.batch_key or OTHER_KEY) if is_foreign else stage.target.api_key
     before_s, during_s, after_s = (QUICK_S,) * 3 if stage.quick else (BEFORE_S, DURING_S, AFTER_S)
     plan = BesidePlan(
@@ -55,7 +55,7 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
             if items > 1 and stage.quick:
                 own = replace(own, items_per_job=QUICK_ITEMS)
             elif items > 1:
-                # The same rate of questions in fewer requests, so more time is needed for a result.
+                # The same rate of items in fewer requests, so more time is needed for a result.
                 own = replace(own, items_per_job=items, rate_per_s=rate / items, before_s=JOBS_S, after_s=JOBS_S)
             stage.say(
                 f"round {len(rounds) + 1}: {own.before_s:g} s alone, {during_s:g} s beside, {own.after_s:g} s alone"
@@ -63,10 +63,11 @@ def run(stage: Stage, way: str, *, is_foreign: bool = False, asked: tuple[int, .
             with Client(stage.target.url, key) as client:
                 work: BatchWork
                 if way == "documents":  # of a hundred pages, the next when one is read
-                    work = Documents(client, stage.target, questions, words=500 if stage.quick else 50_000)
+                    texts = [text for _, text in workload.parts()]
+                    work = workload.bench.long_work(client, stage.target, texts, 500 if stage.quick else 50_000)
                 else:  # a job that outlasts any round
-                    work = LinesJob(client, stage.target, questions, items=200 if stage.quick else 100_000)
-                rounds.append(run_beside(stage.target, questions, work, own))
+                    work = LinesJob(client, stage.target, workload, items=200 if stage.quick else 100_000)
+                rounds.append(run_beside(stage.target, workload, work, own))
     return outcome_of(session, rounds)
 
 
@@ -93,7 +94,7 @@ def row(number: int, found: Beside) -> Row:
     )
     return {
         "round": number,
-        "asked": "questions" if found.items_per_job == 1 else f"jobs of {found.items_per_job}",
+        "asked": "lone items" if found.items_per_job == 1 else f"jobs of {found.items_per_job}",
         "a second": f"{found.rate_per_s or 0:.3g}",
         "before p50 / p95 / p99 ms": before,
         "beside it": during,
@@ -107,17 +108,17 @@ def row(number: int, found: Beside) -> Row:
 PRESETS = (
     Preset(
         "document-beside",
-        "questions while documents of 50,000 words are read: p95 before, beside and after",
+        "requests while documents of 50,000 words are read: p95 before, beside and after",
         partial(run, way="documents"),
     ),
     Preset(
         "own-batch",
-        "questions while the same API key has 100,000 items waiting: p95 before, beside and after",
+        "requests while the same API key has 100,000 items waiting: p95 before, beside and after",
         partial(run, way="lines"),
     ),
     Preset(
         "foreign-batch",
-        "questions while another API key has 100,000 items waiting: p95 before, beside and after",
-        partial(run, way="lines", is_foreign=True, asked=(1, JOB_QUESTIONS)),
+        "requests while another API key has 100,000 items waiting: p95 before, beside and after",
+        partial(run, way="lines", is_foreign=True, asked=(1, JOB_ITEMS)),
     ),
 )

@@ -26,8 +26,8 @@ from corelane.plugins.lab.sweep import mean_of
 #: Requests of `latency-100`, requests of `all-cores` for each core, and requests of a quick run.
 LATENCY_REQUESTS, CORE_REQUESTS, QUICK_REQUESTS = 100, 1000, 6
 
-#: Number of different questions, which are repeated where more are asked.
-QUESTIONS = 200
+#: Number of different items, which are repeated where more are sent.
+ITEMS = 200
 
 #: Callers for each core: there is a load for each of these numbers.
 CALLERS = (1, 4)
@@ -64,7 +64,7 @@ def row_of(stage: Stage, point: LoadPoint, *figures: str, **cells: str) -> Row:
 
 
 def latency_100(stage: Stage) -> PresetOutcome:
-    """Ask one question after the other, over one connection."""
+    """Send one item after the other, over one connection."""
     count = QUICK_REQUESTS if stage.quick else LATENCY_REQUESTS
     session = stage.session(stage.of_length(TOKENS_128, count), requests=count)
     [point] = measured(stage, session, {"1 caller": 1})
@@ -75,8 +75,8 @@ def latency_100(stage: Stage) -> PresetOutcome:
 def all_cores(stage: Stage) -> PresetOutcome:
     """Have all cores called at once, by few and by more callers."""
     cores = max(1, stage.cores)
-    questions = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else QUESTIONS)
-    session = stage.session(questions, requests=(QUICK_REQUESTS if stage.quick else CORE_REQUESTS) * cores)
+    workload = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else ITEMS)
+    session = stage.session(workload, requests=(QUICK_REQUESTS if stage.quick else CORE_REQUESTS) * cores)
     names = {f"{callers} caller{'s' if callers > 1 else ''} a core": callers * cores for callers in CALLERS}
     points = measured(stage, session, names)
     rows = [row for point in points for row in (row_of(stage, point, "p50", "p95"), *core_rows(point))]
@@ -98,7 +98,7 @@ def pipeline_vs_data(stage: Stage) -> PresetOutcome:
     """Measure each variant in a service of its own."""
     if stage.serve is None:
         raise SetupError("pipeline-vs-data starts the services that it measures: leave --url out")
-    questions = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else QUESTIONS)
+    workload = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else ITEMS)
     points: list[LoadPoint] = []
     rows: list[Row] = []
     baseline = 0.0
@@ -109,7 +109,7 @@ def pipeline_vs_data(stage: Stage) -> PresetOutcome:
         settings: dict[str, object] = {"cpus_per_core": cpus_per_core, "cores": cores}
         variant = Variant(f"{mode}, batch {batch}", settings, f"{batch}x{LENGTH}")
         stage.say(f"{variant.name}: a service of its own")
-        session = stage.session(questions, requests=QUICK_REQUESTS, target=stage.serve(variant))
+        session = stage.session(workload, requests=QUICK_REQUESTS, target=stage.serve(variant))
         if not stage.quick:
             session.plan = replace(session.plan, requests=None, duration_s=DURATION_S, warmup_s=2.0)
         callers = BATCHES_AHEAD * batch * cores

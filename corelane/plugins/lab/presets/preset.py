@@ -10,16 +10,16 @@ from corelane.plugins.lab.load import RunPlan
 from corelane.plugins.lab.schema import Beside, Load, LoadPoint, Published
 from corelane.plugins.lab.senders import Target
 from corelane.plugins.lab.session import Session, ask_idle
-from corelane.plugins.lab.synthetic import make_questions
-from corelane.plugins.lab.workload import Questions
+from corelane.plugins.lab.synthetic import make_items
+from corelane.plugins.lab.workload import Workload
 
 #: A row of a table: cells by column. Columns that no row has are not shown.
 Row = Mapping[str, Any]
 
-#: Lengths that fill a bucket of 128 tokens: generated questions of 150 estimated tokens have 108 to 126 real tokens.
+#: Lengths that fill a bucket of 128 tokens: generated items of 150 estimated tokens have 108 to 126 real tokens.
 TOKENS_128 = "tokens=150"
 
-#: Questions asked before the measurement, so that every length was met and every connection is open.
+#: Items sent before the measurement, so that every length was met and every connection is open.
 WARM_UP = 8
 
 
@@ -44,25 +44,25 @@ class Stage:
     quick: bool = False
     seed: int = 0
     repeat: int = 1
-    questions: Questions | None = None
+    workload: Workload | None = None
     batch_key: str | None = None
     host: HostPrice | None = None
     serve: Callable[[Variant], Target] | None = None
     show: Callable[[Session], AbstractContextManager[object]] = nullcontext
     say: Callable[[str], object] = print
 
-    def of_length(self, lengths: str, count: int) -> Questions:
-        """Return the questions that the user gave, or generated ones of these lengths."""
-        return self.questions or make_questions(lengths, count, self.seed)
+    def of_length(self, lengths: str, count: int) -> Workload:
+        """Return the items that the user named, or generated ones of these lengths."""
+        return self.workload or make_items(lengths, count, self.seed, task=self.target.task)
 
-    def session(self, questions: Questions, *, requests: int = 1, target: Target | None = None) -> Session:
-        """Return a session with these questions, measured from the first request on, and warm the service up."""
+    def session(self, workload: Workload, *, requests: int = 1, target: Target | None = None) -> Session:
+        """Return a session with these items, measured from the first request on, and warm the service up."""
         plan = RunPlan(
             load=closed(1, self.seed), warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=self.seed
         )
-        session = Session(target or self.target, questions, plan, repeat=self.repeat)
-        places = questions.distinct(2 if self.quick else WARM_UP, 1)
-        ask_idle(session.target, replace(questions, idle={}), plan, places)
+        session = Session(target or self.target, workload, plan, repeat=self.repeat)
+        places = workload.distinct(2 if self.quick else WARM_UP, 1)
+        ask_idle(session.target, replace(workload, idle={}), plan, places)
         return session
 
     def cost(self, items_per_s: float) -> str:

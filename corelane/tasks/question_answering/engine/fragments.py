@@ -1,25 +1,19 @@
 """Fragments of a long item as bytes: windows for another core to read, and the spans it found in them. Pure.
 
-A fragment holds token ids, so a document is tokenized only once. The numbers that return are bit for bit those that the
-first core would have found: floats are sent as they are in memory.
+A fragment holds token ids, so a document is tokenized only once.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from corelane.engine.task import Query
+from corelane.engine.text.arrays import join, pack_arrays, unpack_arrays
 from corelane.engine.windows import Window
 from corelane.tasks.question_answering.engine.spans import SpanLogits, WindowSpans
 from corelane.tasks.question_answering.options import AnswerOptions
 
-#: Types of token ids, of places, of the backends' floats, and of sums.
-KINDS = ("<i4", "<i8", "<f4", "<f8")
-
-Array = NDArray[Any]
 Ints = NDArray[np.int32]
 
 
@@ -30,7 +24,7 @@ def pack_windows(query: Query, question: Ints, context: Ints, context_at: int, w
     options = query.options
     facts = np.array([context_at, options.max_answer_tokens, options.top_k > 1], dtype="<i8")
     arrays = {"facts": facts, "question": question, "context": context[first:last], "windows": np.array(places)}
-    return _pack(arrays)
+    return pack_arrays(arrays)
 
 
 def unpack_windows(payload: bytes, about: Query) -> tuple[Query, Ints, Ints, int, list[Window]]:
@@ -39,7 +33,7 @@ def unpack_windows(payload: bytes, about: Query) -> tuple[Query, Ints, Ints, int
     Return a query, its question, its stretch of the context, where that begins in a row, and its windows. The query's
     owner, priority and job are those of ``about``. Raise ValueError for bytes that no Corelane process wrote.
     """
-    arrays = _unpack(payload, "facts", "question", "context", "windows")
+    arrays = unpack_arrays(payload, "facts", "question", "context", "windows")
     context_at, max_answer_tokens, several = map(int, arrays["facts"])
     options = AnswerOptions(max_answer_tokens=max_answer_tokens, top_k=2 if several else 1)
     query = Query("", "", options, about.owner, about.priority, about.job)
@@ -55,16 +49,16 @@ def pack_spans(found: Sequence[WindowSpans]) -> bytes:
     logits = [spans.logits for spans in found]
     kept = [each for each in logits if each is not None]
     shape = [(-1, 0, 0) if each is None else (len(each.starts), each.first, each.max_answer_tokens) for each in logits]
-    return _pack(
+    return pack_arrays(
         {
             "counts": np.array([len(spans.margins) for spans in found]),
-            "starts": _join([spans.starts for spans in found], "<i8"),
-            "ends": _join([spans.ends for spans in found], "<i8"),
-            "margins": _join([spans.margins for spans in found], "<f4"),
+            "starts": join([spans.starts for spans in found], "<i8"),
+            "ends": join([spans.ends for spans in found], "<i8"),
+            "margins": join([spans.margins for spans in found], "<f4"),
             "masses": np.array([spans.mass for spans in found], dtype="<f8"),
             "logits": np.array(shape),
-            "start_logits": _join([each.starts for each in kept], "<f4"),
-            "end_logits": _join([each.ends for each in kept], "<f4"),
+            "start_logits": join([each.starts for each in kept], "<f4"),
+            "end_logits": join([each.ends for each in kept], "<f4"),
         }
     )
 
@@ -72,7 +66,7 @@ def pack_spans(found: Sequence[WindowSpans]) -> bytes:
 def unpack_spans(payload: bytes, windows: int) -> list[WindowSpans]:
     """Decode the spans of this many windows; raise ValueError for bytes that no Corelane process wrote."""
     names = ("counts", "starts", "ends", "margins", "masses", "logits", "start_logits", "end_logits")
-    arrays = _unpack(payload, *names)
+    arrays = unpack_arrays(payload, *names)
     shapes = arrays["logits"].reshape(-1, 3).tolist()
     if not windows == len(arrays["counts"]) == len(arrays["masses"]) == len(shapes):
         raise ValueError("a part was answered for other windows")
@@ -86,28 +80,3 @@ def unpack_spans(payload: bytes, windows: int) -> list[WindowSpans]:
         starts, ends, margins = (parts[number] for parts in listed)
         found.append(WindowSpans(starts, ends, margins, float(arrays["masses"][number]), logits))
     return found
-
-
-def _join(arrays: Sequence[Array], kind: str) -> Array:
-    return np.concatenate(arrays).astype(kind, copy=False) if arrays else np.zeros(0, dtype=kind)
-
-
-def _pack(arrays: Mapping[str, Array]) -> bytes:
-    """Encode arrays as bytes: a line with their names, types and lengths, then their memory."""
-    flat = {name: np.ascontiguousarray(array).ravel() for name, array in arrays.items()}
-    head = {name: (array.dtype.str, len(array)) for name, array in flat.items()}
-    return b"".join([orjson.dumps(head), b"\n", *(array.tobytes() for array in flat.values())])
-
-
-def _unpack(payload: bytes, *names: str) -> dict[str, Array]:
-    line, _, body = payload.partition(b"\n")
-    head = orjson.loads(line)
-    if not isinstance(head, dict) or set(head) != set(names):
-        raise ValueError("a part has other arrays")
-    arrays, at = {}, 0
-    for name, (kind, length) in cast("dict[str, tuple[str, int]]", head).items():
-        if kind not in KINDS or type(length) is not int or length < 0:
-            raise ValueError("a part has an array of another kind")
-        arrays[name] = np.frombuffer(body, kind, length, at)
-        at += arrays[name].nbytes
-    return arrays

@@ -21,7 +21,7 @@ from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Result, RunnerLimits
 from corelane.engine.text.engine import RowParts, TextEngine, Tokens
 from corelane.engine.text.offsets import convert_offsets
-from corelane.engine.text.tokenize import Context, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenize import NO_PLACES, Context, cut_windows, known_windows, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, NotCalibrated
@@ -75,9 +75,6 @@ class ReadWindow:
 
 
 Row = tuple[TokenizedQuery, Window]
-
-#: The token places of a fragment, whose text this core does not have.
-NO_PLACES = np.zeros((0, 2), dtype=np.int32)
 
 #: Decimals of a score in a result.
 SCORE_DIGITS = 6

@@ -80,7 +80,7 @@ def test_question_names_a_stored_context(console: TestClient, core: LoneCore, mo
     assert f'value="{NAME}"' in form
     assert "notes, 42 B" in text_of(form)
     asked = console.post("/console/ask", data={"question": "Who?", "context": "", "context_id": f" {NAME} "})
-    assert "Not answered yet" in asked.text
+    assert "Not done yet" in asked.text
     assert f"&#34;context_id&#34;: &#34;{NAME}&#34;" in asked.text
     claim = core.claim([VERSION], linger=False)
     assert claim is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corelane.plugins.tune.in_process.inputs import Input, Parameters, read_inputs, take_parameters
+from corelane.tasks.question_answering.tune.in_process.inputs import Input, Parameters, read_inputs, take_parameters
 
 ONE, OTHER = {"question": "Who?", "context": "Ada"}, {"question": "Where?", "context": "Paris"}
 

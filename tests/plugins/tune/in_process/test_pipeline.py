@@ -12,7 +12,7 @@ import pytest
 
 from compile.tasks.question_answering.samples import LIGHTHOUSE, RIVER, TOWER
 from corelane import pipeline
-from corelane.plugins.tune.in_process.pipeline import QuestionAnsweringPipeline
+from corelane.tasks.question_answering.tune.in_process.pipeline import QuestionAnsweringPipeline
 from tests.families.networks import save_tiny
 from tests.families.official import Official
 from tests.families.rows import Row

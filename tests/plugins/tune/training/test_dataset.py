@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.artifacts.template import Template
 from corelane.errors import ModelRefused
-from corelane.plugins.tune.training.dataset import (
+from corelane.tasks.question_answering.tune.training.dataset import (
     PASS_TOKENS,
     Dataset,
     Row,
@@ -18,8 +18,8 @@ from corelane.plugins.tune.training.dataset import (
     tokenize_examples,
     width_of,
 )
-from corelane.plugins.tune.training.examples import Example, read_examples
-from corelane.plugins.tune.training.plan import TrainingOptions
+from corelane.tasks.question_answering.tune.training.examples import Example, read_examples
+from corelane.tasks.question_answering.tune.training.plan import TrainingOptions
 from tests.plugins.tune.training.made import make_document, write_document
 
 OPTIONS = TrainingOptions(max_length=48, batch_tokens=200, negatives=0.0, seed=5)

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from corelane.errors import InvalidInput, SetupError
-from corelane.plugins.tune.training.examples import MOST_LISTED, Example, make_example, read_examples, split_examples
+from corelane.tasks.question_answering.tune.training.examples import (
+    MOST_LISTED,
+    Example,
+    make_example,
+    read_examples,
+    split_examples,
+)
 from tests.plugins.tune.training.made import make_document, write_document
 
 PASSAGE = "The tower is in Paris. It is 330 metres tall."

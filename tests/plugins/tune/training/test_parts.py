@@ -9,16 +9,16 @@ import torch
 
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.plugins.tune.held_out import Seen
-from corelane.plugins.tune.training.checkpoints import last_checkpoint, write_checkpoint
-from corelane.plugins.tune.training.dataset import Filled, Row
-from corelane.plugins.tune.training.evaluator import score_spans
-from corelane.plugins.tune.training.loss import distance, log_shares, marginal_loss, readable
-from corelane.plugins.tune.training.plan import SoftTargets, TrainingOptions
-from corelane.plugins.tune.training.teachers import follow
-from corelane.plugins.tune.training.weights import rate_at
 from corelane.tasks.question_answering.engine.spans import Candidate
 from corelane.tasks.question_answering.squad import SquadQuestion
+from corelane.tasks.question_answering.tune.held_out import Seen
+from corelane.tasks.question_answering.tune.training.checkpoints import last_checkpoint, write_checkpoint
+from corelane.tasks.question_answering.tune.training.dataset import Filled, Row
+from corelane.tasks.question_answering.tune.training.evaluator import score_spans
+from corelane.tasks.question_answering.tune.training.loss import distance, log_shares, marginal_loss, readable
+from corelane.tasks.question_answering.tune.training.plan import SoftTargets, TrainingOptions
+from corelane.tasks.question_answering.tune.training.teachers import follow
+from corelane.tasks.question_answering.tune.training.weights import rate_at
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from corelane.errors import ModelRefused, SetupError
-from corelane.plugins.tune.training.checkpoints import PATTERN, last_checkpoint
-from corelane.plugins.tune.training.loop import BEST, CHECKPOINTS, LOG
-from corelane.plugins.tune.training.plan import TrainingPlan, shares_of
-from corelane.plugins.tune.training.run import alone, tune
+from corelane.tasks.question_answering.tune.training.checkpoints import PATTERN, last_checkpoint
+from corelane.tasks.question_answering.tune.training.loop import BEST, CHECKPOINTS, LOG
+from corelane.tasks.question_answering.tune.training.plan import TrainingPlan, shares_of
+from corelane.tasks.question_answering.tune.training.run import alone, tune
 from tests.plugins.tune.training.made import make_document, write_document
 from tests.waiting import eventually
 
@@ -67,7 +67,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from corelane.plugins.tune.training.run import tune
+from corelane.tasks.question_answering.tune.training.run import tune
 from tests.plugins.tune.training.test_run import read_plan
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])

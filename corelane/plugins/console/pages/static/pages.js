@@ -1,4 +1,4 @@
-// Pages about work: questions before something is undone, Ctrl + Enter, short addresses, the answer in view.
+// Pages about work: a word before something is undone, Ctrl + Enter, short addresses, the best stretch of a text in view.
 "use strict";
 (() => {
   const make = (name, text, attributes = {}) => Object.assign(document.createElement(name), { textContent: text }, attributes);
@@ -49,12 +49,19 @@
     giveWay(field);
   }
 
+  // The form is that of the model's task: another model of the same task leaves what was typed as it is.
+  document.addEventListener("change", (event) => {
+    const chosen = event.target.closest?.("select[data-task]");
+    if (!chosen || chosen.selectedOptions[0].dataset.task === chosen.dataset.task) return;
+    location.assign(`ask?model=${encodeURIComponent(chosen.value)}`);
+  });
+
   document.addEventListener("keydown", (event) => {
     const form = event.target.closest?.("[data-quick-send]");
     if (form && event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
 
-  // In a long passage the best answer is in view.
+  // In a long text the first mark is in view.
   const reveal = () => {
     for (const passage of document.querySelectorAll(".passage:not([data-shown])")) {
       passage.dataset.shown = "";

@@ -1,4 +1,4 @@
-// A request that got no answer: it is said where the answer would stand, so that nothing old passes for it.
+// A request that got no reply: it is said where the reply would stand, so that nothing old passes for it.
 "use strict";
 (() => {
   document.addEventListener("htmx:error", (event) => {
@@ -8,7 +8,7 @@
     box.className = "problem";
     box.setAttribute("role", "alert");
     words.textContent = navigator.onLine
-      ? "No answer came: the service could not be reached, or took too long. What was asked may have been done; look before you try again."
+      ? "No reply came: the service could not be reached, or took too long. What was sent may have been done; look before you try again."
       : "This computer is not connected. Try again when it is.";
     box.append(words);
     place.replaceChildren(box);

@@ -1,0 +1,1 @@
+"""Feature extraction: networks whose vectors of a row's tokens become one vector."""

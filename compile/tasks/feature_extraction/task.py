@@ -1,0 +1,87 @@
+"""Feature extraction, as the compiler sees it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compile.tasks.feature_extraction.modules import read_modules
+from compile.tasks.task import CompileTask
+from compile.tasks.texts import SAMPLES
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.task import Query
+from corelane.tasks.feature_extraction.pooling import pool
+from corelane.tasks.feature_extraction.task import FeatureExtraction
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions
+
+if TYPE_CHECKING:
+    from compile.model.probes import Probe
+
+#: Least cosine of two vectors that count as equal. Those of bf16 have 0.9995 and more, those of int8 0.99.
+SAME_DIRECTION = 0.98
+
+
+class Embedding(CompileTask):
+    """Gives the vector of each token of a row."""
+
+    name = FeatureExtraction.name
+    heads = ()
+    loader = "AutoModel"
+    outputs = ("last_hidden_state",)
+    trained_to = "embed texts"
+    files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
+
+    def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
+        """Raise ModelRefused if a model makes its vectors by what Corelane does not do."""
+        read_modules(label, folder)
+
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:
+        """Return how the vectors of tokens become one."""
+        return {"size": int(config.hidden_size), **read_modules(folder.name, folder)}
+
+    def untrained(self, loading: Mapping[str, Any]) -> list[str]:
+        """Return the weights that a model lacks, but for the pooler, which nothing reads."""
+        return [name for name in super().untrained(loading) if not name.removeprefix("('").startswith("pooler.")]
+
+    def samples(self) -> list[Query]:
+        """Return sample texts; those that are too long are read in windows."""
+        options = EmbeddingOptions(long="mean")
+        return [Query(None, text, options) for text in SAMPLES]
+
+    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+        """Return the direction of each sample's vector, the mean over all its windows."""
+        totals: dict[int, Any] = {}
+        for rows, (part,) in zip(probe.rows, logits, strict=True):
+            for row, (item, _, window) in enumerate(rows):
+                vector = pool(part[row, : window.length], ("mean",))
+                totals[item] = totals.get(item, 0) + window.length * vector
+        return {item: Direction(total) for item, total in totals.items()}
+
+    def divergence(self, expected: Logits, got: Logits) -> float:
+        """Return how far vectors point from the eager network's: 1 less their cosine, the mean over rows."""
+        pairs = zip(expected[0], got[0], strict=True)
+        return 1.0 - float(np.mean([cosine(one.ravel(), other.ravel()) for one, other in pairs]))
+
+
+class Direction:
+    """A vector; equal to another that points almost the same way."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, vector: NDArray[Any]) -> None:
+        self.vector = vector
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Direction) and cosine(self.vector, other.vector) >= SAME_DIRECTION
+
+
+def cosine(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """Return the cosine of two vectors; 1 if both are zeros."""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else float(not one.any() and not other.any())
+
+
+TASK = Embedding()

@@ -1,0 +1,1 @@
+"""Text ranking: cross-encoders, which give one logit for a query and a text."""

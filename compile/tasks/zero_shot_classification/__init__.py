@@ -1,0 +1,1 @@
+"""Zero-shot classification: classifiers trained for natural-language inference."""

@@ -1,0 +1,56 @@
+"""Zero-shot classification, as the compiler sees it."""
+
+from pathlib import Path
+from typing import Any
+
+from compile.tasks.text_classification.task import ClassificationHead
+from compile.tasks.texts import SAMPLES
+from corelane.engine.task import Query
+from corelane.errors import ModelRefused
+from corelane.tasks.zero_shot_classification.task import ZeroShotClassification
+from corelane.tasks.zero_shot_classification.wire import ZeroShotOptions
+
+#: The labels that the samples are judged by.
+LABELS = ("travel", "food and drink")
+
+
+class ZeroShot(ClassificationHead):
+    """Gives the logits of the judgements on a text and a sentence."""
+
+    name = ZeroShotClassification.name
+    trained_to = "judge whether a sentence follows from a text"
+
+    def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
+        """Refuse a classifier that was not trained for inference: no label says that a sentence follows."""
+        if config.num_labels < 2 or place_of(config, "entail") is None:
+            names = ", ".join(str(config.id2label[at]) for at in sorted(config.id2label)[:8])
+            raise ModelRefused(
+                f"{label} has no label for entailment beside another, and its labels are {names}: {self.name} needs a "
+                "model for natural-language inference. If it is one, name its labels in `id2label` of its config.json: "
+                "`entailment` and `contradiction`"
+            )
+
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return which logits say that a sentence follows from the text, and that it contradicts it.
+
+        Without a label for contradiction it is the last logit if entailment is the first, else the first.
+        """
+        entailment, contradiction = place_of(config, "entail"), place_of(config, "contradict")
+        if contradiction is None:
+            contradiction = config.num_labels - 1 if entailment == 0 else 0
+        return {"entailment": entailment, "contradiction": contradiction}
+
+    def samples(self) -> list[Query]:
+        """Return sample texts, each with two labels; those that are too long are read in windows."""
+        options = ZeroShotOptions(labels=LABELS, long="mean")
+        return [Query(None, text, options) for text in SAMPLES]
+
+
+def place_of(config: Any, beginning: str) -> int | None:
+    """Return the place of the first label that begins so, in small letters or capitals; None if there is none."""
+    names = [*config.id2label.items(), *((at, name) for name, at in (config.label2id or {}).items())]
+    found = [int(at) for at, name in names if str(name).lower().startswith(beginning)]
+    return next((at for at in found if 0 <= at < config.num_labels), None)
+
+
+TASK = ZeroShot()

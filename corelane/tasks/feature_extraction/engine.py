@@ -1,0 +1,110 @@
+"""Feature extraction: the vectors of each row's tokens become one vector of the text."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+
+from corelane.artifacts.calibration import Calibration
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.jobs import JobStatus
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.task import Query, Ready, Result, RunnerLimits
+from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
+from corelane.engine.windows import Window
+from corelane.errors import CorelaneError, InvalidInput
+from corelane.tasks.feature_extraction.pooling import combine, encode, finish, pool
+
+
+class EmbeddingEngine(TextEngine):
+    """Embeds texts with one model."""
+
+    #: What the model itself says (the manifest's ``facts``).
+    pooling: Sequence[str] = ("mean",)
+    normalize: bool = False
+    #: The numbers of a token's vector, and how many of a text's are given unless it is said; None for all.
+    size: int | None = None
+    dimensions: int | None = None
+    prompts: Mapping[str, str]
+    default_prompt: str | None = None
+    #: The tokens at the beginning of a row that do not count, by the name of the prompt.
+    skipped: Mapping[str | None, int]
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.prompts, self.skipped = {}, {}
+
+    @classmethod
+    def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
+        """Open the tokenizer of an artifact, and read how its vectors are made."""
+        opened = super().open(artifact, limits, calibration)
+        opened.configure(artifact.manifest.facts)
+        return opened
+
+    def configure(self, facts: Mapping[str, Any]) -> None:
+        """Make vectors as a model says that they are made."""
+        self.pooling, self.normalize = facts["pooling"], facts["normalize"]
+        self.size, self.dimensions = facts["size"], facts.get("dimensions")
+        self.prompts, self.default_prompt = facts.get("prompts", {}), facts.get("default_prompt")
+        if facts.get("lowercase"):
+            known = self._tokenizer.normalizer
+            self._tokenizer.normalizer = Normalizers([Lowercase(), *([] if known is None else [known])])
+        if not facts.get("pools_prompt", True):
+            specials = len(self._single.before)
+            self.skipped = {
+                name: specials + len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
+                for name, prompt in self.prompts.items()
+                if prompt
+            }
+
+    def refusal(self, query: Query) -> CorelaneError | None:
+        """Return why a query's options are not for this model."""
+        name, dimensions = query.options.prompt_name, query.options.dimensions
+        if name is not None and name not in self.prompts:
+            known = f"its prompts are {', '.join(map(repr, self.prompts))}" if self.prompts else "it has none"
+            return InvalidInput(f"this model has no prompt {name!r}: {known}")
+        most = None if self.size is None else self.size * len(self._poolings(query))
+        if dimensions is not None and most is not None and dimensions > most:
+            return InvalidInput(f"this model's vectors have {most:,} numbers, and `dimensions` asks for {dimensions:,}")
+        return None
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Any]]:
+        """Tokenize queries, each with its prompt before its text."""
+        return super().tokenize([(key, self._prompted(query)) for key, query in queries] if self.prompts else queries)
+
+    def _prompted(self, query: Query) -> Query:
+        prompt = self.prompts.get(self._prompt(query))
+        return replace(query, text=prompt + query.text) if prompt else query
+
+    def _prompt(self, query: Query) -> Any:
+        return query.options.prompt_name or self.default_prompt
+
+    def _poolings(self, query: Query) -> Sequence[str]:
+        return self.pooling if query.options.pooling is None else (query.options.pooling,)
+
+    def decode(self, logits: Logits, rows: Sequence[tuple[Any, Window]]) -> list[Any]:
+        """Return the vector of each row."""
+        return [
+            ReadRow(window, (self._pool(tokens[: window.length], item.query, window),))
+            for tokens, (item, window) in zip(logits[0], rows, strict=False)
+        ]
+
+    def _pool(self, tokens: Any, query: Query, window: Window) -> Any:
+        skipped = self.skipped.get(self._prompt(query), 0) if self.skipped and not window.start else 0
+        return pool(tokens, self._poolings(query), skipped)
+
+    def compose(self, item: TokenizedText, decoded: Sequence[ReadRow]) -> Result:
+        """Return the vector of a text from those of its windows."""
+        options: Any = item.query.options
+        windows = [read.window for read in decoded]
+        vector = combine([read.values[0] for read in decoded], [window.end - window.start for window in windows])
+        normalize = self.normalize if options.normalize is None else options.normalize
+        return {
+            "status": str(JobStatus.SUCCEEDED),
+            "embedding": encode(finish(vector, options.dimensions or self.dimensions, normalize), options.encoding),
+            "tokens": sum(window.length for window in windows),
+            "windows": len(decoded),
+            "error": None,
+        }

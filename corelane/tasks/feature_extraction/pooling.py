@@ -1,0 +1,76 @@
+"""From the vectors of a row's tokens to one vector, as sentence-transformers makes it. Pure."""
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+#: A number of a vector is rounded to this share of the vector's largest one: about what a 32-bit float tells apart.
+SIGNIFICANT_DIGITS = 7
+
+#: Smallest divisor, so that a row without tokens, or a vector of zeros, gives zeros.
+LEAST = 1e-9
+
+
+def _mean(tokens: Floats, skipped: int) -> Any:  # noqa: ARG001
+    return tokens.sum(axis=0) / max(len(tokens), LEAST)
+
+
+def _mean_sqrt(tokens: Floats, skipped: int) -> Any:  # noqa: ARG001
+    return tokens.sum(axis=0) / math.sqrt(max(len(tokens), LEAST))
+
+
+def _weighted_mean(tokens: Floats, skipped: int) -> Any:
+    # A token weighs as much as its place in the row, and what is skipped keeps its places.
+    weights = np.arange(skipped + 1, skipped + len(tokens) + 1, dtype=np.float32)
+    return weights @ tokens / max(weights.sum(), LEAST)
+
+
+#: How the vectors of a row's visible tokens become one, by name; the second argument is how many come before them.
+POOLINGS: dict[str, Callable[[Floats, int], Any]] = {
+    "cls": lambda tokens, _: tokens[0],
+    "max": lambda tokens, _: tokens.max(axis=0),
+    "mean": _mean,
+    "mean_sqrt_len_tokens": _mean_sqrt,
+    "weightedmean": _weighted_mean,
+    "lasttoken": lambda tokens, _: tokens[-1],
+}
+
+
+def pool(tokens: Floats, poolings: Sequence[str], skipped: int = 0) -> Floats:
+    """Return the vector of a row from those of its visible tokens; several poolings stand one behind the other.
+
+    The first ``skipped`` tokens are left out, if others are left then.
+    """
+    skipped = skipped if skipped < len(tokens) else 0
+    found = [POOLINGS[name](tokens[skipped:], skipped) for name in poolings]
+    return np.asarray(found[0] if len(found) == 1 else np.concatenate(found), dtype=np.float32).copy()
+
+
+def combine(vectors: Sequence[Floats], weights: Sequence[int]) -> Floats:
+    """Return the mean of the vectors of a text's windows, by their tokens."""
+    if len(vectors) == 1:
+        return vectors[0]
+    return np.average(np.stack(vectors), axis=0, weights=np.maximum(weights, 1)).astype(np.float32)
+
+
+def finish(vector: Floats, dimensions: int | None, normalize: bool) -> Floats:
+    """Return a vector's first numbers, and make it of length 1 after that if it is to be."""
+    kept = vector[:dimensions]
+    return kept / np.float32(max(float(np.linalg.norm(kept)), LEAST)) if normalize else kept
+
+
+def encode(vector: Floats, encoding: str) -> list[float] | str:
+    """Return a vector as it stands in a result."""
+    if encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    wide = vector.astype(np.float64)
+    largest = float(np.abs(wide).max(initial=0.0))
+    digits = SIGNIFICANT_DIGITS - math.ceil(math.log10(largest)) if largest > 0 else 0
+    rounded: list[float] = np.round(wide, digits).tolist()
+    return rounded

@@ -1,0 +1,43 @@
+"""What pages show of vectors: how long they are, and their first numbers."""
+
+import math
+import sys
+from array import array
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from corelane.domain.jobs import Result
+from corelane.tasks.presenting import Presenter
+
+#: Numbers that a page shows.
+FIRST = 16
+
+
+def numbers_of(embedding: Sequence[float] | str | None) -> Sequence[float]:
+    """Return the numbers of a vector in either encoding."""
+    if not isinstance(embedding, str):
+        return embedding or ()
+    numbers = array("f")
+    numbers.frombytes(b64decode(embedding))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+class EmbeddingPresenter(Presenter):
+    """Shows what can be seen of a vector."""
+
+    about = "One text. The model gives a vector, and texts of like meaning have vectors that lie close together."
+    empty = "no embedding"
+
+    def line(self, result: Any) -> tuple[str, float | None]:
+        """Return how many numbers a vector has, and its length."""
+        numbers = numbers_of(result.embedding)
+        return (f"{len(numbers):,} numbers, length {math.hypot(*numbers):.4g}" if numbers else ""), None
+
+    def shown(self, item: Any, result: Any) -> Mapping[str, Any]:  # noqa: ARG002  # the vector alone says it
+        """Return the first numbers, how many there are, and the vector's length."""
+        numbers = numbers_of(result.embedding if isinstance(result, Result) else None)
+        first, widest = list(numbers[:FIRST]), max((abs(each) for each in numbers), default=0.0)
+        return {"first": first, "widest": widest, "count": len(numbers), "length": math.hypot(*numbers)}

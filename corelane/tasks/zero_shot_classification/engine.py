@@ -1,0 +1,90 @@
+"""Zero-shot classification: how much a text entails the sentence of each label becomes the label's score.
+
+A long text is cut the same way for all labels, so that each window is judged by itself as the text would be. With fewer
+rows than that, in a preview, the labels are judged that were read.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from corelane.artifacts.calibration import Calibration
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.jobs import JobStatus
+from corelane.engine.task import Query, Result, RunnerLimits
+from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
+from corelane.engine.text.tokenize import Context
+from corelane.engine.text.vectors import VectorEngine
+from corelane.engine.windows import Window
+from corelane.errors import InvalidInput
+from corelane.tasks.text_classification.scores import Doubles, best_first, scores_of
+from corelane.tasks.zero_shot_classification.task import NO_LABELS, ZeroShotClassification, labels_of
+
+
+class ZeroShotEngine(VectorEngine):
+    """Judges labels with one model for natural-language inference."""
+
+    text_first = True
+    overlap = ZeroShotClassification.overlap
+
+    #: The places of both judgements among a row's logits.
+    contradiction = 0
+    entailment = -1
+
+    @classmethod
+    def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
+        """Open the tokenizer of an artifact, and read which logits are judgements."""
+        opened, facts = super().open(artifact, limits, calibration), artifact.manifest.facts
+        opened.contradiction, opened.entailment = facts["contradiction"], facts["entailment"]
+        return opened
+
+    def refusal(self, query: Query) -> InvalidInput | None:
+        """Return that a text has no labels."""
+        return None if labels_of(query.beside, query.options) else InvalidInput(NO_LABELS)
+
+    def besides(self, query: Query) -> Sequence[str]:
+        """Return the sentence of each label."""
+        template = query.options.hypothesis_template
+        return [template.replace("{}", label) for label in labels_of(query.beside, query.options)]
+
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> TokenizedText:
+        """Cut the text as the longest sentence needs it, and read it beside each; raise InvalidInput."""
+        longest = max(besides, key=len)
+        stretches = super().cut(query, [longest], texts).windows
+        windows = [
+            Window(each.start, each.end, each.length - len(longest) + len(beside), number)
+            for number, beside in enumerate(besides)
+            for each in stretches
+        ]
+        self._require_few(windows)
+        return TokenizedText(query, [TextPart(beside, texts[0]) for beside in besides], windows)
+
+    def compose(self, item: TokenizedText, decoded: Sequence[ReadRow]) -> Result:
+        """Return the labels of a text from the logits of its rows."""
+        labels = labels_of(item.query.beside, item.query.options)
+        starts = {start: at for at, start in enumerate(sorted({read.window.start for read in decoded}))}
+        judged = np.full((len(labels), len(starts), 2), -np.inf)
+        for read in decoded:
+            (logits,) = read.values
+            judged[read.window.part, starts[read.window.start]] = logits[self.contradiction], logits[self.entailment]
+        scores = score_labels(judged, item.query.options)
+        read_labels = sorted({read.window.part for read in decoded})
+        return {
+            "status": str(JobStatus.SUCCEEDED),
+            "labels": best_first([labels[at] for at in read_labels], scores[read_labels], None),
+            "windows": len(decoded),
+            "error": None,
+        }
+
+
+def score_labels(judged: Doubles, options: Any) -> Doubles:
+    """Return the score of each label from its contradiction and its entailment in each window; −∞ was not read."""
+    is_read = np.isfinite(judged[:, :, 1])
+    if options.multi_label or len(judged) == 1:
+        scores = scores_of(np.where(is_read[:, :, None], judged, 0.0), "softmax")[:, :, 1] * is_read
+    else:
+        scores = scores_of(judged[:, :, 1].T, "softmax").T
+    if options.long == "max":
+        return np.asarray(scores.max(axis=1))
+    return np.asarray(scores.sum(axis=1) / np.maximum(is_read.sum(axis=1), 1))

@@ -1,0 +1,111 @@
+"""Models of all tasks on the same cores: jobs of them mixed, while cores are killed, are answered once and in order."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compile.model.loading import quiet_transformers
+from compile.model.timing import one_thread
+from corelane.domain.jobs import DEFAULT_TASK, Job
+from corelane.tasks.registry import task_named
+from tests.artifacts_for_tests import keep_tiny_artifact
+from tests.conftest import copy_artifact
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.tasks.tiny import compiled, save_tiny
+
+#: A tiny model of each task: what loads it, its config, and an item that is about a number.
+MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] = {
+    "text-classification": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 2, "id2label": {0: "odd", 1: "even"}},
+        lambda number: {"text": f"The number is {number}."},
+    ),
+    "token-classification": (
+        "AutoModelForTokenClassification",
+        {"num_labels": 3, "id2label": {0: "O", 1: "B-NUM", 2: "I-NUM"}},
+        lambda number: {"text": f"The number is {number}."},
+    ),
+}
+
+#: Items of each job, and how many of them equal an earlier one.
+ITEMS, REPEATED = 400, 0.2
+
+#: Cores that are killed while the jobs run.
+KILLS = 3
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Start a fleet that holds a model of each task."""
+    data = tmp_path_factory.mktemp("tasks")
+    copy_artifact(keep_tiny_artifact("torchscript"), data)
+    with quiet_transformers(), one_thread():
+        for task, (loader, config, _) in MODELS.items():
+            folder = save_tiny("bert", loader, data / "models" / task, **config)
+            compiled(folder, data, buckets="8x64", name=task, task=task)
+    fleet = start_fleet(
+        tmp_path_factory.mktemp("mixed"),
+        Path(data / "artifacts"),
+        "--no-flower",
+        CORELANE_MODEL="tiny-qa",
+        CORELANE_MODELS=",".join(MODELS),
+        CORELANE_REUSE="false",
+    )
+    yield fleet
+    end_fleet(fleet)
+
+
+def items_of(task: str, seed: int) -> list[dict[str, Any]]:
+    """Return the items of a job; a fifth of them equal an earlier one."""
+    rng = random.Random(seed)
+    numbers = list(range(round(ITEMS * (1 - REPEATED))))
+    numbers += rng.choices(numbers, k=ITEMS - len(numbers))
+    rng.shuffle(numbers)
+    make = MODELS[task][2] if task in MODELS else (lambda number: {"question": "who", "context": f"Ada {number}"})
+    return [{"id": f"{task}/{seed}/{place}", **make(number)} for place, number in enumerate(numbers)]
+
+
+def strike(fleet: Fleet, rng: random.Random) -> None:
+    """Kill a core's process that is up."""
+    while not (up := [core for core in fleet.states().values() if core["pid"]]):
+        time.sleep(0.1)
+    os.kill(rng.choice(up)["pid"], signal.SIGKILL)
+
+
+@pytest.mark.timeout(240)
+def test_jobs_of_all_tasks_are_answered_once_and_in_order_whatever_dies(mixed: Fleet) -> None:
+    tasks = [DEFAULT_TASK, *MODELS]
+    jobs: dict[str, tuple[list[dict[str, Any]], Job]] = {}
+    with mixed.client() as client:
+
+        def send(task: str) -> None:
+            items = items_of(task, 1)
+            jobs[task] = items, client.submit(items, model="tiny-qa" if task == DEFAULT_TASK else task)
+
+        threads = [threading.Thread(target=send, args=(task,)) for task in tasks]
+        for thread in threads:
+            thread.start()
+        rng = random.Random(7)
+        for _ in range(KILLS):
+            strike(mixed, rng)
+            time.sleep(1.0)
+        for thread in threads:
+            thread.join()
+        for task, (items, job) in jobs.items():
+            final = client.wait(job.id, timeout_s=120)
+            assert (final.status, final.task, final.counts.succeeded) == ("succeeded", task, ITEMS), final
+            results = list(client.iter_results(job.id))
+            assert [result.id for result in results] == [item["id"] for item in items]
+            assert {type(result) for result in results} == {task_named(task).result}
+            outputs: dict[str, Any] = {}
+            for item, result in zip(items, results, strict=True):
+                asked = str({name: value for name, value in item.items() if name != "id"})
+                found = {name: getattr(result, name) for name in task_named(task).nothing}
+                assert str(outputs.setdefault(asked, found)) == str(found)

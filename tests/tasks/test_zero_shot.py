@@ -1,0 +1,208 @@
+"""Zero-shot classification gives what Transformers' pipeline gives, and reads long texts in windows."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query
+from corelane.errors import InvalidInput, ModelRefused
+from corelane.tasks.registry import task_named
+from corelane.tasks.zero_shot_classification.engine import score_labels
+from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
+from tests.families.texts import MULTI_SCRIPT
+from tests.tasks.sharing import read_with_another
+from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
+
+LOADER = "AutoModelForSequenceClassification"
+
+TASK = "zero-shot-classification"
+
+LABELS = ("delivery", "price", "東京", "a 👍🏿 day")
+
+JUDGEMENTS = {0: "CONTRADICTION", 1: "neutral", 2: "Entailment"}
+
+TEXTS = ("1889", "The parcel never came.", *(text[:50] for text in MULTI_SCRIPT))
+
+TEMPLATE = "It is about {}, one says."
+
+
+def judge(folder: Path, kind: str = "bert", judgements: dict[int, str] = JUDGEMENTS) -> Path:
+    names: dict[str, Any] = {"id2label": judgements, "label2id": {name: at for at, name in judgements.items()}}
+    return save_tiny(kind, LOADER, folder / kind, num_labels=len(judgements), **names)
+
+
+def official(folder: Path, query: Query) -> dict[str, float]:
+    import transformers
+
+    pipeline = transformers.pipeline(TASK, str(folder))
+    found = pipeline(
+        query.text,
+        list(query.beside),
+        hypothesis_template=query.options.hypothesis_template,
+        multi_label=query.options.multi_label,
+    )
+    return dict(zip(found["labels"], found["scores"], strict=True))
+
+
+def assert_alike(results: Sequence[dict[str, Any]], expected: Sequence[dict[str, float]], near: float) -> None:
+    """Compare labels, their order unless two are nearly tied, and scores."""
+    for result, those in zip(results, expected, strict=True):
+        found = {each["label"]: each["score"] for each in result["labels"]}
+        assert found == pytest.approx(those, abs=near)
+        in_order = [those[each["label"]] for each in result["labels"]]
+        assert all(later <= one + near for one, later in pairwise(in_order))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("judge")
+    return compiled(judge(folder), folder / "data", task=TASK)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_labels_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
+    folder = judge(tmp_path, kind)
+    queries = [
+        Query(labels, text, ZeroShotOptions(multi_label=several, hypothesis_template=template))
+        for text in TEXTS
+        for labels, several, template in (
+            (LABELS, False, "This example is {}."),
+            (LABELS, True, TEMPLATE),
+            (LABELS[:1], False, "{}"),
+        )
+    ]
+    expected = [official(folder, query) for query in queries]
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        assert_alike(answer(compiled(folder, tmp_path / dtype, dtype, task=TASK), queries), expected, near)
+
+
+@pytest.mark.parametrize(
+    "judgements",
+    [
+        {0: "entailment", 1: "not_entailment"},
+        {0: "not_entailment", 1: "entailment"},
+        {0: "entailment", 1: "neutral", 2: "contradiction"},
+        {0: "contradiction", 1: "entailment", 2: "neutral"},
+    ],
+)
+def test_judgements_stand_where_the_model_names_them(judgements: dict[int, str], tmp_path: Path) -> None:
+    folder = judge(tmp_path, "bert", judgements)
+    queries = [Query(LABELS, text, ZeroShotOptions(multi_label=several)) for text in TEXTS for several in (True, False)]
+    results = answer(compiled(folder, tmp_path / "data", task=TASK), queries)
+    assert_alike(results, [official(folder, query) for query in queries], 1e-4)
+
+
+def test_trained_network_finds_what_texts_are_about(tmp_path: Path) -> None:
+    says, chosen = "This example is {}.", random.Random(99)
+    folder = train(
+        tmp_path / "trained",
+        lambda drawn: draw_pairs(drawn, says, 2, topic_first=False),
+        num_labels=3,
+        id2label=JUDGEMENTS,
+        label2id={name: at for at, name in JUDGEMENTS.items()},
+    )
+    queries = [Query(tuple(TOPICS), sentence(topic, chosen), ZeroShotOptions()) for topic in TOPICS for _ in range(3)]
+    expected = [official(folder, query) for query in queries]
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        results = answer(compiled(folder, tmp_path / dtype, dtype, task=TASK), queries)
+        assert [each["labels"][0]["label"] for each in results] == [topic for topic in TOPICS for _ in range(3)]
+        assert_alike(results, expected, near)
+
+
+def test_labels_are_those_of_the_item_or_of_its_job(bert: Artifact) -> None:
+    options = ZeroShotOptions(labels=LABELS[:2])
+    own, of_job, neither = answer(
+        bert, [Query(["x", "y"], "1889", options), Query(None, "1889", options), Query(None, "1889", ZeroShotOptions())]
+    )
+    assert {each["label"] for each in own["labels"]} == {"x", "y"}
+    assert {each["label"] for each in of_job["labels"]} == set(LABELS[:2])
+    assert neither["error"]["code"] == "invalid_input"
+    assert "no labels" in neither["error"]["detail"]
+    task = task_named(TASK)
+    task.check_options(options, "item 3: ", LabelledText(text="1889"))
+    with pytest.raises(InvalidInput, match="item 3: there are no labels"):
+        task.check_options(ZeroShotOptions(), "item 3: ", LabelledText(text="1889"))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> None:
+    text = " ".join(f"The parcel {number} never came, and the river was red." for number in range(25))
+    runner = Runner.open(open_backend("cpu"), bert)
+    engine: Any = runner._task
+
+    def asked(text: str, long: Any) -> Query:
+        return Query(LABELS, text, ZeroShotOptions(multi_label=several, long=long))
+
+    refused, neighbour = runner.answer([asked(text, "error"), asked("1889", "error")])
+    assert (refused["error"]["code"], neighbour["status"]) == ("text_too_long", "succeeded")
+    assert "the option `long`" in refused["error"]["detail"]
+    [item] = engine.tokenize_all([asked(text, "mean")])
+    places, windows = item.parts[0].text.places, [window for window in item.windows if window.part == 0]
+    pieces = [text[places[window.start][0] : places[window.end - 1][1]] for window in windows]
+    assert len(pieces) > 5
+    by_hand = [result["labels"] for result in runner.answer([asked(piece, "error") for piece in pieces])]
+    for long, combine in (("mean", np.mean), ("max", np.max)):
+        [result] = runner.answer([asked(text, long)])
+        assert result["windows"] == len(LABELS) * len(pieces)
+        scores = {
+            label: float(combine([each["score"] for labels in by_hand for each in labels if each["label"] == label]))
+            for label in LABELS
+        }
+        assert_alike([result], [scores], 1e-4)
+
+
+def test_labels_read_on_two_cores_are_those_of_one(bert: Artifact) -> None:
+    own, other = (Runner.open(open_backend("cpu"), bert) for _ in range(2))
+    labels = [f"label {number}" for number in range(40)]
+    for several in (False, True):
+        query = Query(labels, "The parcel never came. " * 12, ZeroShotOptions(multi_label=several, long="mean"))
+        [alone] = own.answer([query])
+        shared, parts = read_with_another(own, other, query)
+        assert parts > 1
+        assert_alike([shared], [{each["label"]: each["score"] for each in alone["labels"]}], 1e-5)
+
+
+def test_preview_judges_the_labels_that_were_read() -> None:
+    judged = np.array([[[0.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [-np.inf, -np.inf]], [[-np.inf, -np.inf]] * 2])
+    single = score_labels(judged, ZeroShotOptions(long="max"))
+    assert single == pytest.approx([1.0, 1 / (1 + np.e), 0.0])
+    several = score_labels(judged, ZeroShotOptions(long="mean", multi_label=True))
+    assert several == pytest.approx([(1 / (1 + np.exp(-1)) + 1 / (1 + np.exp(-2))) / 2, 1 / (1 + np.e), 0.0])
+
+
+@pytest.mark.parametrize(
+    ("judgements", "named"),
+    [
+        ({0: "LABEL_0", 1: "LABEL_1"}, "LABEL_0, LABEL_1"),
+        ({0: "entailment"}, "entailment"),
+        ({0: "bad", 1: "good"}, "bad"),
+    ],
+)
+def test_model_without_entailment_is_refused_with_its_labels(
+    judgements: dict[int, str], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelRefused, match=f"no label for entailment beside another, and its labels are {named}"):
+        compiled(judge(tmp_path, "bert", judgements), tmp_path / "data", task=TASK)
+
+
+def test_order_and_count_are_kept_over_many_items(bert: Artifact) -> None:
+    chosen = random.Random(5)
+    texts = [f"The tower of {number} is {chosen.randint(1, 99)} metres tall." for number in range(1600)]
+    items = texts + chosen.choices(texts, k=400)
+    chosen.shuffle(items)
+    results = answer(bert, [Query(("tall", f"of {text[13:17]}"), text, ZeroShotOptions()) for text in items])
+    scores: dict[str, float] = {}
+    for text, result in zip(items, results, strict=True):
+        found = {each["label"]: each["score"] for each in result["labels"]}
+        assert set(found) == {"tall", f"of {text[13:17]}"}
+        assert scores.setdefault(text, found["tall"]) == pytest.approx(found["tall"], abs=1e-4)
+    assert len(set(scores.values())) > 100

@@ -25,7 +25,7 @@ DATA = HERE.parent / ".corelane"
 #: The model that embeds texts, if its package is installed (`corelane compile` says how).
 EMBEDDER = "all-minilm-l6-v2"
 
-#: What is looked for among the passages without a word in common, and the passage that it should be nearest to.
+#: What is looked for among the passages, and the passage that it should be nearest to.
 SOUGHT = {
     "two pilots who crossed an ocean": "history",
     "how to look after a household appliance": "manual",

@@ -36,7 +36,7 @@ NOT_MEANT = re.compile(
 )
 
 #: Most files that name one of the words, besides those allowed.
-MOST = 113
+MOST = 101
 
 #: Most files allowed.
 MOST_ALLOWED = 30
@@ -66,6 +66,8 @@ ALLOWED: Mapping[str, str] = {
     "corelane/plugins/files/settings.py": "names of settings",
     "corelane/client/contexts.py": "the client's methods for /v1/contexts",
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
+    "corelane/plugins/lab/cli/options.py": "older names of options: --questions, --way question",
+    "corelane/plugins/lab/schema.py": "fields of the bench's stored reports",
 }
 
 

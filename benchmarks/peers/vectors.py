@@ -1,7 +1,7 @@
 """Embedding and classification as a user of any peer would write them: texts in, vectors or scores out.
 
-All texts of a call in one padded pass, in the way that is named: ``compiled`` runs the file that Corelane compiled,
-``transformers`` the checkpoint in the same number format. It needs torch, numpy, tokenizers and transformers.
+Texts go through in padded passes of up to 32, in the way that is named: ``compiled`` runs the file that Corelane
+compiled, ``transformers`` the checkpoint in the same number format. It needs torch, numpy, tokenizers and transformers.
 """
 
 import json
@@ -16,6 +16,11 @@ from torch import Tensor
 from benchmarks.peers.answering import dtype_of, load_network
 
 EMBEDDING = "feature-extraction"
+
+CLASSIFIER = "AutoModelForSequenceClassification"
+
+#: Most texts of a pass, as sentence-transformers has it.
+PASS_TEXTS = 32
 
 #: The parts of a network's input: ids, mask and token types.
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -38,8 +43,16 @@ class TextModel:
             self._run = official(self.task, checkpoint, dtype_of(artifact))
 
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return a vector of length 1 for each text, or the scores of its labels."""
-        read = self._tokenizer.encode_batch(list(texts))
+        """Return a vector of length 1 for each text, or the scores of its labels; many texts are read by length."""
+        found: dict[int, list[float]] = {}
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        for first in range(0, len(order), PASS_TEXTS):
+            part = order[first : first + PASS_TEXTS]
+            found.update(zip(part, self._read([texts[at] for at in part]), strict=True))
+        return [found[at] for at in range(len(texts))]
+
+    def _read(self, texts: list[str]) -> list[list[float]]:
+        read = self._tokenizer.encode_batch(texts)
         ids, mask, types = (
             torch.tensor([getattr(each, part) for each in read]) for part in ("ids", "attention_mask", "type_ids")
         )
@@ -68,9 +81,6 @@ def official(task: str, checkpoint: Path, dtype: torch.dtype) -> Callable[[Parts
         return found
 
     return run
-
-
-CLASSIFIER = "AutoModelForSequenceClassification"
 
 
 def _first(found: Any) -> Tensor:

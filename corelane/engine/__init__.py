@@ -1,4 +1,4 @@
-"""The engine: from questions and passages to answers with exact offsets, on one core.
+"""The engine: from items to results, on one core.
 
 A task turns text into rows and logits into results; a backend runs compiled artifacts; a runner schedules windows
 between them. It does not use Redis, Celery or FastAPI.

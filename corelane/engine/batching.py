@@ -7,7 +7,7 @@ Windows, not items, are scheduled. The order, in three rules:
 fewest windows left.
 3. An owner that has passed over its oldest item seven times begins with it.
 
-So a question waits neither for a flood of another owner nor for a document, and documents, large jobs and low
+So a small job waits neither for a flood of another owner nor for a document, and documents, large jobs and low
 priorities do not starve. A new job starts level with the job that was served last (self-clocked fair queueing,
 Golestani, 1994). If it started level with the jobs that still wait, new jobs would overtake a longer one again and
 again.
@@ -29,7 +29,7 @@ from corelane.engine.windows import Window
 #: An owner begins at least one in this many batches with its oldest item.
 OLDEST_TURN = 8
 
-#: Most tokens that an owner saves up while it has no work: a dozen short questions, a tenth of a second of a core.
+#: Most tokens that an owner saves up while it has no work: a dozen short items, a tenth of a second of a core.
 SAVED_TOKENS = 2048
 
 #: A function that decides the shape of a batch. It gets the bucket of the batch's first window, and by bucket how many
@@ -191,7 +191,7 @@ def next_batch(
     """Take a batch from the items: its bucket, and the windows that ``choose`` allows; None if nothing waits.
 
     ``shares`` is kept between calls, and empty at first. A job with at most ``little_tokens`` waiting shares a batch
-    that it begins only with other jobs like it. If few rows take less time than many, its question is then answered at
+    that it begins only with other jobs like it. If few rows take less time than many, it is then answered at
     once, and not with the rest of a flood.
     """
     lines = _line_up(items, shares)

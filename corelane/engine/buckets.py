@@ -11,7 +11,7 @@ from corelane.errors import CompileFailed
 #: from half of that.
 DEFAULT_BUCKETS = "16x64,10x96,8x128,6x160,5x192,4x224,4x256,3x288,3x320,3x384"
 
-#: Shapes of one row in addition to the default ladder, if rows are fixed: without them a lone question would run full
+#: Shapes of one row in addition to the default ladder, if rows are fixed: without them a lone item would run full
 #: rows. On a core of inf2 BERT-base takes 1.0 ms for 1 x 128, and 6.0 for 8 x 128 (AWS Neuron documents, Inf2,
 #: 2026-02-26).
 LONE_BUCKETS = "1x128,1x256,1x384"
@@ -23,7 +23,7 @@ AUTO_BUCKETS = "auto"
 #: twice as many. The extra padding takes little time, as most of a network leaves it out.
 LENGTH_STEP = 16
 
-#: Shorter rows leave no room for a question and a word of context.
+#: Shorter rows leave no room for a short item.
 MIN_LENGTH = 16
 
 

@@ -33,8 +33,8 @@ ALLOCATOR = {
 }
 
 #: Number of kernels that oneDNN keeps: two for each shape of a batch, and six for each number of tokens, as a linear
-#: layer counts twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. Lone questions need at
-#: most this many. If jobs and questions mix, a pass makes one or two new kernels. With 512 kernels, and twice as many
+#: layer counts twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. Lone items need at
+#: most this many. If large and small jobs mix, a pass makes one or two new kernels. With 512 kernels, and twice as many
 #: lengths of rows, a pass made no fewer. oneDNN's default is 1,024.
 KERNELS = 192
 
@@ -101,7 +101,7 @@ def neuron_slots(
             "NEURON_RT_VISIBLE_CORES": show_cores(group),
             "NEURON_RT_EXEC_TIMEOUT": str(settings.exec_timeout_s),
             "NEURON_PROCESS_TAG": tag,
-            # Never write users' questions to disk, even on an error.
+            # Never write users' texts to disk, even on an error.
             "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
             "CORELANE_DEVICE_MEMORY_BYTES": str(settings.device_memory_bytes or memory),
         }

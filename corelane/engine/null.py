@@ -1,4 +1,4 @@
-"""The null engine: every query gets the same empty answer, at no cost.
+"""The null engine: every query gets the same empty result, at no cost.
 
 It serves to measure and test everything around the engine (``CORELANE_TARGET=null``): the speed of the queue itself,
 and chaos runs that a model would slow down. It is a task like any other, for the same runner.
@@ -66,14 +66,14 @@ class NullItem:
 
 
 class NullTask(TaskEngine[NullItem]):
-    """Answers at once, or with the next batch if batches take time."""
+    """Gives results at once, or with the next batch if batches take time."""
 
     def __init__(self, *, needs_batches: bool) -> None:
         self.work = RunnerWork()
         self._needs_batches = needs_batches
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[NullItem]]:
-        """Return the answer, or an item that waits for a batch."""
+        """Return the result, or an item that waits for a batch."""
         if not self._needs_batches:
             return [(key, null_result(query.options.task)) for key, query in queries]
         lengths = [
@@ -99,7 +99,7 @@ class NullTask(TaskEngine[NullItem]):
 
 
 class NullRunner(Runner):
-    """A runner without a model. It answers for any version, as there is nothing to load."""
+    """A runner without a model. It stands for any version, as there is nothing to load."""
 
     version = "null@0"
 

@@ -46,9 +46,9 @@ SLOW_PASSES, SLOW = 3, 1.2
 #: A job that is alone gets batches ``ALONE`` times as long. It is alone after ``ALONE_AFTER_S`` without another job.
 ALONE, ALONE_AFTER_S = 1.5, 30.0
 
-#: Without a larger job, questions get batches this many times as long. If few questions wait, their batches are short
+#: Without a larger job, small jobs get batches this many times as long. If few wait, their batches are short
 #: anyway. If many wait, they wait longer for each other than for a long batch.
-AMONG_QUESTIONS = 2.0
+AMONG_SMALL = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +296,9 @@ class Pace:
     """How long a batch may take, and so its number of rows, depending on recent items.
 
     A job that is alone gets batches half as long again, unless even two of its rows exceed the target: such rows gain
-    nothing from longer batches, and are mostly a document's. While questions come too, batches are not longer, as a
-    question waits for the running batch. If there are only questions, batches are long. Batches of 40 ms run at 96 % of
-    the speed of full ones, of 60 ms at full speed.
+    nothing from longer batches, and are mostly a document's. While small jobs come too, batches are not longer, as a
+    small job waits for the running batch. If there are only small jobs, batches are long. Batches of 40 ms run at 96 %
+    of the speed of full ones, of 60 ms at full speed.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -306,11 +306,11 @@ class Pace:
         self._target_s = target_s
         self._clock = clock
         self._last_asker: str | None = None
-        #: The last times at which a different larger job, any larger job, and a question came.
+        #: The last times at which a different larger job, any larger job, and a small job came.
         self._turned_at = self._larger_at = self._little_at = -math.inf
 
     def heard(self, asker: str, *, is_little: bool = False) -> None:
-        """Note that an item came. ``asker`` names its owner and job; ``is_little`` says that the job is a question."""
+        """Note that an item came. ``asker`` names its owner and job; ``is_little`` says that the job is small."""
         now = self._clock()
         if is_little:
             self._little_at = now
@@ -322,7 +322,7 @@ class Pace:
     def rows(self, bucket: Bucket, table: PassTable) -> int:
         """Return how many rows are done in time, at least one."""
         rows, stretch = table.rows_within(bucket, self._target_s), self._stretch()
-        if rows >= 2 or stretch == AMONG_QUESTIONS:
+        if rows >= 2 or stretch == AMONG_SMALL:
             rows = table.rows_within(bucket, stretch * self._target_s)
         return max(1, rows)
 
@@ -330,5 +330,5 @@ class Pace:
         """Return by which factor batches may exceed the target, depending on recent items."""
         since = self._clock() - ALONE_AFTER_S
         if self._little_at > since:
-            return 1.0 if self._larger_at > since else AMONG_QUESTIONS
+            return 1.0 if self._larger_at > since else AMONG_SMALL
         return ALONE if self._turned_at < since else 1.0

@@ -1,6 +1,6 @@
 """When to preview a long item: about once a second, and less often if that would cost much.
 
-A preview composes an answer from all windows read so far, which takes longer the more there are. The longer it took,
+A preview composes a result from all windows read so far, which takes longer the more there are. The longer it took,
 the later the next one is.
 """
 

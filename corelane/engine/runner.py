@@ -1,7 +1,7 @@
 """One model on one core: loaded, warmed up, fed with queries.
 
 Queries are admitted under a key and answered window by window, one batch at a time. Windows of all items in progress
-share batches, and long contexts are tokenized between batches. ``start`` begins a batch; ``finish`` waits for it and
+share batches, and long texts are tokenized between batches. ``start`` begins a batch; ``finish`` waits for it and
 returns the queries that it answers. On a device that leaves the CPU free, the batch runs in between, and queries may be
 admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
 
@@ -97,10 +97,10 @@ class RunningBatch:
     rows: Sequence[BatchRow] = ()
     batch: WindowBatch | None = None
     logits: "Future[Logits] | None" = None
-    #: The queries whose context was read further before the batch, and the seconds that took.
+    #: The queries whose text was read further before the batch, and the seconds that took.
     read_for: Collection[Any] = ()
     read_s: float = 0.0
-    #: Seconds spent on finding answers in the logits.
+    #: Seconds spent on making results of the logits.
     merge_s: float = 0.0
     #: The passes that ran: several if the batch failed, and its rows ran one by one.
     passes: list[ForwardPass] = field(default_factory=list)
@@ -111,7 +111,7 @@ class RunningBatch:
 
 
 class Runner(SharedItems):
-    """Answers queries with one loaded model. Not thread-safe."""
+    """Gives the results of queries with one loaded model. Not thread-safe."""
 
     #: The class of the task of the models that ``open`` loads; that of their manifest's task if None.
     task_type: type[Any] | None = None
@@ -269,7 +269,7 @@ class Runner(SharedItems):
         self._previews.next.clear()
 
     def start(self) -> RunningBatch:
-        """Read on in one long context, if there is any, and start one batch of waiting windows."""
+        """Read on in one long text, if there is any, and start one batch of waiting windows."""
         began = time.perf_counter()
         self._take_in(self._task.read_on())
         read_for, read_s = self._task.read_for, time.perf_counter() - began

@@ -20,10 +20,10 @@ from corelane.engine.task import Query, Result, TaskEngine, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
-#: A job with at most this many waiting tokens (three questions) gets a batch of its own, if few rows take less time.
+#: A job with at most this many waiting tokens (three small items) gets a batch of its own, if few rows take less time.
 LITTLE_TOKENS = 512
 
-#: A job counts as a question that someone waits for if at most this many of its items come at a time, all short.
+#: A job counts as a small one that someone waits for if at most this many of its items come at a time, all short.
 LITTLE_ITEMS = 3
 
 #: A fragment has windows for at most this many batches, so that its core soon checks for other work.
@@ -64,7 +64,7 @@ class ItemInProgress:
     is_fragment: bool = False
     #: Number of windows that other cores are reading.
     away: int = 0
-    #: Whether more windows will come, because its context is still being tokenized.
+    #: Whether more windows will come, because its text is still being tokenized.
     grows: bool = False
 
     @property

@@ -51,16 +51,16 @@ class RunnerWork:
     windows: int = 0
     tokens: int = 0
     padding: int = 0
-    contexts_hit: int = 0
-    contexts_read: int = 0
+    texts_hit: int = 0
+    texts_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """Limits of a runner: the time of one batch, tokens of cached contexts, windows of a query."""
+    """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query."""
 
     latency_target_s: float = math.inf
-    context_cache_tokens: int = 0
+    cache_tokens: int = 0
     max_windows: float = math.inf
 
 
@@ -90,25 +90,25 @@ class TaskEngine(Protocol[Item]):
     A query that cannot be answered has a result that says why; no error is raised.
     """
 
-    #: The counters of its runner. The task counts contexts in it.
+    #: The counters of its runner. The engine counts texts in it.
     work: RunnerWork
 
     #: Whether windows of its items may be read on other cores.
     makes_fragments: bool = False
 
-    #: The queries whose context the last ``read_on`` read.
+    #: The queries whose text the last ``read_on`` read.
     read_for: Collection[Hashable] = ()
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Item]]:
-        """Tokenize queries, each under its own key. Those with long contexts are returned later, by ``read_on``."""
+        """Tokenize queries, each under its own key. Those with long texts are returned later, by ``read_on``."""
         ...
 
     def read_on(self) -> list[Ready[Item]]:
-        """Tokenize one chunk of one long context; return the queries that this completes."""
+        """Tokenize one chunk of one long text; return the queries that this completes."""
         return []
 
     def read_so_far(self) -> list[tuple[Hashable, Item]]:
-        """Return the items whose context the last ``read_on`` read but did not complete, as known so far."""
+        """Return the items whose text the last ``read_on`` read but did not complete, as known so far."""
         return []
 
     def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # for tasks that read in chunks

@@ -1,4 +1,4 @@
-"""The passes that warm a model up before it answers. Pure.
+"""The passes that warm a model up before it serves. Pure.
 
 TorchScript profiles a graph for two passes and runs at full speed from the third. Compiled functions in a graph (bf16's
 attention) are profiled again at every length: 20 to 40 ms each time for the built-in model. Once a length is warm, more

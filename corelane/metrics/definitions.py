@@ -251,6 +251,9 @@ CORE_COUNTERS = {
     "contexts_read": "Texts tokenized",
     "contexts_hit": "Texts that were tokenized before, and kept",
 }
+
+#: The counters of a runner's work that they are summed from.
+WORK_COUNTED = {name: name.replace("contexts", "texts") for name in CORE_COUNTERS}
 CORE_WORK = {name: _counter(f"core_{name}", READ, text, "core") for name, text in CORE_COUNTERS.items()}
 
 # Redis and the loops.

@@ -35,6 +35,7 @@ from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
 from tests.neuron_for_tests import STAND_IN, Machine
+from tests.tasks.tiny import save_tiny
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
@@ -196,7 +197,7 @@ def test_file_that_hangs_in_its_second_pass_is_caught(
     with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
         session.load(tmp_path / "once.pt")
         session.run(batch)
-        with pytest.raises(CompileFailed, match=r"a pass of 4x32: the device process gave no answer in 2 s"):
+        with pytest.raises(CompileFailed, match=r"a pass of 4x32: the device process gave no reply in 2 s"):
             session.run(batch)
 
 
@@ -296,3 +297,12 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
 def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path, option: dict[str, Any]) -> None:
     with pytest.raises(CompileFailed, match=r"is for Neuron targets .* not for cpu"):
         build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))
+
+
+def test_embedding_model_is_compiled_and_verified_on_the_device(stand_in: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = save_tiny("bert", "AutoModel", tmp_path / "tiny")
+    manifest = build(
+        str(folder), settings=Settings(data_dir=tmp_path), target="inf2", buckets="2x32", dtype="fp32"
+    ).manifest
+    assert (manifest.task, manifest.verified, manifest.answers_equal) == ("feature-extraction", True, 1)
+    assert manifest.facts["pooling"] == ["mean"]

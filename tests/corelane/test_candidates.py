@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.windows import Window
 from corelane.tasks.question_answering.engine.spans import SpanSource, choose_candidates
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
@@ -37,7 +37,7 @@ def test_answers_are_the_best_of_all_spans_that_overlap_none_better(
     start, end = np.random.default_rng(seed).normal(0, 3, size=(2, count, LENGTH)).astype(np.float32)
     options = AnswerOptions(top_k=top_k, max_answer_tokens=longest)
     places = np.column_stack([np.arange(tokens), np.arange(1, tokens + 1)]).astype(np.int32)
-    context = Context(np.zeros(tokens, dtype=np.int32), places)
+    context = TextTokens(np.zeros(tokens, dtype=np.int32), places)
     item = TokenizedQuery(Query("?", "x", options), np.zeros(1, dtype=np.int32), context, windows, BEFORE)
     read = search_rows((start, end), [(item, window) for window in windows])
     sources = [SpanSource("x" * tokens, context, each.spans, each.window.start - BEFORE, None) for each in read]

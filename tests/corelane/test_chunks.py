@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.text import chunks
 from corelane.engine.text.chunks import ChunkReader, cut_text, read_chunks, reads_in_chunks
-from corelane.engine.text.tokenize import Context, Passage
+from corelane.engine.text.tokenize import Passage, TextTokens
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 
@@ -55,7 +55,7 @@ def meta_space() -> Tokenizer:
     return tokenizer
 
 
-def finish(reader: ChunkReader) -> list[tuple[Passage, Context, list[tuple[Hashable, Any]]]]:
+def finish(reader: ChunkReader) -> list[tuple[Passage, TextTokens, list[tuple[Hashable, Any]]]]:
     """Read everything; what came out, in order."""
     done = []
     while reader.documents:

@@ -2,31 +2,31 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.tokenize import CHARS_PER_TOKEN, LEAST_TOKENS, Context, ContextCache
+from corelane.engine.text.tokenize import CHARS_PER_TOKEN, LEAST_TOKENS, TextTokens, TokenCache
 
 #: Whose contexts they are.
 OWNER = "ada"
 
 
-def make_context(tokens: int) -> Context:
-    return Context(np.arange(tokens, dtype=np.int32), np.zeros((tokens, 2), dtype=np.int32))
+def make_context(tokens: int) -> TextTokens:
+    return TextTokens(np.arange(tokens, dtype=np.int32), np.zeros((tokens, 2), dtype=np.int32))
 
 
 def test_what_was_kept_is_found_again() -> None:
-    contexts, context = ContextCache(100), make_context(40)
+    contexts, context = TokenCache(100), make_context(40)
     assert contexts.find((OWNER, "a")) is None
     contexts.keep((OWNER, "a"), context)
     assert contexts.find((OWNER, "a")) is context
 
 
 def test_context_of_one_owner_is_not_found_by_another() -> None:
-    contexts = ContextCache(100)
+    contexts = TokenCache(100)
     contexts.keep((OWNER, "a"), make_context(40))
     assert contexts.find(("bob", "a")) is None
 
 
 def test_least_lately_used_makes_way() -> None:
-    contexts = ContextCache(100)
+    contexts = TokenCache(100)
     for text in "ab":
         contexts.keep((OWNER, text), make_context(50))
     contexts.find((OWNER, "a"))
@@ -35,7 +35,7 @@ def test_least_lately_used_makes_way() -> None:
 
 
 def test_one_large_context_makes_several_small_ones_go() -> None:
-    contexts = ContextCache(100)
+    contexts = TokenCache(100)
     for text in "abcd":
         contexts.keep((OWNER, text), make_context(25))
     contexts.keep((OWNER, "large"), make_context(60))
@@ -43,7 +43,7 @@ def test_one_large_context_makes_several_small_ones_go() -> None:
 
 
 def test_context_larger_than_the_bound_is_not_kept_and_pushes_nothing_out() -> None:
-    contexts = ContextCache(100)
+    contexts = TokenCache(100)
     contexts.keep((OWNER, "a"), make_context(50))
     contexts.keep((OWNER, "huge"), make_context(101))
     assert contexts.find((OWNER, "huge")) is None
@@ -51,13 +51,13 @@ def test_context_larger_than_the_bound_is_not_kept_and_pushes_nothing_out() -> N
 
 
 def test_bound_of_zero_keeps_nothing() -> None:
-    contexts = ContextCache(0)
+    contexts = TokenCache(0)
     contexts.keep((OWNER, ""), make_context(0))
     assert contexts.find((OWNER, "")) is None
 
 
 def test_text_without_tokens_counts_by_its_length() -> None:
-    contexts = ContextCache(100)
+    contexts = TokenCache(100)
     blank = [("\u200b" * n) * CHARS_PER_TOKEN for n in (50, 60)]
     for text in blank:
         contexts.keep((OWNER, text), make_context(0))
@@ -66,7 +66,7 @@ def test_text_without_tokens_counts_by_its_length() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(0, 60)), max_size=60), st.integers(0, 200))
 def test_never_more_is_kept_than_the_bound(texts: list[tuple[str, int]], bound: int) -> None:
-    contexts = ContextCache(bound)
+    contexts = TokenCache(bound)
     for text, tokens in texts:
         contexts.keep((OWNER, text), make_context(tokens))
         kept = {other: found for other, _ in texts if (found := contexts.find((OWNER, other))) is not None}

@@ -15,9 +15,9 @@ from corelane.domain.dispatch import (
     estimate_tokens,
     measure,
 )
-from corelane.engine.text.tokenize import cut_windows
 from corelane.settings import Settings
 from corelane.tasks.estimating import Estimator
+from corelane.tasks.question_answering.engine.windows import cut_windows
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 

@@ -100,7 +100,7 @@ def test_process_that_dies_or_hangs_is_lost_with_the_core_free_again(
     with on(NEURON_RT_EXEC_TIMEOUT="0.1") as (backend, place):
         model = backend.load(neuron_artifacts["inf1"])
         os.kill(holder(place, 0), signal.SIGSTOP)
-        with pytest.raises(RuntimeLost, match="core 0: forward pass of 4x32 failed: the device process gave no answer"):
+        with pytest.raises(RuntimeLost, match="core 0: forward pass of 4x32 failed: the device process gave no reply"):
             backend.run(model, batch())
         assert holder(place, 0) is None
         with pytest.raises(RuntimeLost, match=r"the device process was killed \(signal 9\)"):

@@ -55,7 +55,7 @@ def test_context_of_several_questions_is_tokenised_once(tokenizer: CountingToken
     task = make_task(tokenizer, tiny_artifact, 0)
     task.tokenize_all([Query("who", RIVER), Query("what", RIVER), Query("what", "paris")])
     assert tokenizer.read == ["who", "what", "what", RIVER, "paris"]
-    assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
+    assert (task.work.texts_hit, task.work.texts_read) == (0, 2)
 
 
 def test_context_of_a_later_call_is_not_tokenised_again(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
@@ -64,7 +64,7 @@ def test_context_of_a_later_call_is_not_tokenised_again(tokenizer: CountingToken
     again = read_one(task, Query("what", RIVER))
     assert tokenizer.read == ["who", RIVER, "what"]
     assert again.context is first.context
-    assert (task.work.contexts_hit, task.work.contexts_read) == (1, 1)
+    assert (task.work.texts_hit, task.work.texts_read) == (1, 1)
 
 
 def test_another_owner_is_not_served_by_what_was_kept_for_one(
@@ -74,7 +74,7 @@ def test_another_owner_is_not_served_by_what_was_kept_for_one(
     for owner in ("ada", "bob"):
         read_one(task, Query("who", RIVER, owner=owner))
     assert tokenizer.read.count(RIVER) == 2
-    assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
+    assert (task.work.texts_hit, task.work.texts_read) == (0, 2)
 
 
 def test_context_larger_than_the_cache_is_read_all_the_same(

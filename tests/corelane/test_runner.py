@@ -167,7 +167,7 @@ def test_question_is_answered_while_a_document_is_still_being_tokenised(
 ) -> None:
     monkeypatch.setattr(chunks, "CHUNK_CHARS", 200)
     document = Query("who", "the river was red . " * 200 + "ada wrote", AnswerOptions(no_answer=False))
-    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=10_000))
+    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(cache_tokens=10_000))
     runner.admit([("document", document), ("question", Query("who", "ada"))])
     assert runner.waiting_tokens(500) > 500
     assert [key for key, _ in runner.start().finish()] == ["question"]
@@ -178,7 +178,7 @@ def test_question_is_answered_while_a_document_is_still_being_tokenised(
         answered = runner.start().finish()
     assert answered == [("document", whole.answer([document])[0])]
     assert runner.answer([document]) == [answered[0][1]]
-    assert (runner.work.contexts_read, runner.work.contexts_hit) == (2, 1)
+    assert (runner.work.texts_read, runner.work.texts_hit) == (2, 1)
 
 
 def test_document_that_nobody_wants_any_more_is_not_read(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.tokenize import cut_windows, known_windows
 from corelane.errors import QuestionTooLong, TooManyWindows
+from corelane.tasks.question_answering.engine.windows import cut_windows, known_windows
 
 SPECIALS = 3
 

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "gateway": 2,  # several services: tests/deploy/test_gateway.py
     "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
+    "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
     "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
     "tune": 2,  # minutes of training: tests/plugins/tune
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from corelane.plugins.lab.senders import Manner, Reply, Target
 from corelane.plugins.lab.stats import percentile
 from corelane.plugins.lab.synthetic import make_items
 from corelane.plugins.lab.ways import CorelaneSender
-from tests.integration.conftest import WEBHOOK_SECRET, Fleet
+from corelane.tasks.registry import TASKS
+from tests.integration.conftest import WEBHOOK_SECRET, Fleet, start_fleet, stop_fleet
 from tests.plugins.lab.noting import NAME
 
 ITEMS = make_items("words=30", 6)
@@ -168,3 +170,30 @@ def test_two_services_are_measured_in_turn(fleet: Fleet, tmp_path: Path) -> None
     assert len(a.points[0].runs) == len(b.points[0].runs) == 6
     if done.exit_code == 0:
         assert json.loads(done.stdout)["paired"]
+
+
+@pytest.fixture(scope="module")
+def null(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("null")
+    found = start_fleet(folder, folder, "--no-flower", CORELANE_TARGET="null")
+    yield found
+    stop_fleet(found)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_model_of_any_task_is_measured(task: str, null: Fleet, tmp_path: Path) -> None:
+    at = ("--url", null.url)
+    loaded = CliRunner().invoke(make_cli(), ["models", "load", f"{task}@0", *at])
+    assert loaded.exit_code == 0, loaded.output
+    for way, items in (("item", 1), ("job", 3), ("lines", 3)):
+        path = tmp_path / f"{way}.json"
+        options = ("--way", way, "--items-per-job", "3", "--requests", "4", "--concurrency", "1", "--warmup", "0")
+        asked = ("--model", f"{task}@0", "--limit", "4", "--json", str(path))
+        done = CliRunner().invoke(make_cli(), ["bench", *at, *options, *asked, "--processes", "1"])
+        assert path.exists(), done.output
+        report = Report.model_validate_json(path.read_bytes())
+        check = report.points[0].runs[0].results
+        assert check is not None
+        assert (check.checked, check.lost, check.twice, check.differ_from_idle) == (4 * items, 0, 0, 0), done.output
+        assert (report.workload.task, report.points[0].runs[0].failed) == (task, 0)
+        assert report.workload.tokens > 0

@@ -27,6 +27,19 @@ MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] =
         {"num_labels": 2, "id2label": {0: "odd", 1: "even"}},
         lambda number: {"text": f"The number is {number}."},
     ),
+    "zero-shot-classification": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 3, "id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}},
+        lambda number: {"text": f"The number is {number}.", "labels": ["odd", "even"]},
+    ),
+    "text-ranking": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 1},
+        lambda number: {
+            "query": f"What is {number}?",
+            "texts": [f"It is {number}.", "It is a river.", "Ada."],
+        },
+    ),
     "token-classification": (
         "AutoModelForTokenClassification",
         {"num_labels": 3, "id2label": {0: "O", 1: "B-NUM", 2: "I-NUM"}},

@@ -34,7 +34,9 @@ LONG = " ".join(MULTI_SCRIPT[:5] * 3)
 def save(folder: Path, kind: str = "bert", *, pooling: Any = "mean", normalize: bool = False, **about: Any) -> Path:
     """Save a tiny model in the format of sentence-transformers, with what ``about`` says of prompts."""
     save_tiny(kind, "AutoModel", folder)
-    config = pooling if isinstance(pooling, Mapping) else {"embedding_dimension": 0, "pooling_mode": pooling}
+    config: dict[str, Any] = (
+        dict(pooling) if isinstance(pooling, Mapping) else {"embedding_dimension": 0, "pooling_mode": pooling}
+    )
     size = json.loads((folder / "config.json").read_text()).get("hidden_size", 32)
     is_old = "word_embedding_dimension" in config
     made = config | {"word_embedding_dimension" if is_old else "embedding_dimension": size}
@@ -194,6 +196,14 @@ def test_plain_network_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
     artifact = compiled(folder, tmp_path / "data", task="feature-extraction")
     assert artifact.manifest.facts == {"size": 32, "pooling": ["mean"], "normalize": False}
     assert vectors(answer(artifact, TEXTS)) == pytest.approx(official(folder).encode(list(TEXTS)), abs=1e-4)
+
+
+def test_openvino_gives_vectors_of_the_same_direction(tmp_path: Path) -> None:
+    folder = save(tmp_path / "tiny", normalize=True)
+    artifact = compiled(folder, tmp_path / "data", "int8", format="openvino")
+    assert (artifact.manifest.format, artifact.manifest.answers_equal) == ("openvino", 1)
+    got, expected = vectors(answer(artifact, TEXTS)), official(folder).encode(list(TEXTS))
+    assert (got * expected).sum(axis=1).min() > 0.99
 
 
 @pytest.mark.parametrize(

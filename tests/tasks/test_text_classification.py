@@ -1,5 +1,6 @@
 """Text classification gives what Transformers' pipeline gives."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from corelane.engine.task import Query
 from corelane.tasks.text_classification.wire import ClassificationOptions
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.trained import TOPICS, draw_texts, sentence, train
 
 LOADER = "AutoModelForSequenceClassification"
 
@@ -30,9 +32,22 @@ def test_labels_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
     queries = [Query(None, text, ClassificationOptions()) for text in TEXTS]
     queries += [Query("A second text.", text, ClassificationOptions()) for text in TEXTS[:2]]
     asked = [{"text": query.text} | ({"text_pair": query.beside} if query.beside else {}) for query in queries]
-    expected = [official(each) for each in asked]
+    assert_equal(folder, tmp_path, queries, [official(each) for each in asked])
+
+
+def test_trained_network_tells_topics_as_the_pipeline_does(tmp_path: Path) -> None:
+    chosen = random.Random(99)
+    folder = train(tmp_path / "trained", draw_texts, num_labels=3, id2label=dict(enumerate(TOPICS)))
+    queries = [Query(None, sentence(topic, chosen), ClassificationOptions()) for topic in TOPICS for _ in range(3)]
+    expected = pipeline(folder)([query.text for query in queries])
+    assert [each[0]["label"] for each in expected] == [topic for topic in TOPICS for _ in range(3)]
+    assert_equal(folder, tmp_path, queries, expected)
+
+
+def assert_equal(folder: Path, data: Path, queries: list[Query], expected: list[list[dict[str, Any]]]) -> None:
+    """Compile a model and compare its results with those of the pipeline."""
     for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
-        results = answer(compiled(folder, tmp_path / dtype, dtype), queries)
+        results = answer(compiled(folder, data / dtype, dtype), queries)
         for result, those in zip(results, expected, strict=True):
             assert [each["label"] for each in result["labels"]] == [each["label"] for each in those] or dtype == "bf16"
             for each in result["labels"]:

@@ -9,20 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 from corelane.artifacts.manifest import Artifact
+from corelane.domain.dispatch import PUBLIC
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.engine.text.engine import ReadRow, TokenizedText
 from corelane.engine.windows import Window
 from corelane.errors import ModelRefused
+from corelane.settings import Settings
+from corelane.store.jobs.submission import Submission
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import task_named
 from corelane.tasks.text_ranking.engine import RankingEngine
-from corelane.tasks.text_ranking.wire import RankingOptions
+from corelane.tasks.text_ranking.wire import Ranked, RankingOptions
+from tests.corelane.store_bench import Bench, submit_as_admitted
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks.sharing import read_with_another
-from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
 from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
+from tests.workers.test_parts import Fleet
 
 LOADER = "AutoModelForSequenceClassification"
 
@@ -121,12 +129,9 @@ def test_texts_that_are_equal_stand_in_their_order(bert: Artifact) -> None:
 
 
 def test_long_text_counts_by_its_best_window(bert: Artifact) -> None:
-    words = " ".join(f"The river {number} was red, and Ada wrote in 18{number}." for number in range(20))
+    words = " ".join(random.Random(1).choices(WHOLE_WORDS, k=400))
     runner = Runner.open(open_backend("cpu"), bert)
-    engine: Any = runner._task
-    [item] = engine.tokenize_all([asked(QUERY, ["short", words])])
-    places = item.parts[1].text.places
-    pieces = [words[places[window.start][0] : places[window.end - 1][1]] for window in item.windows if window.part == 1]
+    pieces = in_pieces(runner._task, asked(QUERY, ["short", words]), part=1)
     assert len(pieces) > 5
     long, by_hand = runner.answer([asked(QUERY, ["short", words]), asked(QUERY, ["short", *pieces])])
     best = max(place["score"] for place in by_hand["ranking"] if place["index"] > 0)
@@ -158,6 +163,25 @@ def test_many_texts_are_ranked_alike_at_once_in_steps_and_on_two_cores(bert: Art
         scores = [place["score"] for place in result["ranking"]]
         assert scores == sorted(scores, reverse=True)
         assert {place["index"]: place["score"] for place in result["ranking"]} == pytest.approx(expected, abs=1e-5)
+
+
+def test_cores_share_a_long_list_of_texts(settings: Settings, raw: redis.Redis, bell: str, bert: Artifact) -> None:
+    fleet = Fleet(Bench(settings, raw, bell), bert)
+    own, other = (fleet.add(open_backend("cpu")) for _ in range(2))
+    texts = [f"The tower of {number} is {number % 90} metres tall, and the river was red." for number in range(600)]
+    head = forms(task_named("text-ranking")).head(model=fleet.version)
+    submission = Submission(head, PUBLIC, [Ranked(query=QUERY, texts=tuple(texts))])
+    fleet.bench.with_link(lambda link: submit_as_admitted(link, settings, bell, submission))
+    fleet.run_out(submission.id)
+    [result] = fleet.bench.results(submission.id)
+    assert sorted(place["index"] for place in result["ranking"]) == list(range(600))
+    [alone] = answer(bert, [asked(QUERY, texts)])
+    expected = {place["index"]: place["score"] for place in alone["ranking"]}
+    assert {place["index"]: place["score"] for place in result["ranking"]} == pytest.approx(expected, abs=1e-5)
+    assert own.runner.work.windows + other.runner.work.windows == result["windows"] == 600
+    assert min(own.runner.work.windows, other.runner.work.windows) > 100
+    fleet.assert_clean()
+    fleet.close()
 
 
 def test_texts_are_read_while_others_are_tokenized(bert: Artifact) -> None:

@@ -19,7 +19,7 @@ from corelane.tasks.zero_shot_classification.engine import score_labels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks.sharing import read_with_another
-from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
 from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
 
 LOADER = "AutoModelForSequenceClassification"
@@ -135,9 +135,8 @@ def test_labels_are_those_of_the_item_or_of_its_job(bert: Artifact) -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> None:
-    text = " ".join(f"The parcel {number} never came, and the river was red." for number in range(25))
+    text = " ".join(random.Random(1).choices(WHOLE_WORDS, k=400))
     runner = Runner.open(open_backend("cpu"), bert)
-    engine: Any = runner._task
 
     def asked(text: str, long: Any) -> Query:
         return Query(LABELS, text, ZeroShotOptions(multi_label=several, long=long))
@@ -145,9 +144,7 @@ def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> 
     refused, neighbour = runner.answer([asked(text, "error"), asked("1889", "error")])
     assert (refused["error"]["code"], neighbour["status"]) == ("text_too_long", "succeeded")
     assert "the option `long`" in refused["error"]["detail"]
-    [item] = engine.tokenize_all([asked(text, "mean")])
-    places, windows = item.parts[0].text.places, [window for window in item.windows if window.part == 0]
-    pieces = [text[places[window.start][0] : places[window.end - 1][1]] for window in windows]
+    pieces = in_pieces(runner._task, asked(text, "mean"))
     assert len(pieces) > 5
     by_hand = [result["labels"] for result in runner.answer([asked(piece, "error") for piece in pieces])]
     for long, combine in (("mean", np.mean), ("max", np.max)):

@@ -9,6 +9,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
+from corelane.engine.text.tokenize import tokenize
 from corelane.settings import Settings
 from tests.families.networks import make_config, tokenizer_of
 from tests.families.rows import ROWS
@@ -16,6 +17,23 @@ from tests.families.tokenizers import make_tokenizer
 
 #: Families that differ in how they put rows together, count positions, or share layers.
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
+
+
+#: Words of one token each, for the tokenizer of BERT: texts of them read alike whole and cut.
+WHOLE_WORDS = (
+    "tower",
+    "was",
+    "bakery",
+    "gone",
+    "every",
+    "shop",
+    "since",
+    "bread",
+    "people",
+    "keeper",
+    "valley",
+    "stone",
+)
 
 
 def save_tiny(kind: str, loader: str, folder: Path, larger: float | None = None, **config: Any) -> Path:
@@ -52,3 +70,15 @@ def answer(artifact: Artifact, queries: Sequence[Query]) -> list[dict[str, Any]]
     runner = Runner.open(open_backend("cpu"), artifact)
     runner.warm_up()
     return runner.answer(queries)
+
+
+def in_pieces(engine: Any, query: Query, part: int = 0) -> list[str]:
+    """Return the texts of the windows of one part of a query, which read alone as they do in the whole."""
+    [item] = engine.tokenize_all([query])
+    text = item.parts[part].text
+    windows = [window for window in item.windows if window.part == part]
+    whole = engine.texts(query)[part]
+    pieces = [whole[text.places[window.start][0] : text.places[window.end - 1][1]] for window in windows]
+    for window, read in zip(windows, tokenize(engine._tokenizer, pieces), strict=True):
+        assert read.ids.tolist() == text.ids[window.start : window.end].tolist()
+    return pieces

@@ -9,6 +9,7 @@ import redis
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import Core
+from corelane.engine.backends.protocol import Backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Result
 from corelane.errors import StoreUnavailable
@@ -71,7 +72,7 @@ class Fleet:
         self.workers: list[Worker] = []
         self.lost: list[Worker] = []
 
-    def add(self, backend: FixedBackend | None = None) -> Worker:
+    def add(self, backend: Backend | None = None) -> Worker:
         runner = Runner.open(backend or FixedBackend(), self.artifact)
         number = len(self.workers)
         core = SimulatedCore(self.settings, Core("test", number), self.bench.bell, {runner.version: runner})

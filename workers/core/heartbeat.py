@@ -10,7 +10,7 @@ from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
 from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerWork
-from corelane.metrics.definitions import CORE_COUNTERS
+from corelane.metrics.definitions import WORK_COUNTED
 from corelane.store.dispatch import ExchangeRequest
 from workers.core.device import tree_bytes
 from workers.core.duplicate_host import read_boot
@@ -133,7 +133,7 @@ class Vitals(CoreObserver):
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "memory": tree_bytes(),
             "busy": round(self._busy_ratio(), 3),
-            **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
+            **{name: sum(getattr(w, counted) for w in work) for name, counted in WORK_COUNTED.items()},
         }
 
     def _busy_seconds(self) -> float:

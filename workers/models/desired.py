@@ -42,7 +42,7 @@ Step = tuple[ModelEvent, DesiredModel]
 def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> list[Step]:
     """Decide the next steps, in order, so that the core comes to hold the versions that it should.
 
-    ``own`` are the versions in the core's settings. A version that only this core can still answer stays, unless its
+    ``own`` are the versions in the core's settings. A version that only this core can still serve stays, unless its
     removal was forced.
     """
     desired_models = wanted(plan, core, own, held)

@@ -75,7 +75,7 @@ NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
 #: States in which a core claims work for a version.
 CLAIMING = (_S.READY, _S.RELOADING, _S.DRAINING)
 
-#: States in which a core answers for a version. A version that was loaded again replaces the old one once all earlier
+#: States in which a core serves a version. A version that was loaded again replaces the old one once all earlier
 #: claims are answered.
 SERVING = (*CLAIMING, _S.RELOADED)
 

@@ -247,7 +247,7 @@ class ModelLoader:
             time.sleep(self._pause_s)
 
     def _surely(self, call: Callable[[], Found]) -> Found | None:
-        """Call until Redis answers, and return the result; None if this process ends first."""
+        """Call until Redis replies, and return the result; None if this process ends first."""
         while not self._closing:
             try:
                 found = call()

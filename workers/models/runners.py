@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 #: Kernels come and go between the blocks of batches and cached tokens, and leave gaps which the allocator keeps: up to
 #: 180 MB. Gaps are returned to the system once the process has grown by this much, or by half as much when it is idle.
-#: A lone question then takes some 12 MB again.
+#: A lone item then takes some 12 MB again.
 LOOSE_BYTES = 32 << 20
 
 #: Returning memory takes 10 to 30 ms, and batches take as long to get some of it back. So it is done at most this

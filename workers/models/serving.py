@@ -57,7 +57,7 @@ class CoreModels:
         self._is_settled = False
         #: Runners by version; only the drain's thread uses them.
         self.runners: dict[str, Runner] = self.table.runners
-        #: The versions that this core claims work for, and those that it answers for, which are more during a
+        #: The versions that this core claims work for, and those that it serves, which are more during a
         #: replacement.
         self.claimable, self.served = self.table.claimable, self.table.served
         #: Note that the load in progress does not end this process, so that it does not count against the model.

@@ -61,7 +61,7 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A runner that does not answer any more, and the size of its files."""
+    """A runner that does not serve any more, and the size of its files."""
 
     version: str
     runner: Runner
@@ -146,7 +146,7 @@ class ModelTable:
         return self._in(CLAIMING)
 
     def served(self) -> list[str]:
-        """Return the versions that this core answers for."""
+        """Return the versions that this core serves."""
         return self._in(SERVING)
 
     def has_to_take_up(self) -> bool:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.servers.text_loop ARTIFACT CHECKPOINT TEXTS.json
 
-Embeddings are sentence-transformers' own ``encode``. Classification does as that does: batches of 32, by length.
+Embeddings are sentence-transformers' own ``encode``. Classification does as that does.
 """
 
 import json
@@ -15,9 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.peers.answering import dtype_of
-from benchmarks.peers.vectors import EMBEDDING, TextModel
-
-BATCH = 32
+from benchmarks.peers.vectors import EMBEDDING, PASS_TEXTS, TextModel
 
 
 def reader(artifact: Path, checkpoint: Path) -> Callable[[Sequence[str]], Any]:
@@ -27,15 +25,8 @@ def reader(artifact: Path, checkpoint: Path) -> Callable[[Sequence[str]], Any]:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"dtype": dtype_of(artifact)})
-        return lambda texts: model.encode(list(texts), batch_size=BATCH)
-    classify = TextModel(artifact, checkpoint, "transformers")
-
-    def read(texts: Sequence[str]) -> None:
-        by_length = sorted(texts, key=len)
-        for at in range(0, len(texts), BATCH):
-            classify(by_length[at : at + BATCH])
-
-    return read
+        return lambda texts: model.encode(list(texts), batch_size=PASS_TEXTS)
+    return TextModel(artifact, checkpoint, "transformers")
 
 
 def main() -> None:
@@ -43,7 +34,7 @@ def main() -> None:
     artifact, checkpoint, file = map(Path, sys.argv[1:])
     texts = json.loads(file.read_text())
     read = reader(artifact, checkpoint)
-    read(texts[:BATCH])
+    read(texts[:PASS_TEXTS])
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.perf_counter()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.backends.protocol import Backend, Pass
 
-#: Targets whose cores are CPUs: one that computes, and one that gives empty answers.
+#: Targets whose cores are CPUs: one that computes, and one that gives empty results.
 HOST_TARGETS = ("cpu", "null")
 
 #: The format that core reads without a plugin.

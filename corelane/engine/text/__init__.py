@@ -1,1 +1,1 @@
-"""Text as tokens, for any task: tokenizes, caches contexts, cuts windows, reads long contexts in chunks."""
+"""Text as tokens, for any task: tokenizes, caches texts, cuts windows, reads long texts in chunks."""

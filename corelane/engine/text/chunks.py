@@ -1,7 +1,7 @@
-"""Long contexts, tokenized in chunks between batches, so that reading a document delays no question.
+"""Long texts, tokenized in chunks between batches, so that reading a document delays no small job.
 
 A text is cut before a space or line end between words. If that changes how a tokenizer reads, which a sample shows, its
-texts are read whole. Documents take turns, and an owner's questions on the same one share it. The ids read so far can
+texts are read whole. Documents take turns, and an owner's queries on the same one share it. The ids read so far can
 be used before the rest is read.
 """
 
@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 
 from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.engine.task import Query
-from corelane.engine.text.tokenize import Context, Passage
+from corelane.engine.text.tokenize import Passage, TextTokens
 
-#: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Contexts up to this size are not long.
+#: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Texts up to this size are not long.
 CHUNK_CHARS = 20_000
 
 #: The white space at which a chunk may begin.
@@ -41,12 +41,12 @@ def cut_text(text: str, size: int) -> Iterator[str]:
     yield text[start:]
 
 
-def read_chunks(tokenizer: Tokenizer, chunks: Iterable[str]) -> Context:
+def read_chunks(tokenizer: Tokenizer, chunks: Iterable[str]) -> TextTokens:
     """Tokenize a text given in chunks; return its tokens with their places in the whole text."""
     document = Document(deque(chunks))
     while document.chunks:
         document.read_on(tokenizer)
-    return document.context()
+    return document.tokens_read()
 
 
 def reads_in_chunks(tokenizer: Tokenizer) -> bool:
@@ -68,22 +68,22 @@ class Document:
     def read_on(self, tokenizer: Tokenizer) -> None:
         """Tokenize one chunk."""
         chunk = self.chunks.popleft()
-        part = Context.of(tokenizer.encode(chunk, add_special_tokens=False))
+        part = TextTokens.of(tokenizer.encode(chunk, add_special_tokens=False))
         self.ids.append(part.ids)
         self.places.append(part.places + np.int32(self.start))
         self.start += len(chunk)
 
-    def context(self) -> Context:
+    def tokens_read(self) -> TextTokens:
         """Return the tokens read so far."""
-        return Context(np.concatenate(self.ids), np.concatenate(self.places))
+        return TextTokens(np.concatenate(self.ids), np.concatenate(self.places))
 
 
 class ChunkReader:
-    """Queries whose contexts are not tokenized yet. Not thread-safe."""
+    """Queries whose texts are not tokenized yet. Not thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        #: Longer contexts are read here; None if the tokenizer cannot read in chunks.
+        #: Longer texts are read here; None if the tokenizer cannot read in chunks.
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
         #: Documents by owner and text; the first one is next.
         self.documents: OrderedDict[Passage, Document] = OrderedDict()
@@ -91,7 +91,7 @@ class ChunkReader:
         self.unfinished: Document | None = None
 
     def add(self, key: Hashable, query: Query) -> None:
-        """Add a query on a long context."""
+        """Add a query on a long text."""
         if query.passage not in self.documents:
             self.documents[query.passage] = Document(deque(cut_text(query.text, CHUNK_CHARS)))
         self.documents[query.passage].queries[key] = query
@@ -101,13 +101,13 @@ class ChunkReader:
         """Return the queries about the document that is read next. There must be one."""
         return self.documents[next(iter(self.documents))].queries.keys()
 
-    def read_on(self) -> tuple[Passage, Context, list[tuple[Hashable, Query]]] | None:
-        """Tokenize one chunk of the next document. If it was the last one, return passage, context and queries."""
+    def read_on(self) -> tuple[Passage, TextTokens, list[tuple[Hashable, Query]]] | None:
+        """Tokenize one chunk of the next document. If it was the last one, return passage, text and queries."""
         passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
         self.unfinished = document if document.chunks else None
         if not document.chunks:
-            return passage, document.context(), list(document.queries.items())
+            return passage, document.tokens_read(), list(document.queries.items())
         self.documents[passage] = document
         return None
 

@@ -22,7 +22,7 @@ from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, failure
 from corelane.engine.text.chunks import ChunkReader
-from corelane.engine.text.tokenize import Context, ContextCache, Passage, tokenize
+from corelane.engine.text.tokenize import Passage, TextTokens, TokenCache, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, TextTooLong, TooManyWindows
@@ -51,7 +51,7 @@ class TextPart:
     """A text in tokens, and the tokens of what stands beside it."""
 
     beside: Tokens
-    text: Context
+    text: TextTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TextEngine(TaskEngine[Any]):
         self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
         self._max_length = max_length
         self._max_windows = max_windows
-        self._cache = ContextCache(cache_tokens)
+        self._cache = TokenCache(cache_tokens)
         self._long = ChunkReader(tokenizer)
 
     @classmethod
@@ -110,7 +110,7 @@ class TextEngine(TaskEngine[Any]):
             open_tokenizer(artifact),
             manifest.tokenizer,
             manifest.max_length,
-            cache_tokens=limits.context_cache_tokens,
+            cache_tokens=limits.cache_tokens,
             max_windows=limits.max_windows,
         )
 
@@ -148,8 +148,8 @@ class TextEngine(TaskEngine[Any]):
         self.read_for = self._long.next_keys if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
-        passage, context, queries = read
-        return self._tokenize(queries, {passage: context})
+        passage, its_tokens, queries = read
+        return self._tokenize(queries, {passage: its_tokens})
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[Any]:
         """Tokenize queries, with their long texts, in order; those that cannot be answered are results."""
@@ -170,33 +170,33 @@ class TextEngine(TaskEngine[Any]):
             self._long.drop(keys)
 
     def _tokenize(
-        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
+        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, TextTokens] | None = None
     ) -> list[Ready[Any]]:
         """Tokenize and cut queries, in order; ``known`` are texts that are tokenized already."""
         besides = [self.besides(query) for _, query in queries]
         texts_of = [[(query.owner, text) for text in self.texts(query)] for _, query in queries]
         passages = dict.fromkeys(chain.from_iterable(texts_of))
-        kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
+        kept = {passage: found for passage in passages if (found := self._cache.find(passage)) is not None}
         missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
         beside_texts = list(chain.from_iterable(besides))
         tokens = tokenize(self._tokenizer, [*beside_texts, *(text for _, text in missing)])
         fresh = dict(zip(missing, tokens[len(beside_texts) :], strict=True)) | dict(known or {})
-        for passage, context in fresh.items():
-            self._cache.keep(passage, context)
-        self.work.contexts_hit += len(kept)
-        self.work.contexts_read += len(fresh)
-        contexts, given = kept | fresh, iter(tokens)
+        for passage, its_tokens in fresh.items():
+            self._cache.keep(passage, its_tokens)
+        self.work.texts_hit += len(kept)
+        self.work.texts_read += len(fresh)
+        known_tokens, given = kept | fresh, iter(tokens)
         ready: list[Ready[Any]] = []
         for (key, query), its_besides, its_texts in zip(queries, besides, texts_of, strict=True):
             beside = [next(given).ids for _ in its_besides]
-            texts = [contexts[passage] for passage in its_texts]
+            texts = [known_tokens[passage] for passage in its_texts]
             try:
                 ready.append((key, self.cut(query, beside, texts)))
             except InvalidInput as error:
                 ready.append((key, failure(query, error)))
         return ready
 
-    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> Any:
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> Any:
         """Cut a query into windows: each text beside each other thing; raise InvalidInput."""
         parts = [TextPart(beside, text) for beside in besides or (NO_TOKENS,) for text in texts]
         windows = [window for number, part in enumerate(parts) for window in self._cut_part(query, number, part)]

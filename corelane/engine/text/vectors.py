@@ -11,7 +11,7 @@ import numpy as np
 from corelane.engine.task import Query
 from corelane.engine.text.arrays import join, pack_arrays, unpack_arrays
 from corelane.engine.text.engine import NO_TOKENS, ReadRow, TextEngine, TextPart, TokenizedText
-from corelane.engine.text.tokenize import NO_PLACES, Context
+from corelane.engine.text.tokenize import NO_PLACES, TextTokens
 from corelane.engine.windows import Window
 
 
@@ -50,7 +50,7 @@ class VectorEngine(TextEngine):
         texts = _split(arrays["texts"], rows[:, 1])
         if not len(rows) or rows[:, 0].min() < 0 or rows[:, 0].max() >= len(besides):
             raise ValueError("a part has rows beside nothing that it names")
-        parts = [TextPart(besides[at], Context(ids, NO_PLACES)) for (at, _), ids in zip(rows, texts, strict=True)]
+        parts = [TextPart(besides[at], TextTokens(ids, NO_PLACES)) for (at, _), ids in zip(rows, texts, strict=True)]
         windows = [
             Window(0, len(part.text), self._around(part) + len(part.text), number) for number, part in enumerate(parts)
         ]

@@ -48,7 +48,7 @@ class SubmittedItems:
     """Items of a file that are submitted together under one id, in order, repeated as often as needed."""
 
     def __init__(self, client: Client, target: Target, workload: Workload, items: int) -> None:
-        self._client, self._target, self._workload = client, target, workload
+        self._client, self._target, self._workload, self._bench = client, target, workload, workload.bench
         self.items, self.wrong = items, 0
         self.places = [workload.pick(number)[0] for number in range(items)]
         self._id, self._output = "", ""
@@ -60,7 +60,7 @@ class LinesJob(SubmittedItems):
     def submit(self) -> None:
         """Send the lines; the id of each item is its number."""
         asked = map(self._workload.asked.__getitem__, self.places)
-        form = self._target.bench.task.item
+        form = self._bench.task.item
         items = (form.model_validate({"id": str(number), **each.fields}) for number, each in enumerate(asked))
         self._id = self._client.submit_lines(items, self._target.head).id
 
@@ -77,7 +77,7 @@ class LinesJob(SubmittedItems):
         """Yield the results of the job."""
         for result in self._client.iter_results(self._id):
             if result.status == "succeeded" and result.id is not None:
-                yield Given(int(result.id), self._target.bench.output(result.model_dump()))
+                yield Given(int(result.id), self._bench.output(result.model_dump()))
 
 
 class FileBatch(SubmittedItems):
@@ -113,4 +113,4 @@ class FileBatch(SubmittedItems):
             self._client.download_file(self._output, path)
             with path.open("rb") as file:
                 for line in map(orjson.loads, file):
-                    yield Given(int(line["custom_id"]), self._target.bench.output(line["response"]["body"]))
+                    yield Given(int(line["custom_id"]), self._bench.output(line["response"]["body"]))

@@ -213,17 +213,8 @@ def _changes(left: LoadPoint, right: LoadPoint, *, paired: bool, drift: float) -
             is_share = figure in SHARES
             guesses = [_sampling_error(runs) if is_share else 0.0 for runs in (a, b)]
             error, freedom = _unpaired_error((ours, theirs), guesses, drift if is_share else 0.0)
-        yield FigureChange(
-            point=left.name,
-            figure=figure,
-            a=statistics.fmean(ours),
-            b=statistics.fmean(theirs),
-            change=change,
-            error=error,
-            freedom=freedom,
-            pairs=pairs,
-            is_guess=pairs is None and min(len(ours), len(theirs)) < 2,
-        )
+        x, y, is_guess = statistics.fmean(ours), statistics.fmean(theirs), min(len(ours), len(theirs)) < 2
+        yield FigureChange(left.name, figure, x, y, change, error, freedom, pairs, pairs is None and is_guess)
 
 
 def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], drift: float) -> tuple[float, float]:

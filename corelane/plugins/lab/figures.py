@@ -58,7 +58,6 @@ class Objective:
     limit_s: float
 
     def __str__(self) -> str:
-        """Return the objective as a user writes it."""
         return f"{self.timed}<={1000 * self.limit_s:g}ms"
 
     def is_met(self, request: Request) -> bool:

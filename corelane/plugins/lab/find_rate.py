@@ -1,7 +1,7 @@
 """Find the highest rate that meets an objective: double the rate until it fails, then halve the gap.
 
-All tries use one seed, so each has the same arrivals, only denser. The answer is confirmed by a longer run. If that
-fails, the next lower rate is confirmed. The failure just above is part of the answer.
+All tries use one seed, so each has the same arrivals, only denser. What it finds is confirmed by a longer run. If that
+fails, the next lower rate is confirmed. The failure just above is part of the result.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +18,7 @@ BOUNDED = ("p95", "p50", "p99", "mean")
 #: A rate fails if more than this share of its requests failed or were refused.
 FAILED_SHARE = 0.01
 
-#: Tries of the search at most, before its answer is confirmed, and tries to confirm one.
+#: Tries of the search at most, before what it found is confirmed, and tries to confirm one.
 MOST_TRIES, MOST_CONFIRMATIONS = 14, 4
 
 #: A confirmation takes this many times as long as a try.
@@ -75,9 +75,7 @@ class FoundRate:
 
     @property
     def broke(self) -> Try | None:
-        """The lowest failed rate above the result. A failed rate that passed in another try counts only if
-        there is no other.
-        """
+        """The lowest failed rate above the result; one that passed in another try only if there is no other."""
         held = {each.rate_per_s for each in self.tries if each.holds}
         broken = [each for each in self.tries if not each.holds and each.rate_per_s > (self.rate_per_s or 0.0)]
         return min(broken, key=lambda each: (each.rate_per_s in held, each.rate_per_s), default=None)
@@ -96,9 +94,7 @@ class FoundRate:
         broke = self.broke
         return {
             "objective": str(self.bound),
-            "rate_per_s": self.rate_per_s,
-            "items_per_s": self.items_per_s,
-            "figure_s": self.figure_s,
+            **{name: getattr(self, name) for name in ("rate_per_s", "items_per_s", "figure_s")},
             "broke": None if broke is None else asdict(broke),
             "limited_by_generator": broke is not None and broke.is_generator,
             "tries": [asdict(each) for each in self.tries],
@@ -145,9 +141,7 @@ def find_rate(
 
 
 def next_rate(low: float, high: float | None, start_per_s: float) -> float | None:
-    """Return the rate to try between the highest that passed and the lowest that failed; None at the end
-    of the search.
-    """
+    """Return the rate between the highest that passed and the lowest that failed; None at the end of the search."""
     if high is None:
         return low * GROWTH or start_per_s
     if not low:

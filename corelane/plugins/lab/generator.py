@@ -100,11 +100,11 @@ class _Fleet:
         self.links: list[Connection] = []
 
     def __enter__(self) -> "_Fleet":
-        context = get_context("spawn")
+        spawning = get_context("spawn")
         try:
             for task in self._tasks:
-                ours, theirs = context.Pipe()
-                process = context.Process(target=run_process, args=(theirs, task), daemon=True)
+                ours, theirs = spawning.Pipe()
+                process = spawning.Process(target=run_process, args=(theirs, task), daemon=True)
                 process.start()
                 theirs.close()
                 self.links.append(ours)

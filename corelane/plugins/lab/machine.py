@@ -11,7 +11,7 @@ import httpx2
 from corelane.client import Client
 from corelane.client.transport import http_options
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import CorelaneError
+from corelane.errors import CorelaneError, InvalidInput
 from corelane.plugins.lab.schema import Machine, ServiceInfo
 from corelane.plugins.lab.senders import Target
 
@@ -44,8 +44,8 @@ def read_service(target: Target) -> ServiceInfo:
     with Client(target.url, target.api_key, patience_s=1) as client:
         models = client.models()
         cores = client.cores()
-    model = _model_of(target, models)
-    version = str(model.get("id", target.model))
+    model = find_model(models, target.model)
+    version = str(model["id"])
     held = [each for core in cores for each in core.get("models", ()) if each["version"] == version]
     return ServiceInfo(
         url=target.url,
@@ -60,15 +60,21 @@ def read_service(target: Target) -> ServiceInfo:
 
 
 def task_of(target: Target) -> str:
-    """Return the task of a service's model; that of a service that names none is the first there was."""
+    """Return the task of a service's model; a service of before there were tasks has the default one."""
     with Client(target.url, target.api_key, patience_s=1) as client:
-        model = _model_of(target, client.models())
-    return str(model.get("task", DEFAULT_TASK))
+        return str(find_model(client.models(), target.model).get("task", DEFAULT_TASK))
 
 
-def _model_of(target: Target, models: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the version that a target names, or nothing."""
-    return next((each for each in models if target.model in (each["id"], each["name"], *each["aliases"])), {})
+def find_model(models: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
+    """Return the version that a version, name or alias refers to; raise InvalidInput if there is none."""
+    for model in models:
+        if wanted == model["id"] or wanted in model["aliases"]:
+            return model
+    named = [model for model in models if model["name"] == wanted]
+    if not named:
+        names = ", ".join(model["id"] for model in models) or "none"
+        raise InvalidInput(f"{wanted!r} is no model of this service; it has {names}")
+    return named[-1]
 
 
 def serving_cores(target: Target) -> int:

@@ -132,16 +132,13 @@ def sending(points: Sequence[LoadPoint]) -> Grid:
     """Return whether the generator kept up, and the latency from when requests were sent."""
     grid = Grid(("sending, ms", "requested/s", "achieved/s", "late p95", "p50 sent", "p95 sent", "CPU"))
     for point in points:
-        rates = (
-            _mean(run.generator.requested_per_s for run in point.runs),
-            _mean(run.generator.achieved_per_s for run in point.runs),
-        )
+        generators = [run.generator for run in point.runs]
+        rates = (_mean(getattr(each, name) for each in generators) for name in ("requested_per_s", "achieved_per_s"))
         times = (
-            _mean(getattr(run.generator.lateness, "p95", None) for run in point.runs),
-            _mean(getattr(run.latency_sent, "p50", None) for run in point.runs),
-            _mean(getattr(run.latency_sent, "p95", None) for run in point.runs),
+            _mean(getattr(each.lateness, "p95", None) for each in generators),
+            *(_mean(getattr(run.latency_sent, name, None) for run in point.runs) for name in ("p50", "p95")),
         )
-        cpu = share_text(max((run.generator.cpu_share for run in point.runs), default=None))
+        cpu = share_text(max((each.cpu_share for each in generators), default=None))
         grid.rows.append([_name(point), *map(three, rates), *map(ms_text, times), cpu])
     return grid
 

@@ -35,9 +35,8 @@ class ResultJudge:
             twice=sum(count - 1 for count in counts.values()),
         )
         if idle:
-            check.differ_from_idle = sum(
-                place in idle and not alike(idle[place].output, output) for place, output in found
-            )
+            differs = (place in idle and not alike(idle[place].output, output) for place, output in found)
+            check.differ_from_idle = sum(differs)
         if self._is_scored and found:
             scores = [self._score(place, output) for place, output in found]
             check.exact, check.f1 = (100 * statistics.fmean(each) for each in zip(*scores, strict=True))

@@ -17,7 +17,7 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
 from corelane.plugins.lab.http import Broken, Connections, Response
 from corelane.plugins.lab.schema import Hearing, Outcome, Way
-from corelane.plugins.lab.workload import BenchItem, Given, TaskBench, bench_of
+from corelane.plugins.lab.workload import BenchItem, Given, bench_of
 
 #: Statuses that mean that the service is overloaded.
 REFUSALS = (429, 503)
@@ -39,25 +39,16 @@ class Target:
     task: str = DEFAULT_TASK
 
     @property
-    def bench(self) -> TaskBench:
-        """What is known of the task that the model has."""
-        return bench_of(self.task)
-
-    @property
     def head(self) -> dict[str, Any]:
         """The model and the options of a request, as its body has them."""
         return {"model": self.model} | ({"options": self.options} if self.options else {})
 
     def batch_line(self, number: int, asked: BenchItem) -> bytes:
         """Return a line of a file for a batch, with the number as its id; raise InvalidInput if the task has none."""
-        if self.bench.path is None:
+        path, body = bench_of(self.task).path, {**self.head, **asked.fields}
+        if path is None:
             raise InvalidInput(f"there are no batches of files for {self.task}: send lines")
-        line = {
-            "custom_id": str(number),
-            "method": "POST",
-            "url": self.bench.path,
-            "body": {**self.head, **asked.fields},
-        }
+        line = {"custom_id": str(number), "method": "POST", "url": path, "body": body}
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -15,7 +15,7 @@ import orjson
 from corelane.errors import InvalidInput, SignatureRefused
 from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
 from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
-from corelane.plugins.lab.workload import BenchItem, Given
+from corelane.plugins.lab.workload import BenchItem, Given, bench_of
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.
 LONGEST_WAIT_S = 55
@@ -91,7 +91,7 @@ class CorelaneSender(HttpSender):
         super().__init__(target, manner)
         if manner.way == "batch" and manner.hearing != "poll":
             raise InvalidInput("a batch is heard by polling alone: --hearing poll")
-        self._bench = target.bench
+        self._bench = bench_of(target.task)
         if manner.way == "batch":
             target.batch_line(0, BenchItem({}))
         self._callbacks = Callbacks(target.webhook_secret) if manner.hearing == "webhook" else None

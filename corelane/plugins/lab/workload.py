@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -26,11 +26,6 @@ from corelane.plugins.lab.schema import Spread, WorkloadInfo
 from corelane.plugins.lab.stats import spread
 from corelane.tasks.registry import task_named
 from corelane.tasks.task import Task
-
-if TYPE_CHECKING:
-    from corelane.client import Client
-    from corelane.plugins.lab.batch_work import BatchWork
-    from corelane.plugins.lab.senders import Target
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -61,7 +56,7 @@ class Given(NamedTuple):
 class TaskBench:
     """What the bench knows of one task. As it stands it serves tasks whose items are one text."""
 
-    #: The path that answers a lone item, and that lines of a file for a batch name; without one there are only jobs.
+    #: The path that lone items are posted to, and that lines of a batch name; without one there are only jobs.
     path: str | None = None
 
     def __init__(self, task: Task) -> None:
@@ -91,8 +86,8 @@ class TaskBench:
         """Return the exact match and the F1 of an output with the results that are right."""
         raise NotImplementedError
 
-    def long_work(self, client: "Client", target: "Target", texts: Sequence[str], words: int) -> "BatchWork":  # noqa: ARG002
-        """Return work on long items, one after the other, each of about that many words of ``texts``."""
+    def long_work(self, client: Any, target: Any, texts: Sequence[str], words: int) -> Any:  # noqa: ARG002
+        """Return a ``BatchWork`` on long items, one after the other, each of about that many words of ``texts``."""
         raise InvalidInput(f"no long items are made for {self.task.name}")
 
     def parts(self, fields: Mapping[str, Any]) -> tuple[Any, str]:
@@ -155,11 +150,6 @@ class Workload:
         """Whether there are results to score against."""
         return any(each.known for each in self.asked)
 
-    @property
-    def mean_tokens(self) -> float:
-        """Mean of the estimated tokens of an item."""
-        return sum(self.tokens) / len(self.tokens)
-
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield what stands beside each item's text, if that is a text too, and the text."""
         for each in self.asked:
@@ -175,7 +165,7 @@ class Workload:
 
     def distinct(self, requests: int, items: int) -> list[int]:
         """Return the places of the items in ``requests`` requests, each once."""
-        return self._order[: min(len(self._order), requests * items)]
+        return self._order[: requests * items]
 
     def describe(self) -> WorkloadInfo:
         """Return the description of the items for the report."""

@@ -31,7 +31,7 @@ class EmbeddingOptions(TaskOptions):
         None, min_length=1, max_length=100, description="One of the model's prompts, which goes before each text."
     )
     encoding: Literal["float", "base64"] = Field(
-        "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in a quarter of the space."
+        "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in half of the space."
     )
     long: Literal["error", "mean"] = Field(
         "error",

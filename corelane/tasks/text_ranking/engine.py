@@ -17,7 +17,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, failure
 from corelane.engine.text.chunks import CHUNK_CHARS, Document, cut_text
 from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
-from corelane.engine.text.tokenize import Context, tokenize
+from corelane.engine.text.tokenize import TextTokens, tokenize
 from corelane.engine.text.vectors import VectorEngine
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput
@@ -29,12 +29,12 @@ TASK = TextRanking()
 
 
 @dataclass(slots=True)
-class TextList:
+class UnreadTexts:
     """A query whose texts are being tokenized, a few at a time; ``steps`` gives their tokens, in order."""
 
     query: Query
     beside: Tokens
-    steps: Iterator[list[Context]]
+    steps: Iterator[list[TextTokens]]
     tokens_left: int
     parts: list[TextPart] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -61,7 +61,7 @@ class RankingEngine(VectorEngine):
         """Take what every engine takes."""
         super().__init__(*args, **options)
         #: Queries whose texts are not all tokenized; the first one is next.
-        self._lists: OrderedDict[Hashable, TextList] = OrderedDict()
+        self._lists: OrderedDict[Hashable, UnreadTexts] = OrderedDict()
 
     def texts(self, query: Query) -> Sequence[str]:
         """Return the texts to rank."""
@@ -77,7 +77,7 @@ class RankingEngine(VectorEngine):
                 continue
             [beside] = tokenize(self._tokenizer, [query.beside])
             tokens = len(query.text) // CHARS_PER_TOKEN
-            self._lists[key] = TextList(query, beside.ids, self._read_steps(query), tokens)
+            self._lists[key] = UnreadTexts(query, beside.ids, self._read_steps(query), tokens)
         return self._tokenize(at_once)
 
     def read_on(self) -> list[Ready[Any]]:
@@ -113,7 +113,7 @@ class RankingEngine(VectorEngine):
         for key in list(self._lists) if keys is None else keys:
             self._lists.pop(key, None)
 
-    def _read_steps(self, query: Query) -> Iterator[list[Context]]:
+    def _read_steps(self, query: Query) -> Iterator[list[TextTokens]]:
         """Return the tokens of a query's texts, in order, by steps of one chunk of text."""
         some: list[str] = []
         chars = 0
@@ -124,8 +124,8 @@ class RankingEngine(VectorEngine):
                 while document.chunks:
                     document.read_on(self._tokenizer)
                     yield []
-                self.work.contexts_read += 1
-                self._cache.keep((query.owner, text), context := document.context())
+                self.work.texts_read += 1
+                self._cache.keep((query.owner, text), context := document.tokens_read())
                 yield [context]
                 continue
             some.append(text)
@@ -135,15 +135,15 @@ class RankingEngine(VectorEngine):
                 some, chars = [], 0
         yield self._contexts(query.owner, some)
 
-    def _contexts(self, owner: str, texts: Sequence[str]) -> list[Context]:
+    def _contexts(self, owner: str, texts: Sequence[str]) -> list[TextTokens]:
         """Return the tokens of texts, and cache them."""
         kept = {text: context for text in texts if (context := self._cache.find((owner, text))) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in kept]
         fresh = dict(zip(missing, tokenize(self._tokenizer, missing), strict=True))
         for text, context in fresh.items():
             self._cache.keep((owner, text), context)
-        self.work.contexts_hit += len(kept)
-        self.work.contexts_read += len(fresh)
+        self.work.texts_hit += len(kept)
+        self.work.texts_read += len(fresh)
         contexts = kept | fresh
         return [contexts[text] for text in texts]
 

@@ -12,7 +12,7 @@ from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Result, RunnerLimits
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
 from corelane.engine.text.offsets import convert_offsets
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.windows import Window
 from corelane.tasks.token_classification.entities import Scores, find_entities, softmax
 from corelane.tasks.token_classification.task import TokenClassification
@@ -67,7 +67,7 @@ class EntityEngine(TextEngine):
                 entity["offsets"] = offsets
         return {"status": str(JobStatus.SUCCEEDED), "entities": entities, "windows": len(decoded), "error": None}
 
-    def _word_begins(self, text: str, context: Context) -> list[bool]:
+    def _word_begins(self, text: str, context: TextTokens) -> list[bool]:
         """Return which tokens begin a word, as Transformers' pipeline decides it.
 
         Where the tokenizer marks the tokens that continue a word, a token without the mark begins one. Elsewhere a

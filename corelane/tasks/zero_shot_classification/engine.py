@@ -14,7 +14,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Result, RunnerLimits
 from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.text.vectors import VectorEngine
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput
@@ -48,7 +48,7 @@ class ZeroShotEngine(VectorEngine):
         template = query.options.hypothesis_template
         return [template.replace("{}", label) for label in labels_of(query.beside, query.options)]
 
-    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> TokenizedText:
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> TokenizedText:
         """Cut the text as the longest sentence needs it, and read it beside each; raise InvalidInput."""
         longest = max(besides, key=len)
         stretches = super().cut(query, [longest], texts).windows

@@ -2,15 +2,18 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.results import ResultJudge, add_up
+from corelane.plugins.lab.results import ResultJudge, add_up, alike
 from corelane.plugins.lab.schema import ResultCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_items, parse_lengths
-from corelane.plugins.lab.workload import BenchItem, Given, Workload, read_file
+from corelane.plugins.lab.workload import BenchItem, Given, Workload, bench_of, read_file
+from corelane.tasks.registry import TASKS
 
 SQUAD = {
     "data": [
@@ -112,6 +115,41 @@ def test_made_passages_may_be_of_a_files_sentences() -> None:
         "purred for an hour" in each.fields["context"] or "sat on the mat" in each.fields["context"]
         for each in found.asked
     )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_items_are_made_and_read_for_every_task(task: str, tmp_path: Path) -> None:
+    made = make_items("tokens=150", 5, seed=3, task=task)
+    assert made.describe() == make_items("tokens=150", 5, seed=3, task=task).describe()
+    rows = {"text-ranking": 8, "zero-shot-classification": 4}.get(task, 1)
+    assert all(rows * 120 < tokens <= rows * 150 for tokens in made.tokens)
+    (tmp_path / "file.jsonl").write_bytes(b"\n".join(orjson.dumps({"id": "a", **each.fields}) for each in made.asked))
+    read = read_file(tmp_path / "file.jsonl", task=task)
+    assert [each.fields for each in read.asked] == [each.fields for each in made.asked]
+    (tmp_path / "file.jsonl").write_text('{"id": "a"}')
+    with pytest.raises(InvalidInput, match=f"line 1: a line of {task} is"):
+        read_file(tmp_path / "file.jsonl", task=task)
+
+
+@pytest.mark.parametrize(
+    ("task", "one", "other", "are_alike"),
+    [
+        ("text-classification", [("a", 0.501), ("b", 0.499)], [("b", 0.501), ("a", 0.499)], True),
+        ("text-classification", [("a", 0.7), ("b", 0.3)], [("b", 0.7), ("a", 0.3)], False),
+        ("text-classification", [("a", 0.7)], [("a", 0.7), ("b", 0.3)], False),
+        ("feature-extraction", [0.5, -0.25], [0.5001, -0.2499], True),
+        ("feature-extraction", [0.5, -0.25], [0.25, -0.5], False),
+    ],
+)
+def test_results_are_alike_if_they_differ_by_rounding(task: str, one: Any, other: Any, are_alike: bool) -> None:
+    bench = bench_of(task)
+
+    def output(given: Any) -> Any:
+        if task == "feature-extraction":
+            return bench.output({"embedding": given})
+        return bench.output({"labels": [{"label": label, "score": score} for label, score in given]})
+
+    assert alike(output(one), output(other)) == are_alike
 
 
 @pytest.mark.parametrize("text", ["", "words", "words=", "words=zipf(1,2)", "words=uniform(9,3)", "words=0", "chars=9"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
 from corelane.engine.runner import Runner
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpans, gives_answer
@@ -257,7 +257,7 @@ def documents(draw: st.DrawFn) -> list[ReadWindow]:
 def answer(windows: Sequence[ReadWindow], calibration: Calibration | None, top_k: int = 1) -> dict[str, Any]:
     length = 5 * TOKENS
     places = np.column_stack([np.arange(length), np.arange(1, length + 1)]).astype(np.int32)
-    context = Context(np.zeros(length, dtype=np.int32), places)
+    context = TextTokens(np.zeros(length, dtype=np.int32), places)
     query = Query("q", "abcdefghijkl" * 5, AnswerOptions(top_k=top_k, no_answer=False))
     return compose_result(query, context, windows, 0.0, calibration)
 

@@ -5,11 +5,12 @@ cores that NEURON_RT_VISIBLE_CORES names, with three file descriptors:
 
     standard input    a pipe that closes when the worker is gone, which ends this process whatever it does
     SOCKET            requests and replies, JSON in the frames of multiprocessing's Connection
-    MEMORY            the arrays of one batch: three of int64 tokens, then two of fp32 logits
+    MEMORY            the arrays of one batch: three of int64 tokens, then the fp32 outputs, one after the other
 
     device_process.py PACKAGE SOCKET MEMORY
 
-Each request has one reply: ``{}``, or ``{"error": TEXT}`` with the text of the error as the package gave it.
+Each request has one reply: ``{}``, of a run the ``shapes`` of its outputs, or ``{"error": TEXT}`` with the text of the
+error as the package gave it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Bytes of a batch's arrays for each token: three int64, two fp32.
-TOKEN_BYTES, INPUT_BYTES = 32, 24
+#: Bytes of a batch's inputs for each token: three int64. A number of an output has four.
+INPUT_BYTES, NUMBER_BYTES = 24, 4
 
 #: torch_neuron's warning when it runs a model without a device: the output has the right shape and no content.
 NOT_CALCULATED = r"(?s).*NOT CALCULATED"
@@ -46,14 +47,13 @@ class LoadedModules:
         self._loaded: dict[int, Any] = {}
         self._count = 0
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def reply_to(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what a request says and return the reply."""
         if request["do"] == "load":
             return {"module": self.load(request["file"], request["cores"])}
         if request["do"] == "run":
-            self.run(request["module"], request["rows"], request["length"])
-        else:
-            self.drop(request["modules"])
+            return {"shapes": self.run(request["module"], request["rows"], request["length"])}
+        self.drop(request["modules"])
         return {}
 
     def load(self, file: str, cores: int | None) -> int:
@@ -62,21 +62,28 @@ class LoadedModules:
         self._loaded[self._count] = load_on(self._package, self._torch, file, cores)
         return self._count
 
-    def run(self, number: int, rows: int, length: int) -> None:
-        """Run one forward pass on the batch in the shared memory, and write its logits there."""
+    def run(self, number: int, rows: int, length: int) -> list[list[int]]:
+        """Run one forward pass on the batch in the shared memory; write its outputs there and return their shapes."""
         torch, tokens = self._torch, rows * length
-        if self._memory is None or len(self._memory) < TOKEN_BYTES * tokens:
-            self._memory = mmap.mmap(self._descriptor, 0)
-        inputs = torch.frombuffer(self._memory, dtype=torch.int64, count=3 * tokens).reshape(3, rows, length)
+        inputs = torch.frombuffer(self._mapped(INPUT_BYTES * tokens), dtype=torch.int64, count=3 * tokens)
         with torch.no_grad():
-            logits = self._loaded[number](*inputs)
-        places = torch.frombuffer(
-            self._memory, dtype=torch.float32, count=2 * tokens, offset=INPUT_BYTES * tokens
-        ).reshape(2, rows, length)
-        for place, part in zip(places, logits):  # noqa: B905  # strict came with Python 3.10
-            if part.shape != place.shape:
-                raise ValueError("the model gave logits of %s for %s tokens" % (tuple(part.shape), tuple(place.shape)))  # noqa: UP031
-            place.copy_(part)
+            found = self._loaded[number](*inputs.reshape(3, rows, length))
+        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+        offset, numbers = INPUT_BYTES * tokens, sum(output.numel() for output in outputs)
+        memory = self._mapped(offset + NUMBER_BYTES * numbers)
+        for output in outputs:
+            count = output.numel()
+            torch.frombuffer(memory, dtype=torch.float32, count=count, offset=offset).copy_(output.reshape(-1))
+            offset += NUMBER_BYTES * count
+        return [list(output.shape) for output in outputs]
+
+    def _mapped(self, size: int) -> Any:
+        """Return the shared memory, which is made larger if it is too small."""
+        if os.fstat(self._descriptor).st_size < size:
+            os.ftruncate(self._descriptor, size)
+        if self._memory is None or len(self._memory) < size:
+            self._memory = mmap.mmap(self._descriptor, 0)
+        return self._memory
 
     def drop(self, numbers: list[int]) -> None:
         """Drop these modules, which frees their device memory."""
@@ -89,14 +96,14 @@ def load_on(package: Any, torch: Any, file: str, cores: int | None) -> Any:
     """Load a file on the first ``cores`` of several; by default the buckets of a model are spread over all."""
     placed: Any = nullcontext()
     if cores is not None:
-        context = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
-        placed = context(start_nc=0, nc_count=cores)
+        placing = getattr(package, "neuron_cores_context", None) or package.experimental.neuron_cores_context
+        placed = placing(start_nc=0, nc_count=cores)
     with placed:
         return torch.jit.load(file).eval()
 
 
 def main(argv: list[str]) -> int:
-    """Import the package, report that, and answer requests until the worker closes the socket."""
+    """Import the package, report that, and reply to requests until the worker closes the socket."""
     name, socket, memory = argv[0], int(argv[1]), int(argv[2])
     end_with_worker()
     for descriptor in (socket, memory):
@@ -119,7 +126,7 @@ def main(argv: list[str]) -> int:
         except (EOFError, OSError):
             return 0
         try:
-            reply = modules.answer(request)
+            reply = modules.reply_to(request)
         except Exception as error:
             reply = {"error": str(error) or type(error).__name__}
         connection.send_bytes(json.dumps(reply).encode())

@@ -18,7 +18,7 @@ from corelane.errors import SetupError
 #: Where AWS installs the tools. They are on PATH only in login shells of its machine images.
 TOOLS = "/opt/aws/neuron/bin"
 
-#: Time limit for the tool, in seconds. It usually answers in one; a hung driver must not block a start for ever.
+#: Time limit for the tool, in seconds. It usually takes one; a hung driver must not block a start for ever.
 TOOL_TIMEOUT_S = 20
 
 #: Where the driver shows its devices, as neuron0, neuron1, …

@@ -12,7 +12,7 @@ from corelane.errors.reasons import last_line
 
 
 class DeviceGone(RuntimeError):
-    """The device process has died, or did not answer in time."""
+    """The device process has died, or did not reply in time."""
 
 
 class Remedy(StrEnum):

@@ -2,11 +2,12 @@
 
 The process runs ``device_process.py`` in another interpreter. It gets the cores that this process was given. It always
 ends with this process, however that ends. Both map the memory through which a batch is sent and returned. Once the
-device process has died, or did not answer in time, nothing can be run: ``DeviceGone`` says that this process must be
+device process has died, or did not reply in time, nothing can be run: ``DeviceGone`` says that this process must be
 replaced too.
 """
 
 import json
+import math
 import mmap
 import os
 import subprocess
@@ -22,7 +23,7 @@ import numpy as np
 
 from corelane.engine.backends.neuron import device_process
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.device_process import INPUT_BYTES, TOKEN_BYTES
+from corelane.engine.backends.neuron.device_process import INPUT_BYTES, NUMBER_BYTES
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Logits, WindowBatch
@@ -99,12 +100,15 @@ class RemoteModules:
     def run(self, module: int, batch: WindowBatch) -> Logits:
         """Run one forward pass."""
         (rows, length), tokens = batch.input_ids.shape, batch.input_ids.size
-        memory = self._mapped(TOKEN_BYTES * tokens)
-        inputs = np.frombuffer(memory, np.int64, 3 * tokens).reshape(3, rows, length)
+        inputs = np.frombuffer(self._mapped(INPUT_BYTES * tokens), np.int64, 3 * tokens).reshape(3, rows, length)
         inputs[0], inputs[1], inputs[2] = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        self._ask({"do": "run", "module": module, "rows": rows, "length": length}, self._pass_timeout_s)
-        logits = np.frombuffer(memory, np.float32, 2 * tokens, INPUT_BYTES * tokens).reshape(2, rows, length).copy()
-        return (logits[0], logits[1])
+        reply = self._ask({"do": "run", "module": module, "rows": rows, "length": length}, self._pass_timeout_s)
+        shapes, offset = [tuple(shape) for shape in reply["shapes"]], INPUT_BYTES * tokens
+        memory, outputs = self._mapped(offset + NUMBER_BYTES * sum(map(math.prod, shapes))), []
+        for shape in shapes:
+            outputs.append(np.frombuffer(memory, np.float32, math.prod(shape), offset).reshape(shape).copy())
+            offset += outputs[-1].nbytes
+        return tuple(outputs)
 
     def drop(self, modules: dict[Any, Any]) -> None:
         """Drop the modules, which frees their device memory. If the process is gone, that is free already."""
@@ -121,8 +125,8 @@ class RemoteModules:
     def _mapped(self, size: int) -> mmap.mmap:
         """Return shared memory of at least this size. It has no name, so it is gone once both processes are."""
         if self._memory is None or len(self._memory) < size:
-            os.ftruncate(self._descriptor, size)
-            self._memory = mmap.mmap(self._descriptor, size)
+            os.ftruncate(self._descriptor, max(size, os.fstat(self._descriptor).st_size))
+            self._memory = mmap.mmap(self._descriptor, 0)
         return self._memory
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -140,7 +144,7 @@ class RemoteModules:
         try:
             if not self._socket.poll(timeout_s):
                 self.end()
-                raise DeviceGone(f"the device process gave no answer in {timeout_s:g} s")
+                raise DeviceGone(f"the device process gave no reply in {timeout_s:g} s")
             return dict(json.loads(self._socket.recv_bytes()))
         except (EOFError, OSError):
             raise self._gone() from None

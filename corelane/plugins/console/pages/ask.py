@@ -121,8 +121,8 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
 def read_item(task: Task, model: str, form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the item of a form; and the model and options beside it, as far as they are not the default."""
     of_item, of_options = fields_for(task)
-    item, usual, given = task.present.asked(values_of(of_item, form)), task.options(), values_of(of_options, form)
-    options = {name: value for name, value in given.items() if value != getattr(usual, name, None)}
+    item = task.present.asked(values_of(of_item, form))
+    options = values_of([field for field in of_options if form.get(field.name, "") != field.default], form)
     return item, ({} if model == DEFAULT_ALIAS else {"model": model}) | ({"options": options} if options else {})
 
 

@@ -35,7 +35,7 @@ bench = CommandGroup(help="Measure a service: speed, cost and results.")
 
 
 def run(
-    context: typer.Context,
+    ctx: typer.Context,
     where: WhereOptions,
     what: WhatOptions,
     offered: LoadOptions,
@@ -57,7 +57,7 @@ def run(
     ] = None,
 ) -> None:
     """Offer a running service a load, and report what came of it."""
-    if context.invoked_subcommand is not None:
+    if ctx.invoked_subcommand is not None:
         return
     from corelane.plugins.lab.figures import parse_objective
     from corelane.plugins.lab.find_rate import BOUNDED
@@ -70,7 +70,7 @@ def run(
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
     with where.service() as (url, key, secret):
         target = Target(url, key, where.model, webhook_secret=secret)
-        workload = what.read(offered.seed, what.task_of(target, sending))
+        workload = what.read(offered.seed, what.task_of(target, sending.sender))
         workload.is_scored = check != "off" and workload.has_known
         target = replace(target, task=workload.task, options=workload.options)
         session = Session(target, workload, plan, repeat=offered.repeat, objective=good)
@@ -83,11 +83,11 @@ def run(
             load = offered.steady(modest_rate(session))
         with outputs.showing(session):
             if load is None:
-                report = run_sweep(session, points, context)
+                report = run_sweep(session, points, ctx)
             elif bound is not None:
-                report = run_search(session, bound, load.rate_per_s or 1.0, context)
+                report = run_search(session, bound, load.rate_per_s or 1.0, ctx)
             else:
-                report = report_of(session, [session.measure(load.name, load)], "load", context)
+                report = report_of(session, [session.measure(load.name, load)], "load", ctx)
     finish(report, outputs)
 
 
@@ -99,21 +99,21 @@ def refuse_two(offered: OfferedLoad, *, sweep: bool, find_rate: str | None) -> N
         raise InvalidInput(f"{' and '.join(given)} exclude each other: a sweep and a search choose the rates")
 
 
-def run_sweep(session: "Session", points: int, context: typer.Context) -> "Report":
+def run_sweep(session: "Session", points: int, ctx: typer.Context) -> "Report":
     """Measure the points of a sweep, and find the knee."""
     from corelane.plugins.lab.sweep import SweepPlan
     from corelane.plugins.lab.sweep import sweep as do_sweep
 
     plan = SweepPlan(points=points, duration_s=session.plan.duration_s or DURATION_S, seed=session.plan.seed)
     found = do_sweep(session.measure, plan)
-    report = report_of(session, found.points, "sweep", context)
+    report = report_of(session, found.points, "sweep", ctx)
     report.knee = found.knee
     report.extra["sweep"] = {"over_saturated": found.over, "stopped": found.stopped}
     report.invalid, report.valid = found.invalid, not found.invalid
     return report
 
 
-def run_search(session: "Session", bound: "Objective", start_per_s: float, context: typer.Context) -> "Report":
+def run_search(session: "Session", bound: "Objective", start_per_s: float, ctx: typer.Context) -> "Report":
     """Search for the highest rate that meets an objective."""
     from corelane.plugins.lab.find_rate import find_rate
 
@@ -124,7 +124,7 @@ def run_search(session: "Session", bound: "Objective", start_per_s: float, conte
         duration_s=session.plan.duration_s or DURATION_S,
         seed=session.plan.seed,
     )
-    report = report_of(session, found.points, "find-rate", context)
+    report = report_of(session, found.points, "find-rate", ctx)
     report.found_rate = found.describe()
     report.invalid, report.valid = found.invalid, not found.invalid
     return report

@@ -23,7 +23,7 @@ of_requests = partial(typer.Option, rich_help_panel="Requests")
 
 
 def beside(
-    context: typer.Context,
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's items: SQuAD's layout, or JSON lines.")],
     where: WhereOptions,
     what: WhatOptions,
@@ -75,7 +75,7 @@ def beside(
         with Client(url, batch_api_key or key) as client:
             work = (FileBatch if way == "batch" else LinesJob)(client, target, asked, items)
             found = run_beside(target, workload, work, plan, teller(items))
-        report = report_of(session, [], "beside", context)
+        report = report_of(session, [], "beside", ctx)
     report.beside = found
     report.extra["batch"] = asked.describe().model_dump() | {"file": file.name}
     report.invalid += found.invalid

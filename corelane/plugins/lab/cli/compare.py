@@ -43,7 +43,7 @@ def compare_reports(
 
 
 def compare_services(
-    context: typer.Context,
+    ctx: typer.Context,
     url_a: Annotated[str, typer.Argument(metavar="URL_A", help="A running service.")],
     url_b: Annotated[str, typer.Argument(metavar="URL_B", help="Another, or the same for another model.")],
     what: WhatOptions,
@@ -83,7 +83,7 @@ def compare_services(
     load = offered.load or Load(kind="closed", concurrency=2, seed=offered.seed)
     plan = offered.plan(sending, load)
     first = Target(url_a, api_key, model)
-    workload = what.read(offered.seed, what.task_of(first, sending))
+    workload = what.read(offered.seed, what.task_of(first, sending.sender))
     first = replace(first, task=workload.task, options=workload.options)
     targets = first, replace(first, url=url_b, model=other_model or model)
     with LiveView() as view:
@@ -91,7 +91,7 @@ def compare_services(
         pair = measure_pair(targets, workload, plan, blocks=blocks, slot=slot, on_tick=view.on_tick)
     reports: list[Report] = []
     for target, (point, pairing) in zip(targets, pair, strict=True):
-        report = report_of(Session(target, workload, plan), [point], "ab", context)
+        report = report_of(Session(target, workload, plan), [point], "ab", ctx)
         report.pairing = pairing
         reports.append(report)
         if out is not None:

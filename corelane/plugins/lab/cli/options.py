@@ -85,14 +85,12 @@ class What:
     limit: Annotated[int | None, of_items(min=1, help="Use, or make, so many items.")] = None
     task: Annotated[str | None, of_items(help="Their task; that of the model if not given.")] = None
 
-    def task_of(self, target: "Target", sending: "Sending | None" = None) -> str:
-        """Return the task of the items; raise ServiceError or ServiceUnreachable if the service does not say it."""
+    def task_of(self, target: "Target", sender: str | None = None) -> str:
+        """Return the task of the items; raise an error of the service if it does not say its model's."""
         from corelane.domain.jobs import DEFAULT_TASK
         from corelane.plugins.lab.machine import task_of
 
-        if self.task is not None or (sending is not None and sending.sender is not None):
-            return self.task or DEFAULT_TASK
-        return task_of(target)
+        return self.task or (task_of(target) if sender is None else DEFAULT_TASK)
 
     def read(self, seed: int, task: str) -> "Workload":
         """Read or generate the items."""

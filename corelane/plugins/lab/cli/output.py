@@ -159,13 +159,12 @@ def finish(report: "Report", outputs: Outputs) -> None:
         raise typer.Exit(NOT_HELD)
 
 
-def plain_options(context: typer.Context) -> dict[str, Any]:
+def plain_options(ctx: typer.Context) -> dict[str, Any]:
     """Return every option of a command as plain data, keys hidden."""
     import orjson
 
     shown = {
-        name: "hidden" if name.endswith("api_key") and value else value
-        for name, value in sorted(context.params.items())
+        name: "hidden" if name.endswith("api_key") and value else value for name, value in sorted(ctx.params.items())
     }
     return dict(orjson.loads(orjson.dumps(shown, default=str)))
 

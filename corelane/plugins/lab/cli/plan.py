@@ -69,7 +69,7 @@ plan.command()(hosts)
 
 
 def forecast_load(
-    context: typer.Context,
+    ctx: typer.Context,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Requests a second, at random (Poisson).")] = None,
     trace: Annotated[Path | None, typer.Option(help="A trace: its requests instead of a rate.")] = None,
     speed: Annotated[float, typer.Option(min=0.001, help="How many times as fast the trace is taken.")] = 1.0,
@@ -96,7 +96,7 @@ def forecast_load(
     as_json: JsonOption = False,
 ) -> None:
     """Say how many cores of which host carry a load in time, and what that costs."""
-    if context.invoked_subcommand is not None:
+    if ctx.invoked_subcommand is not None:
         return
     from corelane.plugins.lab.planning.forecast import Mix, demand_of_rate, demand_of_trace
     from corelane.plugins.lab.planning.hosts import choose, compare, family_of
@@ -190,19 +190,12 @@ def plain(
         "candidates": [
             {
                 "instance": each.instance.name,
-                "cores": each.outlook.cores,
-                "hosts": each.hosts,
-                "p50_s": each.outlook.p50_s,
-                "p95_s": each.outlook.p95_s,
-                "p99_s": each.outlook.p99_s,
+                **{name: getattr(each.outlook, name) for name in ("cores", "p50_s", "p95_s", "p99_s")},
                 # There is one forecast. The field is from the time when runs were simulated.
                 "runs_s": [each.outlook.p95_s],
-                "busy": each.outlook.busy,
-                "batch_rows": each.outlook.batch_rows,
-                "per_hour": each.per_hour,
-                "per_million": each.per_million,
+                **{name: getattr(each.outlook, name) for name in ("busy", "batch_rows")},
+                **{name: getattr(each, name) for name in ("hosts", "per_hour", "per_million", "guess")},
                 "bound_by": each.binds,
-                "guess": each.guess,
             }
             for each in found
         ],

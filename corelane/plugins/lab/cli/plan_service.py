@@ -15,6 +15,7 @@ from corelane.cli.output import error_console, make_table, print_fields, print_l
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
+from corelane.plugins.lab.arrivals import UNITS_S
 from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ LENGTHS, ITEMS = "words=uniform(20,200)", 40
 
 #: A time such as `90s`, `10m` or `2h`.
 TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)")
-UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 MB = 1_000_000
 
@@ -223,13 +223,9 @@ def hosts(
     rows = [
         {
             "instance": room.instance.name,
-            "cores": room.instance.cores,
-            "vcpu": room.instance.vcpu,
-            "host_gib": room.instance.host_gib,
-            "device_gib_per_core": room.device_gib_per_core,
-            "workers": room.workers,
+            **{name: getattr(room.instance, name) for name in ("cores", "vcpu", "host_gib")},
+            **{name: getattr(room, name) for name in ("device_gib_per_core", "workers", "models_per_core")},
             "bound_by": room.binds,
-            "models_per_core": room.models_per_core,
         }
         for room in found
     ]
@@ -253,7 +249,7 @@ def instances_table() -> "dict[str, Instance]":
 
 def _measured(model: str, url: str | None, api_key: str | None) -> tuple[int, int | None]:
     """Return the bytes of a model and of a worker that holds it, as the service reports them."""
-    from corelane.plugins.lab.planning.measure import find_model
+    from corelane.plugins.lab.machine import find_model
 
     with connect(url, api_key) as client:
         found = find_model(client.models(), model)

@@ -34,7 +34,7 @@ def list_presets() -> None:
 
 
 def preset(
-    context: typer.Context,
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="See `corelane bench presets`.")],
     where: WhereOptions,
     what: WhatOptions,
@@ -89,7 +89,7 @@ def preset(
             show=outputs.showing,
             say=lambda text: error_console().print(text, style="dim"),
         )
-        report = report_of_outcome(found, found.run(stage), context)
+        report = report_of_outcome(found, found.run(stage), ctx)
     if outputs.shows_table:
         Console(highlight=False, markup=False, soft_wrap=True).print(report.extra["table"] + "\n")
     if update is not None and report.valid:
@@ -141,11 +141,11 @@ class OwnServices(ExitStack):
         return name
 
 
-def report_of_outcome(found: "Preset", outcome: "PresetOutcome", context: typer.Context) -> "Report":
+def report_of_outcome(found: "Preset", outcome: "PresetOutcome", ctx: typer.Context) -> "Report":
     """Return the report of a preset's measurements."""
     from corelane.plugins.lab.presets.tables import caption, published_row, sources, table_of
 
-    report = report_of(outcome.session, outcome.points, found.name, context)
+    report = report_of(outcome.session, outcome.points, found.name, ctx)
     report.beside, report.published = outcome.beside, list(outcome.published)
     report.invalid += outcome.invalid
     report.valid = not report.invalid

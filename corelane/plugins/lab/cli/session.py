@@ -28,7 +28,7 @@ def modest_rate(session: "Session") -> float:
     return rate_per_s
 
 
-def report_of(session: "Session", points: "list[LoadPoint]", name: str, context: typer.Context) -> "Report":
+def report_of(session: "Session", points: "list[LoadPoint]", name: str, ctx: typer.Context) -> "Report":
     """Return the report of points that a command measured."""
     from corelane.plugins.lab.machine import read_machine
     from corelane.plugins.lab.schema import Report
@@ -43,7 +43,7 @@ def report_of(session: "Session", points: "list[LoadPoint]", name: str, context:
         name=name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         command=hidden_arguments(["corelane", *sys.argv[1:]]),
-        configuration=plain_options(context),
+        configuration=plain_options(ctx),
         way=plan.way,
         hearing=plan.hearing,
         machine=read_machine(),

@@ -228,15 +228,9 @@ class LoadForecast:
         p50_s, p95_s, p99_s = (
             self._quantile(share, services, wait_s, odds, busy) if load < 1 else math.inf for share in (0.5, 0.95, 0.99)
         )
-        return CoresOutlook(
-            cores=cores,
-            p50_s=p50_s,
-            p95_s=p95_s,
-            p99_s=p99_s,
-            wait_s=wait_s,
-            busy=min(1.0, rate * (alone_s + fill * (share_s - alone_s)) / cores),
-            batch_rows=min(self._rows, 1 + fill * (self._rows - 1)),
-        )
+        busy_share = min(1.0, rate * (alone_s + fill * (share_s - alone_s)) / cores)
+        batch_rows = min(self._rows, 1 + fill * (self._rows - 1))
+        return CoresOutlook(cores, p50_s, p95_s, p99_s, wait_s, busy_share, batch_rows)
 
     def find(self) -> CoresOutlook:
         """Return the fewest cores that meet the objective; raise InvalidInput if no number of cores does."""

@@ -23,6 +23,7 @@ from corelane.errors import InvalidInput, NotReady
 from corelane.metrics import definitions as m
 from corelane.plugins.lab.generator import run_load
 from corelane.plugins.lab.load import RunPlan
+from corelane.plugins.lab.machine import find_model
 from corelane.plugins.lab.planning.profile import BatchLimits, Contention, Overhead, Profile, ShapeTime, variation
 from corelane.plugins.lab.schema import Load, Request
 from corelane.plugins.lab.senders import Target
@@ -130,7 +131,7 @@ def take_profile(
     cores = [each for each in client.cores() if model["id"] in each["versions"]]
     if not cores:
         raise NotReady(f"no core holds {model['id']}: {model['waiting_for'] or '`corelane cores` says more'}")
-    packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / workload.mean_tokens)))
+    packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / statistics.fmean(workload.tokens))))
     rate_per_s, _ = probe(target, workload, RunPlan(Load(kind="closed")), 1)
     lone = Load(kind="poisson", rate_per_s=rate_per_s)
     phases = []
@@ -203,18 +204,6 @@ def _timed(client: "Client", request: Request) -> SeenRequest | None:
     if timing is None:
         return None
     return SeenRequest(request.ended_s - request.sent_s, request.items, request.tokens, timing)
-
-
-def find_model(models: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
-    """Return the version that a version, name or alias refers to; raise InvalidInput if there is none."""
-    for model in models:
-        if wanted == model["id"] or wanted in model["aliases"]:
-            return model
-    named = [model for model in models if model["name"] == wanted]
-    if not named:
-        names = ", ".join(model["id"] for model in models) or "none"
-        raise InvalidInput(f"{wanted!r} is no model of this service; it has {names}")
-    return named[-1]
 
 
 def is_here(url: str) -> bool:

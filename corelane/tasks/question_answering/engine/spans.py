@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from corelane.artifacts.calibration import Calibration
 from corelane.engine.backends.protocol import Floats, Ints
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.tasks.question_answering.options import AnswerOptions
 
 Doubles = NDArray[np.float64]
@@ -211,7 +211,7 @@ class SpanSource:
     """The spans of one window as candidates, best first."""
 
     def __init__(
-        self, text: str, context: Context, spans: WindowSpans, shift: int, calibration: Calibration | None
+        self, text: str, context: TextTokens, spans: WindowSpans, shift: int, calibration: Calibration | None
     ) -> None:
         """``shift`` added to a token's place in the row gives its place in the context."""
         self._text = text

@@ -21,7 +21,7 @@ from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Result, RunnerLimits
 from corelane.engine.text.engine import RowParts, TextEngine, Tokens
 from corelane.engine.text.offsets import convert_offsets
-from corelane.engine.text.tokenize import NO_PLACES, Context, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenize import NO_PLACES, TextTokens, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, NotCalibrated
@@ -35,6 +35,7 @@ from corelane.tasks.question_answering.engine.spans import (
     gives_answer,
     scores,
 )
+from corelane.tasks.question_answering.engine.windows import cut_windows, known_windows
 from corelane.tasks.question_answering.engine.words import in_whole_words
 from corelane.tasks.question_answering.options import AnswerOptions
 
@@ -55,7 +56,7 @@ class TokenizedQuery:
 
     query: Query
     question: NDArray[np.int32]
-    context: Context
+    context: TextTokens
     windows: list[Window]
     context_at: int
     null_last: bool = False
@@ -118,7 +119,7 @@ class QuestionAnsweringTask(TextEngine):
             open_tokenizer(artifact),
             manifest.tokenizer,
             manifest.max_length,
-            cache_tokens=limits.context_cache_tokens,
+            cache_tokens=limits.cache_tokens,
             max_windows=limits.max_windows,
             threshold=artifact.threshold(calibration),
             calibration=calibration,
@@ -155,9 +156,9 @@ class QuestionAnsweringTask(TextEngine):
         except InvalidInput:
             return []
         at, null_last = self._context_at(asked), self._template.null_last
-        return [(key, TokenizedQuery(query, asked, Context(ids, NO_PLACES), windows, at, null_last))]
+        return [(key, TokenizedQuery(query, asked, TextTokens(ids, NO_PLACES), windows, at, null_last))]
 
-    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[Context]) -> TokenizedQuery:
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> TokenizedQuery:
         """Cut a passage into windows beside its question; raise InvalidInput."""
         options, most, bound = query.options, self._max_windows, "setting"
         question, context = besides[0][: options.max_question_len], texts[0]
@@ -215,7 +216,7 @@ class QuestionAnsweringTask(TextEngine):
         if any(window.length > self._max_length for window in windows):
             raise ValueError("a fragment has windows that no row holds")
         null_last = self._template.null_last
-        return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at, null_last)
+        return TokenizedQuery(query, question, TextTokens(ids, NO_PLACES), windows, context_at, null_last)
 
     def pack_found(self, decoded: Sequence[ReadWindow]) -> bytes:
         """Encode the spans of an item's windows, in their order."""
@@ -257,7 +258,7 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
 
 def compose_result(
     query: Query,
-    context: Context,
+    context: TextTokens,
     windows: Sequence[ReadWindow],
     default_threshold: float,
     calibration: Calibration | None = None,
@@ -289,7 +290,7 @@ def compose_result(
 
 
 def best_candidates(
-    query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
+    query: Query, context: TextTokens, windows: Sequence[ReadWindow], calibration: Calibration | None
 ) -> list[Candidate]:
     """Return the ``top_k`` best candidates over all windows, best first; none overlaps a better one."""
     sources = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Ready, Result, failure
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, Row, TokenizedQuery
@@ -52,7 +52,7 @@ class PipelineTask(QuestionAnsweringTask):
             texts = [query.beside, query.text]
             question, context = self._tokenizer.encode_batch(texts, add_special_tokens=False)
             ids = np.array(question.ids[: parameters.max_question_len], dtype=np.int32)
-            tokens = Context.of(context)
+            tokens = TextTokens.of(context)
             places = word_places(context.word_ids, tokens.places) if parameters.align_to_words else tokens.places
             try:
                 windows = self._windows(len(ids), len(tokens), parameters)

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Context, tokenize
+from corelane.engine.text.tokenize import TextTokens, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import InvalidInput, ModelRefused
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, QuestionQuery, TokenizedQuery
@@ -50,7 +50,7 @@ class TokenizedExample:
 
     example: Example
     question: NDArray[np.int32]
-    context: Context
+    context: TextTokens
     answers: tuple[Span, ...]
 
 
@@ -107,7 +107,7 @@ class Dataset:
         self._around_question = len(template.before) + len(template.between)
         self._task = QuestionAnsweringTask(tokenizer, spec, options.max_length)
         self._bounds: list[tuple[int, int]] = []
-        contexts: dict[str, Context] = {}
+        contexts: dict[str, TextTokens] = {}
         for file in files:
             first = len(self.items)
             self.items += tokenize_examples(file, tokenizer, contexts, options.max_length - self._specials)
@@ -200,7 +200,7 @@ class Dataset:
 
 
 def tokenize_examples(
-    examples: Sequence[Example], tokenizer: Tokenizer, contexts: dict[str, Context], room: int
+    examples: Sequence[Example], tokenizer: Tokenizer, contexts: dict[str, TextTokens], room: int
 ) -> Iterator[TokenizedExample]:
     """Yield tokenized examples, except those whose question or answers do not fit in a row.
 
@@ -221,7 +221,7 @@ def tokenize_examples(
                 yield TokenizedExample(example, question.ids, context, fitting)
 
 
-def token_span(context: Context, start: int, end: int) -> Span:
+def token_span(context: TextTokens, start: int, end: int) -> Span:
     """Return the first and last token that overlap the characters from ``start`` to ``end``."""
     first = int(np.searchsorted(context.places[:, 1], start, side="right"))
     last = int(np.searchsorted(context.places[:, 0], end, side="left")) - 1

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
+from corelane.tasks.dialects import Dialect
 from corelane.tasks.feature_extraction.task import FeatureExtraction
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.question_answering.task import QuestionAnswering
@@ -29,6 +30,9 @@ TASKS: Mapping[str, Task] = {
         HandlerTask(),
     )
 }
+
+#: The dialects of all tasks, by path.
+DIALECTS: Mapping[str, Dialect] = {each.path: each for task in TASKS.values() for each in task.dialects}
 
 #: The name of the task in stored options, where it is not the default.
 TASK = "task"

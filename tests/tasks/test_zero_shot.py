@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
+import redis
+from fastapi.testclient import TestClient
 
+from api.app import create_app
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.errors import InvalidInput, ModelRefused
+from corelane.settings import Settings
+from corelane.store import keys
 from corelane.tasks.registry import task_named
 from corelane.tasks.zero_shot_classification.engine import score_labels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
+from tests.corelane.store_bench import VERSION, Bench
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks.sharing import read_with_another
 from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
@@ -131,6 +138,23 @@ def test_labels_are_those_of_the_item_or_of_its_job(bert: Artifact) -> None:
     task.check_options(options, "item 3: ", LabelledText(text="1889"))
     with pytest.raises(InvalidInput, match="item 3: there are no labels"):
         task.check_options(ZeroShotOptions(), "item 3: ", LabelledText(text="1889"))
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_item_without_labels_is_refused_at_submission(
+    lines: bool, settings: Settings, raw: redis.Redis, bell: str
+) -> None:
+    bench = Bench(settings.model_copy(update={"console": False}), raw, bell)
+    bench.core("a/0")
+    raw.hset(keys.MODELS, VERSION, orjson.dumps({"name": TASK, "task": TASK}))
+    head, items = {"model": VERSION}, [{"text": "1889", "labels": ["x"]}, {"text": "1889"}]
+    with TestClient(create_app(bench.settings)) as api:
+        if lines:
+            body = b"\n".join(map(orjson.dumps, [head, *items]))
+            refused = api.post("/v1/jobs", content=body, headers={"Content-Type": "application/x-ndjson"})
+        else:
+            refused = api.post("/v1/jobs", json=head | {"items": items})
+    assert (refused.status_code, "there are no labels to choose from" in refused.json()["detail"]) == (422, True)
 
 
 @pytest.mark.parametrize("several", [False, True])

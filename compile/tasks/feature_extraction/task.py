@@ -34,7 +34,9 @@ class Embedding(CompileTask):
     files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Return whether it has sentence-transformers' files, or no head."""
+        """Return whether it has sentence-transformers' files, which cross-encoders may have too, or no head."""
+        if any(name.endswith("ForSequenceClassification") for name in architectures):
+            return False
         return (folder / "modules.json").is_file() or any(name.endswith("Model") for name in architectures)
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002

@@ -41,7 +41,7 @@ from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.file_storage import open_storage
 from corelane.tracing import Tracer, open_tracer
 
-SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
+SUMMARY = "Items go in, results come out: one or a million, nothing lost."
 
 log = get_logger(__name__)
 
@@ -96,7 +96,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,
-        # Corelane has its own spans, metrics and logs.
+        # Corelane has its own traces, metrics and logs.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.app_state = state

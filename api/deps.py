@@ -45,7 +45,7 @@ async def get_wait(
     request: Request,
     state: Annotated[AppState, Depends(get_state)],
     prefer: Annotated[
-        str | None, Header(description="`wait=N`: answer when the job is final, or after N seconds.")
+        str | None, Header(description="`wait=N`: respond when the job is final, or after N seconds.")
     ] = None,
     wait: Annotated[
         float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")

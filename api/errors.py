@@ -118,7 +118,7 @@ class Problem(BaseModel):
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the problems a route may answer with, for the OpenAPI document."""
+    """Return the problems a route may respond with, for the OpenAPI document."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
         status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {PROBLEM_TYPE: schema}}
@@ -159,13 +159,13 @@ def status_of(error: errors.CorelaneError) -> int:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a request with an error's problem, outside the routes' error handlers."""
+    """Respond to a request with an error's problem, outside the routes' error handlers."""
     response = await _foreseen(Request(scope), error)
     await response(scope, receive, send)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Register handlers that answer every failure with a problem."""
+    """Register handlers that respond to every failure with a problem."""
     app.add_exception_handler(errors.CorelaneError, _foreseen)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -225,7 +225,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
-    """Answer a caller who disconnected. Nothing was stored, and the answer is not read."""
+    """Respond to a caller who disconnected. Nothing was stored, and the response is not read."""
     log.info("sender_broke_off", path=request.url.path)
     return problem(400, HTTP_CODES[400], "the body broke off before its end")
 

@@ -40,7 +40,7 @@ RESUBSCRIBE_S = 0.5
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
 
-#: A wait starts a task that notices a disconnect only after this time, in seconds: lone questions take milliseconds.
+#: A wait starts a task that notices a disconnect only after this time, in seconds: lone items take milliseconds.
 LISTEN_AFTER_S = 0.05
 
 
@@ -296,7 +296,7 @@ def no_such_job(job_id: str) -> NotFound:
 
 
 def may_reuse(headers: Mapping[str, str]) -> bool:
-    """Return whether a request lets its answers be taken from equal questions, and be kept for them."""
+    """Return whether a request lets its results be taken from equal items, and be kept for them."""
     return not refuses_reuse(headers.get("cache-control"))
 
 

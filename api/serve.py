@@ -79,13 +79,13 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
     if serving.done():
         serving.result()
     else:
-        log.warning("callers_left_behind", advice="they took nothing of their answers until the service stopped")
+        log.warning("callers_left_behind", advice="they took nothing of their responses until the service stopped")
 
 
-def _note_cut(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _note_cut(loop: asyncio.AbstractEventLoop, trouble: dict[str, Any]) -> None:
     """Log a cut connection in one line; asyncio's streams would log everything that was in progress."""
-    error = context.get("exception")
+    error = trouble.get("exception")
     if isinstance(error, OSError | asyncio.CancelledError):
         log.info("connection_cut", reason=str(error) or "the service stops")
     else:
-        loop.default_exception_handler(context)
+        loop.default_exception_handler(trouble)

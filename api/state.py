@@ -32,7 +32,7 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
-#: Time limit for closing, in seconds: the last flush may wait for a Redis that does not answer.
+#: Time limit for closing, in seconds: the last flush may wait for a Redis that does not reply.
 CLOSE_S = 20.0
 
 T = TypeVar("T")

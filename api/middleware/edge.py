@@ -1,6 +1,6 @@
 """The edge: the two ASGI layers around all routes, and how routes read JSON bodies.
 
-``OuterLayer`` gives each request its context and each response its headers, measures it, and refuses foreign hosts.
+``OuterLayer`` gives each request its facts and each response its headers, measures it, and refuses foreign hosts.
 ``InnerLayer`` identifies the caller and limits the rate and the body, before the body is read and a route is chosen. So
 a new route cannot be left open by mistake. Headers for browsers' cross-origin rules are added between the two.
 """
@@ -87,7 +87,7 @@ class OuterLayer:
         self._recorder = recorder
         self._hops = settings.trusted_hops
         self._hosts = tuple(host.lower() for host in settings.allowed_hosts)
-        #: Whether only private host names are served: nothing else keeps web pages of other sites from the answers.
+        #: Whether only private host names are served: nothing else keeps web pages of other sites from the responses.
         self._only_private = not (settings.requires_keys or self._hosts or self._hops)
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -119,7 +119,7 @@ class OuterLayer:
         self._recorder.add(HTTP_REQUEST_S, seconds, route, method)
 
     async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
-        request_id = enter_context(read_headers(scope), scope.get(TRACEPARENT, ""), timing.begun_s)
+        request_id = enter_request(read_headers(scope), scope.get(TRACEPARENT, ""), timing.begun_s)
         if self._hops:
             scope.update(forwarded(scope, self._hops))
         if cookies := read_headers(scope).get("cookie"):
@@ -317,8 +317,8 @@ def read_headers(scope: Scope) -> Mapping[str, str]:
     return headers
 
 
-def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
-    """Make the request's context the current one, for its handlers and log lines; return the request id.
+def enter_request(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
+    """Make the request's facts the current ones, for its handlers and log lines; return the request id.
 
     It is never reset: the response to an unforeseen error is sent outside the layers, and needs the id as well.
     """

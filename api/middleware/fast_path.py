@@ -1,6 +1,6 @@
 """The fast path: requests of the usual form go straight to their endpoints, past FastAPI.
 
-FastAPI spends 0.4 ms of CPU on choosing a route, resolving its dependencies and checking its answer; the fast path
+FastAPI spends 0.4 ms of CPU on choosing a route, resolving its dependencies and checking its response; the fast path
 takes a tenth of that. It leaves every unusual or wrong request to FastAPI, which reports what is wrong. Both ways
 call the same functions.
 """
@@ -66,7 +66,7 @@ class FastRequest:
         return self._messages.pop(0) if self._messages else await self.receive()
 
 
-#: Answers a request; None for one that FastAPI must handle.
+#: Responds to a request; None for one that FastAPI must handle.
 FastHandler = Callable[[FastRequest], Awaitable[Response | None]]
 
 

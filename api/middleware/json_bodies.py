@@ -29,7 +29,7 @@ class JsonRequest(Request):
     async def json(self) -> Any:
         """Return the body's value, or its model if the body is large.
 
-        Raise json.JSONDecodeError, which FastAPI answers with 422; TooLarge; RequestValidationError.
+        Raise json.JSONDecodeError, which FastAPI turns into 422; TooLarge; RequestValidationError.
         """
         sent = await self.body()
         model, settings = self.model if len(sent) > LARGE_BYTES else None, self.app.state.app_state.settings

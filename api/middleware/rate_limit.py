@@ -24,7 +24,7 @@ from corelane.store.link.connections import make_async_pool
 
 log = get_logger(__name__)
 
-#: A Redis that does not answer within this time counts as unreachable, in seconds.
+#: A Redis that does not reply within this time counts as unreachable, in seconds.
 TIMEOUT_S = 1.0
 
 #: A missing Redis is logged at most this often, in seconds.

@@ -35,7 +35,7 @@ class Section(Protocol):
         ...
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: CorelaneError) -> None:
-        """Answer with an error, as a page."""
+        """Respond with an error, as a page."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Wrong keys: a caller that sends many of them waits for each answer. A good key never waits.
+"""Wrong keys: a caller that sends many of them waits for each response. A good key never waits.
 
 An address is not blocked: behind a proxy or a company's gateway all callers may share it.
 """
@@ -10,7 +10,7 @@ from collections import OrderedDict
 #: Wrong keys of one address in a window that are answered at once, and the length of the window, in seconds.
 FREE, WINDOW_S = 20, 60.0
 
-#: How long the answer to each further wrong key is delayed, in seconds.
+#: How long the response to each further wrong key is delayed, in seconds.
 PAUSE_S = 1.0
 
 #: Most addresses that are remembered.

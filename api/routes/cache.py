@@ -1,4 +1,4 @@
-"""Cached answers: lets an owner delete its own."""
+"""Cached results: lets an owner delete its own."""
 
 from typing import Annotated
 
@@ -20,11 +20,11 @@ async def clear_cache(
         Query(
             min_length=1,
             max_length=64,
-            description="Another owner's answers, or `*` for all: for keys of scope `admin`, where keys are checked.",
+            description="Another owner's results, or `*` for all: for keys of scope `admin`, where keys are checked.",
         ),
     ] = None,
 ) -> None:
-    """Forget the answers that are kept for equal questions of yours. Jobs and their results stay. May be repeated."""
+    """Forget the results that are kept for equal items of yours. Jobs and their results stay. May be repeated."""
     meant = state.jobs.owner_meant(caller, owner)
     await state.store.clear_cache(meant)
     await state.audit.write(caller, AuditAction.CACHE_CLEAR, meant)

@@ -35,8 +35,8 @@ class AttemptInfo(BaseModel):
     at: str
     status: int | None = Field(description="What the receiver answered; null if it did not.")
     duration_ms: int = Field(ge=0, description="Time it took, names and connections included.")
-    error: str | None = Field(description="Why there was no answer, or what was wrong with it.")
-    snippet: str | None = Field(description="The beginning of the answer's body, 1 kB at most.")
+    error: str | None = Field(description="Why there was no response, or what was wrong with it.")
+    snippet: str | None = Field(description="The beginning of the response's body, 1 kB at most.")
 
 
 class DeliveryUrls(BaseModel):
@@ -86,7 +86,7 @@ class JobNotice(BaseModel):
 
 @posted.post("job", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
 async def job_event(body: JobNotice) -> None:
-    """Receive a job's event, signed by the Standard Webhooks scheme. Answer with any 2xx."""
+    """Receive a job's event, signed by the Standard Webhooks scheme. Respond with any 2xx."""
 
 
 async def get_delivery_id(delivery_id: Annotated[str, Path(description="The delivery's id.")]) -> str:

@@ -58,7 +58,7 @@ class CoreInfo(BaseModel):
     cpu_kind: str | None = Field(
         None, description="Kind of its CPU; models whose `cpu_kind` is another were chosen on another kind."
     )
-    versions: list[str] = Field(default_factory=list, description="Model versions it answers for.")
+    versions: list[str] = Field(default_factory=list, description="Model versions it serves.")
     models: list[CoreModel] = Field(default_factory=list, description="All versions it has to do with.")
     memory_bytes: int | None = Field(None, description="Memory its process holds.")
     device: dict[str, float] = Field(

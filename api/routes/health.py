@@ -1,4 +1,4 @@
-"""Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), metrics."""
+"""Health and metrics: alive (no dependencies), ready (Redis replies and a core holds the default model), metrics."""
 
 import json
 from contextlib import suppress
@@ -24,7 +24,7 @@ router = APIRouter(tags=["health"])
 
 
 class Detail(BaseModel):
-    """Work other than answering questions: red once it has waited for 30 s although it could go on."""
+    """Work beside the items: red once it has waited for 30 s although it could go on."""
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
@@ -35,7 +35,7 @@ class Detail(BaseModel):
 
 
 class Health(BaseModel):
-    """Alive or ready, and the state of other work: red details need an operator, and cost no answer."""
+    """Alive or ready, and the state of other work: red details need an operator, and cost nothing else."""
 
     status: str = "ok"
     cores: int | None = None
@@ -48,7 +48,7 @@ LIVE = Health().model_dump_json().encode()
 @router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 async def live() -> Health:
-    """Answer, which shows that this process runs."""
+    """Respond, which shows that this process runs."""
     return Health()
 
 
@@ -60,7 +60,7 @@ async def live_fast(asked: FastRequest) -> Response | None:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=documented(503))
 async def ready(state: StateDep) -> Health:
-    """Answer whether a question asked now would be answered: 503 with the reason if not."""
+    """Say whether an item sent now would be answered: 503 with the reason if not."""
     cores = await state.fleet.default_cores()
     if cores == 0 and not (await may_sleep(state) or await is_paused(state)):
         codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
@@ -95,7 +95,7 @@ async def metrics(state: StateDep) -> Response:
 
 
 async def may_sleep(state: AppState) -> bool:
-    """Return whether the service is ready although no core holds the default model: the first question starts one.
+    """Return whether the service is ready although no core holds the default model: the first item starts one.
 
     It is not ready if cores run but cannot serve, or if the default model is not known yet.
     """

@@ -86,7 +86,7 @@ JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 async def submit_lines(
     request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
-    """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
+    """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
     once = None if key is None else by_key(caller.owner, key, "", state.settings.idempotency_ttl_s)
     submitted = await take_lines(state, request.stream(), caller.owner, once, None)
     return await present_lines(state, submitted, wait)
@@ -106,9 +106,9 @@ async def put_lines(
 async def submit_job(
     request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
-    """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies.
+    """Take in a job. It is kept before this responds: from then on it is answered, once, whatever dies.
 
-    With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
+    With `dry_run` nothing is kept, no key is used, and the response is the job's forecast.
     """
     return await take_body(state, body, await request.body(), caller, wait, key=key, request=request)
 
@@ -204,9 +204,9 @@ async def take_job(
     reuse: bool = True,
     request: Request | None = None,
 ) -> Response:
-    """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
+    """Take in a job, once if it has a key or a name, and respond with it; or with its forecast.
 
-    ``sent`` is the body as received. Without ``reuse`` no other job's answer is used, whatever the body says. The
+    ``sent`` is the body as received. Without ``reuse`` no other job's result is used, whatever the body says. The
     ``request`` drops its body, so that no large body stays in memory while a caller waits.
     """
     settings = state.settings
@@ -255,7 +255,7 @@ async def take_lines(
     If its head asks for a dry run, the body is only measured.
     """
     submitter, digest = state.jobs.submitter, start_fingerprint("lines")
-    find = partial(find_context, state, owner)
+    find = partial(find_text, state, owner)
     lines = NdjsonBody(
         state.settings, body, submitter.tasks, None if once is None else digest, find, state.large_bodies, owner
     )
@@ -290,25 +290,25 @@ async def take_lines(
         return await submit_file(submitter, state.settings, submission, admission)
 
 
-async def find_context(state: AppState, owner: str, context: str) -> dict[str, Known]:
-    """Find a stored context that a line names."""
-    return await state.jobs.submitter.texts.find(owner, [context])
+async def find_text(state: AppState, owner: str, text_id: str) -> dict[str, Known]:
+    """Find a stored text that a line names."""
+    return await state.jobs.submitter.texts.find(owner, [text_id])
 
 
 def as_forecast(found: WorkForecast) -> Response:
-    """Answer with a forecast. No job is made, so this is not a 202."""
+    """Respond with a forecast. No job is made, so this is not a 202."""
     return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
-    """Answer with a job that was sent as lines, or with its forecast."""
+    """Respond with a job that was sent as lines, or with its forecast."""
     if isinstance(submitted, JobForecast):
         return as_forecast(submitted)
     return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
-    """Answer with a submitted job: 200 if it is final, else 202. With ``results`` the available ones are included."""
+    """Respond with a submitted job: 200 if it is final, else 202. With ``results`` the available ones are included."""
     shown = await state.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
@@ -368,7 +368,7 @@ def wait_of(asked: FastRequest) -> CallerWait | None:
 
 
 async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
-    """Answer with a job, unless the caller already has it, according to ``If-None-Match``."""
+    """Respond with a job, unless the caller already has it, according to ``If-None-Match``."""
     record = await state.jobs.require(job_id, caller, state.settings.inline_results)
     waited = await state.jobs.wait(record, wait)
     shown = await state.jobs.shown(waited)

@@ -50,7 +50,7 @@ async def list_webhook_secrets(state: StateDep, secrets: SecretsDep) -> WebhookS
 async def create_webhook_secret(
     body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
 ) -> NewWebhookSecret:
-    """Make the first secret of your own. Its value is in this answer, and never shown again.
+    """Make the first secret of your own. Its value is in this response, and never shown again.
 
     For `overlap_s` the service's secret signs your webhooks as well, then yours alone.
     """
@@ -61,7 +61,7 @@ async def create_webhook_secret(
 async def rotate_webhook_secret(
     body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
 ) -> NewWebhookSecret:
-    """Make the next secret. Its value is in this answer, and never shown again.
+    """Make the next secret. Its value is in this response, and never shown again.
 
     For `overlap_s` what signed until now signs as well, so receivers may change at any time; then it ends.
     """

@@ -18,6 +18,9 @@ from corelane.errors import UnknownText
 #: What one and several are called on the wire, in commands and on pages; the prefix of an id.
 WIRE_NAME, WIRE_NAMES, PREFIX = "context", "contexts", "ctx_"
 
+#: The field of an item that names one.
+TEXT_ID_FIELD = "context_id"
+
 #: The form of an id, anywhere in a line.
 ID = re.compile(rb"ctx_[0-9a-f]{64}")
 

@@ -2,8 +2,8 @@
 
 Queries are admitted under a key and answered window by window, one batch at a time. Windows of all items in progress
 share batches, and long texts are tokenized between batches. ``start`` begins a batch; ``finish`` waits for it and
-returns the queries that it answers. On a device that leaves the CPU free, the batch runs in between, and queries may be
-admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
+returns the queries that it completes. On a device that leaves the CPU free, the batch runs in between, and queries may
+be admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
 
 Every query gets its result, whatever happens to others: a batch that fails is run again in halves, so that only the
 item at fault fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.

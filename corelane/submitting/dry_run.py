@@ -49,4 +49,4 @@ class DryRuns(Protocol):
         """Forecast a job that is sent as lines, whose head was read. Nothing of it is stored, in memory or on disk."""
 
     async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> Sizing:
-        """Begin to measure an admitted job; ``known`` are the stored contexts that its items name."""
+        """Begin to measure an admitted job; ``known`` are the stored texts that its items name."""

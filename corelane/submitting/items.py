@@ -9,7 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.jobs import MAX_ID, Item, JobHead, TaskOptions, as_text
-from corelane.domain.texts import Known, is_text_id, no_text
+from corelane.domain.texts import TEXT_ID_FIELD, Known, is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
@@ -23,6 +23,7 @@ from corelane.tasks.estimating import Estimator
 from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.rows import item_row
+from corelane.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class ItemChecker:
         *,
         refuses: bool,
     ) -> None:
-        """``find`` finds a stored context by its id. With ``refuses``, bad items raise InvalidInput."""
+        """``find`` finds a stored text by its id. With ``refuses``, bad items raise InvalidInput."""
         self._settings = settings
         self._find = find
         self._options = options
         self._task = task_named(options.task)
         self._form = options.form or self._task.item
         self._refuses = refuses
-        #: The stored contexts that items named so far and that are not in the job itself.
+        #: The stored texts that items named so far and that are not in the job itself.
         self.known: dict[str, Known] = {}
         self.share(texts)
 
@@ -139,14 +140,14 @@ def id_of(value: Any, name: str = "id") -> str | None:
 
 
 def stored_in(value: Any) -> str | None:
-    """Return the id of a stored context in a value that may not be an item."""
-    name = value.get("context_id") if isinstance(value, dict) else None
+    """Return the id of a stored text in a value that may not be an item."""
+    name = value.get(TEXT_ID_FIELD) if isinstance(value, dict) else None
     return name if isinstance(name, str) and is_text_id(name) else None
 
 
-def no_such(context: str) -> str:
-    """Say that a stored context named by an item does not exist."""
-    return f"there is no stored context {context}; it was never stored, was deleted, or its time is over"
+def no_such(text_id: str) -> str:
+    """Say that a stored text named by an item does not exist."""
+    return f"there is no stored text {text_id}; it was never stored, was deleted, or its time is over"
 
 
 def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[str, ItemFile]:
@@ -163,15 +164,15 @@ def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[st
 class TolerantJobs:
     """Makes jobs of JSON whose bad items fail alone."""
 
-    def __init__(self, settings: Settings, contexts: StoredTexts) -> None:
+    def __init__(self, settings: Settings, stored: StoredTexts) -> None:
         self._settings = settings
-        self._contexts = contexts
+        self._stored = stored
 
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
         wanted = {name for value in values if (name := stored_in(value)) and name not in head.shared_texts}
-        known = await self._contexts.find_some(owner, wanted) if wanted else {}
+        known = await self._stored.find_some(owner, wanted) if wanted else {}
         checker = ItemChecker(self._settings, head.shared_texts, head.options, known.get, refuses=False)
         return checker, await asyncio.to_thread(
             lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]

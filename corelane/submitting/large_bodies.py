@@ -32,7 +32,7 @@ Read = TypeVar("Read")
 
 
 class BodyRoom:
-    """The room that one body takes up, until the end of its context or earlier."""
+    """The room that one body takes up, until it is left or earlier."""
 
     def __init__(self, bodies: "LargeBodies", owner: str, size: int) -> None:
         self._bodies = bodies

@@ -47,7 +47,7 @@ class NdjsonBody:
         large: LargeBodies | None = None,
         owner: str = "",
     ) -> None:
-        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored context by its id.
+        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored text by its id.
 
         ``large`` reads long lines, and limits those of all callers together.
         """
@@ -66,7 +66,7 @@ class NdjsonBody:
 
     @property
     def known(self) -> dict[str, Known]:
-        """Return the stored contexts that items named so far and that are not in the job itself."""
+        """Return the stored texts that items named so far and that are not in the job itself."""
         return self._checker.known
 
     async def read_head(self) -> None:
@@ -157,7 +157,7 @@ class NdjsonBody:
             yield await self._check(line.number, value)
 
     async def _check(self, number: int, value: Any) -> Item | BadItem:
-        """Return the item of a line, or its error. The stored context that it names is looked up first."""
+        """Return the item of a line, or its error. The stored text that it names is looked up first."""
         checker, name = self._checker, stored_in(value)
         if name is not None and self.find is not None and name not in checker.texts and name not in checker.known:
             with suppress(UnknownText):

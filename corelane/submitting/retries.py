@@ -43,15 +43,15 @@ async def retry(
         indexes.extend(part)
     if not indexes and not is_unread:
         raise nothing_to_retry(record)
-    contexts = await store.shared_texts(record.id)
+    texts = await store.shared_texts(record.id)
     rows = [] if record.file or is_unread else await store.rows(record, indexes)
     if not record.file:
         used = {row[2] for row in rows if isinstance(row[2], int)}
-        contexts = {number: text for number, text in contexts.items() if number in used}
+        texts = {number: text for number, text in texts.items() if number in used}
     task = task_named(record.options.task)
     takes_jobs = (await store.admit(record.version)).version is not None
     submission = Submission(
-        head_of(record, record.version if takes_jobs else record.asked, contexts, settings.results_ttl_s),
+        head_of(record, record.version if takes_jobs else record.asked, texts, settings.results_ttl_s),
         record.owner,
         [item_of(task, row) for row in rows],
         id=new_job_id(cell=settings.cell),

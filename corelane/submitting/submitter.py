@@ -91,18 +91,18 @@ class Submitter:
         return await self._traced(self._tracer, submission, admission)
 
     async def _traced(self, tracer: Tracer, submission: Submission, admission: Admission | None) -> Submitted:
-        """Submit as a span of the request's trace. The job keeps the span as the parent of everything that follows."""
+        """Submit as a step of the request's trace. The job keeps the step as the parent of everything that follows."""
         facts: Attributes = {
             "messaging.system": "corelane",
             "messaging.operation.name": "submit",
             "messaging.operation.type": "send",
             "messaging.batch.message_count": submission.file.items if submission.file else len(submission.items),
         }
-        span = tracer.begin("submit", "producer", submission.request.traceparent, facts)
+        step = tracer.begin("submit", "producer", submission.request.traceparent, facts)
         found: dict[str, str | bool] = {}
         failure: str | None = "unforeseen"
         try:
-            request = replace(submission.request, traceparent=span.traceparent)
+            request = replace(submission.request, traceparent=step.traceparent)
             submitted = await self._submit_once(replace(submission, request=request), admission)
             record, failure = submitted.record, None
             found = {"messaging.destination.name": record.version, "corelane.is_replayed": submitted.is_replayed}
@@ -112,7 +112,7 @@ class Submitter:
             failure = error.code
             raise
         finally:
-            span.end(found, failure)
+            step.end(found, failure)
 
     async def _submit_once(self, submission: Submission, admission: Admission | None) -> Submitted:
         """Make a job as ``submit`` says, without a trace."""
@@ -326,7 +326,7 @@ def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:
 
 
 def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """Return how long it takes to answer these tokens at a rate, in seconds; a rate of 0 means unknown."""
+    """Return how long it takes to work these tokens off at a rate, in seconds; a rate of 0 means unknown."""
     if not tokens_per_s:
         return UNKNOWN_RETRY_AFTER_S
     return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s)))

@@ -1,6 +1,6 @@
-"""Stored contexts in submissions: which ones items name, whether they exist, and how the job carries them.
+"""Stored texts in submissions: which ones items name, whether they exist, and how the job carries them.
 
-A job names a stored context by its digest, and each core fetches the text once. The text of a context never changes, so
+A job names a stored text by its digest, and each core fetches the text once. A text never changes, so
 what is known of it is cached here.
 """
 
@@ -14,19 +14,19 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.texts import TextStore
 from corelane.tasks.registry import task_named
 
-#: Most contexts that one process caches.
+#: Most texts that one process caches.
 REMEMBERED = 4096
 
 
 class StoredTexts:
-    """Finds the contexts that submissions name."""
+    """Finds the stored texts that submissions name."""
 
     def __init__(self, store: TextStore) -> None:
         self._store = store
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
 
     async def resolve(self, submission: Submission) -> Submission:
-        """Return a submission with what is known of its contexts; raise UnknownText naming missing ones."""
+        """Return a submission with what is known of its texts; raise UnknownText naming missing ones."""
         wanted = stored_ids(submission.head, submission.items)
         if not wanted:
             return submission
@@ -37,7 +37,7 @@ class StoredTexts:
     async def find(
         self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
     ) -> dict[str, Known]:
-        """Return what is known of contexts, without the cache if ``afresh``; raise UnknownText."""
+        """Return what is known of texts, without the cache if ``afresh``; raise UnknownText."""
         found: dict[str, Known] = {}
         if not afresh:
             found = {each: self._known[owner, each] for each in wanted if (owner, each) in self._known}
@@ -53,17 +53,17 @@ class StoredTexts:
         return found
 
     async def find_some(self, owner: str, wanted: Collection[str]) -> dict[str, Known]:
-        """Return what is known of contexts; missing ones are left out."""
+        """Return what is known of texts; missing ones are left out."""
         return await self._store.known(owner, wanted)
 
-    def forget(self, owner: str, contexts: Iterable[str]) -> None:
-        """Remove contexts from the cache, because they are gone."""
-        for each in contexts:
+    def forget(self, owner: str, texts: Iterable[str]) -> None:
+        """Remove texts from the cache, because they are gone."""
+        for each in texts:
             self._known.pop((owner, each), None)
 
 
 def stored_ids(head: JobHead, items: Iterable[Item]) -> list[str]:
-    """Return the ids of stored contexts that items name, each once; the job's own texts are excluded."""
+    """Return the ids of stored texts that items name, each once; the job's own texts are excluded."""
     task = task_named(head.options.task)
     if task.shares is None:
         return []

@@ -2,7 +2,7 @@
 
 A tokenizer is data that steers code: a pattern of a few characters can keep a thread busy for minutes, and it cannot be
 stopped. So its file is first checked against the manifest's digest. It is then tried on awkward texts under a time
-limit. Only then is it loaded where questions are answered. Before that no part of the artifact runs.
+limit. Only then is it loaded where items are answered. Before that no part of the artifact runs.
 """
 
 import subprocess

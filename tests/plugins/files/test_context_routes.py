@@ -125,7 +125,7 @@ def test_lines_name_stored_contexts_and_an_unknown_one_is_told_by_its_line(servi
     wrong = orjson.dumps({"question": "who", "context_id": text_id("b")}) + b"\n"
     refused = as_ann(service, "POST", "/v1/jobs", content=line + wrong, headers=LINES)
     assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
-    assert refused.json()["detail"].startswith(f"line 2: there is no stored context {text_id('b')}")
+    assert refused.json()["detail"].startswith(f"line 2: there is no stored text {text_id('b')}")
     assert not list(service.bench.settings.files_root.glob("*"))
     taken = as_ann(service, "POST", "/v1/jobs", content=line * 40, headers=LINES)
     assert taken.status_code == 202

@@ -17,15 +17,16 @@ from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.fast_path import FastPath, fast_routes
 from api.request_facts import REQUEST_ID
 from api.routes import (
-    answers,
     cache,
     deliveries,
+    dialects,
     events,
     health,
     jobs,
     pauses,
     results,
     rollout,
+    tasks,
     webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
@@ -60,7 +61,10 @@ CORS_READ = (
 BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
-ROUTES = (*(jobs, results, events, deliveries, webhook_secrets, fleet_routes, cache, rollout, pauses, health, answers),)
+ROUTES = (
+    *(jobs, results, events, deliveries, webhook_secrets, fleet_routes, cache, rollout, pauses, health, tasks),
+    dialects,
+)
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
@@ -112,8 +116,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    fast = [route for each in (jobs, answers, health) for route in fast_routes(each.router, each.FAST_HANDLERS).items()]
-    app.add_middleware(FastPath, routes=dict(fast))
+    fast = [fast_routes(each.router, each.FAST_HANDLERS) for each in (jobs, dialects, health)]
+    app.add_middleware(FastPath, routes={at: route for each in fast for at, route in each.items()})
     sections = [each for plugin in installed() for each in plugin.sections(state)]
     app.add_middleware(InnerLayer, state=state, sections=sections)
     if settings.cors_origins:

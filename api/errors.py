@@ -5,7 +5,7 @@ unforeseen error contains no details.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -69,7 +69,7 @@ MAX_ERRORS = 20
 PROBLEM_TYPE = "application/problem+json"
 
 #: Paths that OpenAI's stock client uses: their problems also have OpenAI's form of an error, as the member ``error``.
-OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|models)(/|$)")
+OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|embeddings|models)(/|$)")
 
 #: OpenAI's names for kinds of errors.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -82,6 +82,14 @@ class OpenAIError(BaseModel):
     type: str
     code: str
     param: str | None = None
+
+
+class WrongForm(RequestValidationError):
+    """A request that is not valid, and what to send instead: the end of its sentence."""
+
+    def __init__(self, faults: Sequence[Any], hint: str) -> None:
+        super().__init__(faults)
+        self.hint = hint
 
 
 class FieldError(BaseModel):
@@ -105,7 +113,7 @@ class Problem(BaseModel):
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
     error: OpenAIError | None = Field(
-        None, description="The same for OpenAI's clients: on files, batches, answers and models."
+        None, description="The same for OpenAI's clients: on files, batches, answers, embeddings and models."
     )
 
 
@@ -191,6 +199,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     count_problem(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more += error.hint if isinstance(error, WrongForm) else ""
     told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
     return problem(422, code, first + more, errors=listed, **told)
 

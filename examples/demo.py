@@ -1,8 +1,9 @@
-"""The demo: serve, ask every question of questions.jsonl, find passages by their meaning, stop. `make demo` runs it.
+"""The demo: serve, ask all of questions.jsonl, find passages by their meaning, run a handler. `make demo` runs it.
 
 Exit status 1 if an answer is not one of those in expected.json, or another passage is found.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -33,6 +34,10 @@ SOUGHT = {
     "a firm rents out refrigerated rooms": "contract",
     "a family on holiday in Asia": "unicode",
 }
+
+#: The handler beside this file, its name as a model, and what it says of texts.
+HANDLER, SENTIMENT = "sentiment:Sentiment", "sentiment"
+FELT = {"The room was clean and the staff kind": "good", "The food was bad and the waiter rude": "bad"}
 
 #: Longest wait for the vectors, in seconds.
 READY_S = 50.0
@@ -105,6 +110,24 @@ def find_passages(url: str, console: Console) -> bool:
     return right == len(SOUGHT)
 
 
+def package() -> None:
+    """Make a version of the handler, and let workers find its module; raise CalledProcessError."""
+    # Those of the service and its workers: they are started by this process.
+    os.environ |= {"PYTHONPATH": str(HERE), "CORELANE_HANDLERS": HANDLER}  # noqa: TID251
+    argv = [sys.executable, "-m", "corelane", "package", HANDLER, "--name", SENTIMENT, "--data", str(DATA)]
+    subprocess.run(argv, capture_output=True, check=True)  # noqa: S603  # our own command
+
+
+def run_handler(url: str, console: Console) -> bool:
+    """Give texts to the handler; print what it says of each, and return whether all are right."""
+    with Client(url) as client:
+        job = client.submit([{"text": text} for text in FELT], model=SENTIMENT, wait_s=READY_S)
+        said = [result.output["label"] for result in client.iter_results(job.id)]
+    for text, label in zip(FELT, said, strict=True):
+        console.print(f"{SENTIMENT}: {text}: [bold]{label}[/]")
+    return said == list(FELT.values())
+
+
 def main() -> int:
     """Run the demo; return the exit status."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
@@ -112,11 +135,13 @@ def main() -> int:
     with exit_on_error():
         console.print("starting Redis, API, workers, keeper and Flower (the first time two models are compiled) …")
         embedders = [EMBEDDER] if embeds(console) else []
-        with running_service(DATA, models=tuple(embedders)) as url:
+        package()
+        with running_service(DATA, models=(*embedders, SENTIMENT)) as url:
             console.print(f"answering at {url} …")
             # Shown before the service stops, which takes a few seconds more.
             is_right = show(list(ask_all(url)), expected, console)
             is_right &= all(find_passages(url, console) for _ in embedders)
+            is_right &= run_handler(url, console)
         return 0 if is_right else 1
 
 

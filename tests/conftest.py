@@ -43,6 +43,8 @@ for name in list(os.environ):
     if name.lstrip("_").upper().startswith(("CORELANE_", "OTEL_")) and not name.startswith("CORELANE_TEST_"):
         del os.environ[name]
 
+ROOT = Path(__file__).parents[1]
+
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
 
@@ -343,7 +345,14 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
     from tests.integration.conftest import start_fleet, stop_fleet
 
     # Chaos may strike one item with each of its four faults, and wants it answered.
-    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts", CORELANE_MAX_ATTEMPTS="5")
+    fleet = start_fleet(
+        tmp_path_factory.mktemp("fleet"),
+        built_in_data / "artifacts",
+        CORELANE_MAX_ATTEMPTS="5",
+        # README's own handler.
+        CORELANE_HANDLERS="sentiment:Sentiment",
+        PYTHONPATH=os.pathsep.join(map(str, (ROOT / "examples", ROOT))),
+    )
     yield fleet
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
         # Parts of a killed service may still ask for it on the port that this one took: `auth` is about those.

@@ -1,10 +1,18 @@
-"""The parts of the OpenAPI document that all routes share: how to send a key, and the problems from the layers."""
+"""The parts of the OpenAPI document that no single route has.
 
+They are: how to send a key, the problems from the layers, and the forms of each task's jobs and results.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from api.errors import PROBLEM_TYPE
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import TASKS
 
 #: The ways to send a key. A request needs only one.
 SCHEMES = {
@@ -29,12 +37,13 @@ BODY = {
 
 
 def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
-    """Add the common responses to every route below /v1 in the app's document."""
+    """Add the common responses to every versioned route in the app's document."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             add_common_responses(plain(), requires_keys=requires_keys)
+            add_forms(plain())
         return plain()
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -46,7 +55,7 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
         document.setdefault("components", {})["securitySchemes"] = SCHEMES
     problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in document["paths"].items():
-        if not path.startswith("/v1/"):
+        if not path.startswith(("/v1/", "/v2/")):
             continue
         for operation in operations.values():
             if requires_keys:
@@ -56,6 +65,48 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
                 drop_text_schema(each.get("content", {}))
             for status, description in possible.items():
                 operation["responses"].setdefault(status, {"description": description, **problem})
+
+
+def add_forms(document: dict[str, Any]) -> None:
+    """Add the forms of the tasks. A body may be valid for several tasks, so that is `anyOf`; a result is of one."""
+    bodies = [forms(task).request for task in TASKS.values()]
+    lines = [form for task in TASKS.values() for form in (task.item, forms(task).lines)]
+    results = [task.result for task in TASKS.values()]
+    wanted: list[Any] = [(form, "validation") for form in (*bodies, *lines)]
+    _, made = models_json_schema(
+        list(dict.fromkeys([*wanted, *((form, "serialization") for form in results)])),
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas = document["components"]["schemas"]
+    schemas |= {name: schema for name, schema in made["$defs"].items() if name not in schemas}
+    for form in results:
+        # The field by which a result is known to be of its task is always there.
+        schema = schemas[form.__name__]
+        schema["required"] = [*dict.fromkeys([*schema["required"], form.mark])]
+    schemas["Result"] = {"title": "Result", "description": "A result, by task.", "oneOf": references(results)}
+    for path, method in (("/v1/jobs", "post"), ("/v1/jobs/{job_id}", "put")):
+        content = document["paths"][path][method]["requestBody"]["content"]
+        content["application/json"]["schema"] = {"title": "A job, by task", "anyOf": references(bodies)}
+        content["application/x-ndjson"]["itemSchema"] = {"title": "A line, by task", "anyOf": references(lines)}
+    event = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    for kind in event["itemSchema"]["properties"]["data"]["contentSchema"]["anyOf"]:
+        if kind.get("title") == "Partial":
+            kind["anyOf"] = list(previews(schemas).values())
+
+
+def references(models: Sequence[type[BaseModel]]) -> list[dict[str, str]]:
+    """Return a reference to each model, once."""
+    return [{"$ref": f"#/components/schemas/{name}"} for name in dict.fromkeys(each.__name__ for each in models)]
+
+
+def previews(schemas: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return what each task adds to a preview, by the names of the fields."""
+    found = {}
+    for task in TASKS.values():
+        if names := tuple(task.preview(task.nothing)):
+            fields = schemas[task.result.__name__]["properties"]
+            found[names] = {"required": list(names), "properties": {name: fields[name] for name in names}}
+    return found
 
 
 def drop_text_schema(content: dict[str, Any]) -> None:

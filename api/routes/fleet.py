@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, StateDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.domain.jobs import DEFAULT_TASK
+from corelane.domain.jobs import DEFAULT_TASK, is_none
 from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
@@ -90,7 +90,7 @@ class ModelInfo(BaseModel):
     object: Literal["model"] = "model"
     id: str = Field(description="The version, immutable.")
     name: str
-    task: str = Field(DEFAULT_TASK, description="What it does with an item: the task of its jobs.")
+    task: str = Field(DEFAULT_TASK, description="What it does: `GET /v1/tasks` says what its items and results are.")
     aliases: list[str] = Field(description="Names that mean this version now, alone or among others.")
     weights: dict[str, float] = Field(description="Its share of each of them, relative to the others'.")
     state: Literal["open", "draining"] = Field(
@@ -105,10 +105,18 @@ class ModelInfo(BaseModel):
     buckets: list[str]
     bytes: int = Field(0, description="What its compiled files weigh.")
     max_length: int
-    no_answer_threshold: float = Field(description="Null is answered where its logits lead by more, unless a job says.")
+    no_answer_threshold: float | None = Field(
+        None, description="For question answering: null is answered where its logits lead by more, unless a job says."
+    )
     calibrated: bool = Field(False, description="Whether scores are probabilities, and `min_precision` may be asked.")
     highest_precision: float | None = Field(
         None, description="The highest `min_precision` that gives answers; null if it is not calibrated."
+    )
+    input_schema: dict[str, Any] | None = Field(
+        None, exclude_if=is_none, description="JSON Schema of its items, where the task leaves that to the model."
+    )
+    output_schema: dict[str, Any] | None = Field(
+        None, exclude_if=is_none, description="JSON Schema of the outputs in its results, likewise."
     )
     verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
     created_at: str
@@ -185,9 +193,10 @@ async def list_models(state: StateDep) -> ModelList:
                 cores=record.cores,
                 paused=pauses.of(PauseKind.MODEL, record.version),
                 waiting_for=outlook.reason if (outlook := outlooks.get(record.version)) is not None else None,
-                **{key: record.summary[key] for key in ModelInfo.model_fields if key in record.summary},
+                **{key: found[key] for key in ModelInfo.model_fields if key in found},
             )
             for record in records
+            for found in [{**record.summary.get("facts", {}), **record.summary}]
         ]
     )
 

@@ -2,14 +2,13 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from api.deps import (
@@ -23,8 +22,7 @@ from api.deps import (
     WaitDep,
     preferred_wait,
 )
-from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
-from api.errors import documented
+from api.errors import WrongForm, documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.fast_path import FastRequest
@@ -46,10 +44,11 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
-from corelane.submitting.ndjson import NdjsonBody, submit_file
+from corelane.submitting.ndjson import NdjsonBody, item_fields, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
-from corelane.tasks.forms import forms
+from corelane.tasks.forms import form_of, forms
+from corelane.tasks.registry import TASKS
 from corelane.tasks.task import Task
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
@@ -66,7 +65,10 @@ SUBMITTED = {
 #: Responses to a retry other than 202.
 RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
-LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
+LINES = (
+    "One item a line, as many as the disk takes. The first line may be the job's head instead: all of a job but items."
+)
+LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string", "description": LINES}}}}}
 
 #: A query that has only ``wait``, of at most four digits before the point: less than the longest wait allowed.
 WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
@@ -74,8 +76,10 @@ WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 #: The form of an ``Idempotency-Key``.
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
+EXAMPLES: Any = {name: example for task in TASKS.values() for name, example in task.job_examples.items()}
+
 #: A job as it came: what its items and options are depends on the task of its model.
-JobBody = Annotated[dict[str, Any], Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
+JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 
 
 @ndjson.post("", status_code=202, response_model=Job)
@@ -173,12 +177,19 @@ async def take_body(
 
 
 def read_form(given: dict[str, Any], task: Task, _: bytes = b"") -> JobRequest:
-    """Return a job in the form of a task; raise RequestValidationError."""
+    """Return a job in the form of a task; raise WrongForm."""
     try:
         return forms(task).request.model_validate(given)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+        hint = f"; this model takes {form_of(task)}" if any(map(is_of_items, faults)) else ""
+        raise WrongForm([{**each, "loc": ("body", *each["loc"])} for each in faults], hint) from None
+
+
+def is_of_items(fault: Mapping[str, Any]) -> bool:
+    """Return whether a fault of a job is one of its items: in `items`, in a field in place, or in that it has none."""
+    at = fault["loc"][0] if fault["loc"] else ""
+    return at == "items" or at in item_fields() or (not at and "`items`" in fault["msg"])
 
 
 async def take_job(

@@ -196,6 +196,7 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
     for version in request.shares:
         require_version(version)
+    await state.jobs.submitter.tasks.require_one(each for each, weight in request.shares.items() if weight > 0)
     await state.rollout.set_alias(alias, request.shares, force=request.force)
     shares = {version: weight for version, weight in request.shares.items() if weight > 0}
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())

@@ -49,7 +49,7 @@ Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
 Format = Literal["torchscript", "openvino"]
 
 #: The number format in which an artifact's matrix products are computed.
-NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
+NumberFormat = Literal["none", "fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
 
 #: Advice about an artifact that was chosen for another CPU.
@@ -148,7 +148,7 @@ class Manifest(FrozenRecord):
     max_length: int = Field(description="Most tokens a window may have: the longest bucket.")
     flexible_rows: bool = Field(False, description="Whether a batch may have fewer rows than its bucket.")
     flexible_lengths: bool = Field(False, description="Whether its rows may be shorter than its bucket's.")
-    tokenizer: TokenizerSpec
+    tokenizer: TokenizerSpec = TokenizerSpec(cls_id=0, sep_id=0, pad_id=0)
     no_answer_threshold: float = 0.0
     tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
     answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
@@ -161,7 +161,7 @@ class Manifest(FrozenRecord):
     f1_questions: int = Field(0, ge=0, description="Questions it was measured over; 0: not measured.")
     f1_source: str = Field("", description="Where they came from: `samples`, or the name of a file.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
-    buckets: list[BucketFile] = Field(min_length=1)
+    buckets: list[BucketFile] = Field(description="Empty if nothing is compiled, as for a handler.")
     files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")
 
     @property
@@ -294,8 +294,8 @@ def check_files(artifact: Artifact) -> None:
     """Compare every file with its digest; raises ArtifactRefused naming the first that differs."""
     for name in artifact.manifest.files:
         check_file(artifact, name)
-    named = {bucket.file for bucket in artifact.manifest.buckets} | {TOKENIZER_NAME}
-    if missing := named - set(artifact.manifest.files):
+    named = {bucket.file for bucket in artifact.manifest.buckets}
+    if missing := (named and named | {TOKENIZER_NAME}) - set(artifact.manifest.files):
         raise _without_digest(artifact, missing)
 
 

@@ -19,6 +19,7 @@ from corelane.cli.start import begin
 from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
+from corelane.tasks.handler.cli import package
 from corelane.tasks.question_answering.cli.ask import ask
 from corelane.tasks.question_answering.cli.batch import batch
 
@@ -40,7 +41,7 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("paused")(list_paused)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, doctor, cores, pause, resume, backup, restore):
+    for command in (package, verify, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys, "cache": cache}
     groups |= {"webhook-secret": webhook_secret}

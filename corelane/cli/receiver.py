@@ -106,7 +106,7 @@ def describe(delivery: str, event: dict[str, Any], again: bool) -> str:
 def make_handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
     """Return a request handler for a receiver; it accepts only POST."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class ReceiverHandler(BaseHTTPRequestHandler):
         timeout = SILENCE_S
 
         def do_POST(self) -> None:
@@ -126,4 +126,4 @@ def make_handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             """Log nothing: events are printed."""
 
-    return Handler
+    return ReceiverHandler

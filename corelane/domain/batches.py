@@ -1,6 +1,6 @@
 """The wire format of files and batches: that of OpenAI's API, so that its stock client works; times in whole seconds.
 
-A batch is a file of items, one a line. It is answered by a file of results and a file of errors.
+A batch is a file of requests, one a line. What comes of it is a file of replies and a file of errors.
 """
 
 import re
@@ -86,7 +86,7 @@ class BatchRequest(Wire):
     """The body of ``POST /v1/batches``."""
 
     input_file_id: str = Field(max_length=64, description="An uploaded file of the purpose `batch`.")
-    endpoint: Literal["/v1/answers"] = Field(description="What every line asks.")
+    endpoint: str = Field(max_length=100, description="The `url` of every line, as `/v1/embeddings`.")
     completion_window: Annotated[str, AfterValidator(_a_window)] = Field(
         description="Lines not answered within it expire: `24h`, or any other number of s, m, h or d up to 30d."
     )

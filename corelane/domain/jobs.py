@@ -103,6 +103,8 @@ class TaskOptions(Wire):
 
     #: The name of the task whose options they are.
     task: ClassVar[str] = DEFAULT_TASK
+    #: The form of the items, where the version that is asked has one of its own.
+    form: ClassVar[type[Item] | None] = None
     #: Options that workers of the previous version do not know. They are stored only if they are used.
     added: ClassVar[frozenset[str]] = frozenset()
 

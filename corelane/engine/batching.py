@@ -17,6 +17,7 @@ batch holds windows of one bucket, the shortest that fits each, or of neighbouri
 (``passes``).
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,6 +79,12 @@ class WaitingItem:
             self.by_bucket.setdefault(smallest_fit(window.length, ladder), deque()).append(window)
             self.left += 1
             self.tokens += window.length
+
+    def put_back(self, window: Window, bucket: Bucket) -> None:
+        """Add a window before those that wait."""
+        self.by_bucket.setdefault(bucket, deque()).appendleft(window)
+        self.left += 1
+        self.tokens += window.length
 
     def take(self, bucket: Bucket) -> Window:
         """Remove and return the first window of a bucket; KeyError if there is none."""
@@ -187,12 +194,13 @@ def next_batch(
     shares: dict[str, Share],
     choose: Choose = full,
     little_tokens: int = 0,
+    most_tokens: float = math.inf,
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
     """Take a batch from the items: its bucket, and the windows that ``choose`` allows; None if nothing waits.
 
     ``shares`` is kept between calls, and empty at first. A job with at most ``little_tokens`` waiting shares a batch
-    that it begins only with other jobs like it. If few rows take less time than many, it is then answered at
-    once, and not with the rest of a flood.
+    that it begins only with other jobs like it. If few rows take less time than many, it is then answered at once, and
+    not with the rest of a flood. A batch of several windows has at most ``most_tokens``.
     """
     lines = _line_up(items, shares)
     if not lines:
@@ -204,7 +212,7 @@ def next_batch(
     if first.by_job[first.items[0].job] <= little_tokens:
         lines = [line for line in lines if line.keep_little(little_tokens)]
     buckets, most = choose(bucket, _count(lines))
-    rows = _alternate(first, lines, buckets, most)
+    rows = _alternate(first, lines, buckets, most, most_tokens)
     return smallest_fit(max(window.length for _, window in rows), buckets), rows
 
 
@@ -249,18 +257,22 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
 
 
 def _alternate(
-    first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int
+    first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int, most_tokens: float
 ) -> list[tuple[WaitingItem, Window]]:
     """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
     sources = {line: line.windows(buckets) for line in lines}
-    line = first
+    line, tokens = first, 0
     while sources and len(rows) < most:
         row = next(sources[line], None)
         if row is None:
             del sources[line]
+        elif rows and tokens + row[1].length > most_tokens:
+            row[0].put_back(row[1], smallest_fit(row[1].length, buckets))
+            del sources[line]
         else:
             rows.append(row)
+            tokens += row[1].length
             line.share.charge(row[0].job, row[1].length, is_small=line.is_small(row[0].job))
         line = min(sources, key=lambda source: source.share.ahead, default=first)
     return rows

@@ -5,10 +5,11 @@ share batches, and long texts are tokenized between batches. ``start`` begins a 
 returns the queries that it answers. On a device that leaves the CPU free, the batch runs in between, and queries may be
 admitted and dropped meanwhile. The task (``task``) turns items into rows, and logits into results.
 
-Every query gets its result, whatever happens to others: a batch that fails is run again row by row, so that only the
+Every query gets its result, whatever happens to others: a batch that fails is run again in halves, so that only the
 item at fault fails. Only RuntimeLost and CoreLost are passed on: then the process, or the core, must be replaced.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -115,6 +116,8 @@ class Runner(SharedItems):
 
     #: The class of the task of the models that ``open`` loads; that of their manifest's task if None.
     task_type: type[Any] | None = None
+    #: The most tokens of a batch of several rows, where its bucket does not say.
+    most_tokens: float = math.inf
 
     def __init__(
         self,
@@ -165,8 +168,12 @@ class Runner(SharedItems):
         Raises ArtifactRefused or LoadFailed.
         """
         manifest = artifact.manifest
+        task_type = cls.task_type or engine_of(manifest.task)
+        if issubclass(task_type, Runner):
+            # A task whose models run in their own way.
+            return cast(Self, task_type.open(backend, artifact, limits))
         calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
-        task = (cls.task_type or engine_of(manifest.task)).open(artifact, limits, calibration)
+        task = task_type.open(artifact, limits, calibration)
         model = backend.load(artifact)
         served = ServedModel.of(artifact, calibration, rows_share_kernels=backend.rows_share_kernels)
         run, unload = partial(backend.run, model), partial(backend.unload, model)
@@ -279,7 +286,7 @@ class Runner(SharedItems):
             rule = partial(choose, table=table, most_rows=self._most_rows(table))
             chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
-            chosen = next_batch(waiting, self._shares)
+            chosen = next_batch(waiting, self._shares, most_tokens=self.most_tokens)
         for grown in self._task.read_so_far() if read_for else ():
             self._grow(*grown)
         if chosen is None:
@@ -325,7 +332,7 @@ class Runner(SharedItems):
         return self._task.compose(progress.item, progress.decoded)
 
     def _collect(self, running: RunningBatch) -> None:
-        """Decode a batch. If it fails, run its rows one by one; a row that fails alone fails its query."""
+        """Decode a batch. If it fails, run each half of it alone; a row that fails alone fails its query."""
         if (batch := running.batch) is None:
             return
         try:
@@ -336,12 +343,17 @@ class Runner(SharedItems):
                 for key, *_ in left:
                     self._progress[key].error = error
                 return
-            for row in left:
-                alone = self._launch(smallest_fit(row[2].length, self._ladder), [row])
-                self._collect(alone)
-                running.merge_s += alone.merge_s
-                running.passes += alone.passes
+            bucket, middle = smallest_fit(batch.bucket.length, self._ladder), (len(left) + 1) // 2
+            for half in filter(None, (left[:middle], left[middle:])):
+                again = self._launch(bucket, half)
+                self._collect(again)
+                running.merge_s += again.merge_s
+                running.passes += again.passes
             return
+        self._keep(running, decoded)
+
+    def _keep(self, running: RunningBatch, decoded: Sequence[Any]) -> None:
+        """Keep what was found in the rows of a batch."""
         for (key, *_), found in zip(running.rows, decoded, strict=True):
             # Queries may have been dropped meanwhile.
             if key in self._progress:

@@ -6,7 +6,6 @@ found. A document is already in progress while it is tokenized, with the windows
 to read it.
 """
 
-from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,12 +89,18 @@ class SharedItems:
         """Put an item into progress."""
         self._arrivals += 1
         query = item.query
-        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+        waiting = WaitingItem.of(
+            self._arrivals, item.windows, self._ladder_of(item), query.owner, query.priority, query.job
+        )
         is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
         self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
         self._progress[key] = progress = ItemInProgress(item, waiting)
         self._by_arrival[self._arrivals] = key
         return progress
+
+    def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:  # noqa: ARG002  # for tasks whose items do not all mix
+        """Return the buckets in which an item's windows may run."""
+        return self._ladder
 
     def _take_out(self, key: Hashable) -> None:
         """Remove a query from progress, with its waiting windows."""
@@ -163,10 +168,7 @@ class SharedItems:
             return
         waiting = progress.waiting
         for window in reversed(windows):
-            bucket = smallest_fit(window.length, self._ladder)
-            waiting.by_bucket.setdefault(bucket, deque()).appendleft(window)
-            waiting.left += 1
-            waiting.tokens += window.length
+            waiting.put_back(window, smallest_fit(window.length, self._ladder))
         progress.away -= len(windows)
 
     def add_found(self, key: Hashable, windows: Sequence[Window], found: bytes) -> int:

@@ -57,11 +57,16 @@ class RunnerWork:
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query."""
+    """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query.
+
+    ``handlers`` are the handlers that may be imported, ``core`` is the number of its core.
+    """
 
     latency_target_s: float = math.inf
     cache_tokens: int = 0
     max_windows: float = math.inf
+    handlers: tuple[str, ...] = ()
+    core: int = 0
 
 
 class Tokenized(Protocol):

@@ -22,6 +22,7 @@
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
     │   ├── QuestionTooLong     the question leaves no room for its text in the model's window
+    │   ├── TextTooLong         the text is longer than the model reads at once, and is not to be read in windows
     │   └── TooManyWindows      the passage takes more windows of the model than one item may
     ├── Unauthorized            an API key is needed, or this one is not good (any more)
     ├── Forbidden               the API key lacks the scope for this

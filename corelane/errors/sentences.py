@@ -44,7 +44,7 @@ SENTENCES = {
 A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970"
 
 #: Kinds of errors which only say that a value does not have one of its possible forms.
-OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
+OTHER_FORM = ("string_type", "model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
 
 
 def sentence(found: Found) -> str:

@@ -78,6 +78,11 @@ class Settings(GroupedFields):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
     )
+    handlers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Handlers that workers may import, comma-separated: `package.module:Class`, or `package.*` for all "
+        "of a package's.",
+    )
     target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda", "null"] = Field(
         "cpu",
         description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), "
@@ -297,7 +302,7 @@ class Settings(GroupedFields):
     )
 
     @field_validator(
-        *("models", "webhook_allowed_networks", "webhook_retries_s", "allowed_hosts", "cors_origins"),
+        *("models", "handlers", "webhook_allowed_networks", "webhook_retries_s", "allowed_hosts", "cors_origins"),
         mode="before",
     )
     @classmethod

@@ -20,9 +20,9 @@ from corelane.submitting.large_bodies import load
 from corelane.submitting.submitter import require_few_items
 from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
+from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.rows import item_row
-from corelane.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class ItemChecker:
         self._find = find
         self._options = options
         self._task = task_named(options.task)
+        self._form = options.form or self._task.item
         self._refuses = refuses
         #: The stored contexts that items named so far and that are not in the job itself.
         self.known: dict[str, Known] = {}
@@ -73,7 +74,7 @@ class ItemChecker:
     def check(self, where: str, value: Any) -> Item | BadItem:
         """Return an item, or its error; raise InvalidInput if bad items are refused."""
         try:
-            item = read_item(self._task, where, value)
+            item = read_item(self._task, self._form, where, value)
             self._task.check(self._settings, f"{where}: ", item)
             self._task.check_options(self._options, f"{where}: ", item)
             if (name := self._task.parts(item)[2]) is not None and name not in self._numbers and name not in self.known:
@@ -104,14 +105,18 @@ class ItemChecker:
         return found
 
 
-def read_item(task: Task, where: str, value: Any) -> Item:
-    """Check only the form of an item and return it; raise InvalidInput with its place and the wrong field."""
+def read_item(task: Task, form: type[Item], where: str, value: Any) -> Item:
+    """Check only the form of an item and return it; raise InvalidInput with its place and the wrong field.
+
+    A version's own ``form`` says by itself what it takes.
+    """
     if not isinstance(value, dict):
         raise InvalidInput(f"{where} is not a JSON object")
     try:
-        return task.item.model_validate(with_few_unknown(task.item, value))
+        return form.model_validate(with_few_unknown(form, value))
     except ValidationError as error:
-        raise InvalidInput(f"{where}: {first_fault(error)}") from None
+        wanted = f"; this model takes {form_of(task)}" if form is task.item else ""
+        raise InvalidInput(f"{where}: {first_fault(error)}{wanted}") from None
 
 
 def read_line(settings: Settings, number: int, text: bytes | None) -> Any:

@@ -4,11 +4,16 @@ A version has one task for good. The model that a job asks for may be an alias, 
 another task. So what is known of a model is checked when its job is admitted (``Submitter.admit``).
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import WrongTask
+from corelane.errors import InvalidInput, WrongTask
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
-from corelane.tasks.registry import task_named
+from corelane.tasks.forms import form_of
+from corelane.tasks.registry import TASKS, task_named
 from corelane.tasks.task import Task
 
 
@@ -17,13 +22,15 @@ class ModelTasks:
 
     def __init__(self, store: JobStore, fleet: Fleet) -> None:
         self._store, self._fleet = store, fleet
-        self._versions: dict[str, str] = {}
-        self._models: dict[str, str] = {}
+        self._versions: dict[str, Task] = {}
+        self._models: dict[str, Task] = {}
 
     def known(self, model: str) -> Task | None:
-        """Return the task that a model had when it was last asked for; None if it never was."""
-        name = self._models.get(model)
-        return None if name is None else task_named(name)
+        """Return the task that a model had when it was last asked for; None if it never was.
+
+        Nothing is known of a model whose version has forms of its own: the next version may have others.
+        """
+        return self._models.get(model)
 
     async def of_model(self, model: str) -> Task:
         """Return the task of a model; that of models without one if there is no such model."""
@@ -32,21 +39,53 @@ class ModelTasks:
         version = await self._fleet.meant(model) or (await self._store.admit(model)).version
         if version is None:
             return task_named(DEFAULT_TASK)
-        self._models[model] = name = await self._of_version(version)
-        return task_named(name)
+        task = await self._of_version(version)
+        return self._keep(model, task) if version in self._versions else task
+
+    async def default_of(self, task: str) -> str:
+        """Return the model for a caller who names none: the default one if it has the task, else the only one."""
+        if (await self.of_model(DEFAULT_ALIAS)).name == task:
+            return DEFAULT_ALIAS
+        models = [each for each in await self._fleet.models() if not each.is_closed and task_of(each.summary) == task]
+        names = {str(each.summary.get("name")): each for each in models}
+        if len(names) != 1:
+            return DEFAULT_ALIAS
+        [(name, model)] = names.items()
+        return name if name in model.aliases else model.version
 
     async def check(self, model: str, version: str, task: str) -> None:
         """Raise WrongTask if a job of ``task`` asks for ``model`` and would be answered by a version of another."""
         has = await self._of_version(version)
-        if has == task:
+        if has.name == task:
             return
-        self._models[model] = has
+        self._keep(model, has)
         raise WrongTask(
-            f"{model} is a model for {has}, not for {task}: send its items by POST /v1/jobs, such as "
-            f"{dict(task_named(has).example)}"
+            f"{model} is a model for {has.name}, not for {task}: name one that is (GET /v1/tasks lists them), or send "
+            f"by POST /v1/jobs {form_of(has)}"
         )
 
-    async def _of_version(self, version: str) -> str:
+    async def require_one(self, versions: Iterable[str]) -> None:
+        """Raise InvalidInput if versions that one alias is to mean have several tasks."""
+        found = {(await self._of_version(version)).name: version for version in versions}
+        if len(found) > 1:
+            has = ", ".join(f"{version} is for {task}" for task, version in found.items())
+            raise InvalidInput(f"an alias means versions of one task, as a job's items have one form: {has}")
+
+    def _keep(self, model: str, task: Task) -> Task:
+        if task is TASKS[task.name]:
+            self._models[model] = task
+        return task
+
+    async def _of_version(self, version: str) -> Task:
         if (found := self._versions.get(version)) is None:
-            found = self._versions[version] = str((await self._fleet.summary(version)).get("task", DEFAULT_TASK))
+            summary = await self._fleet.summary(version)
+            found = task_named(task_of(summary)).of_version(version, summary)
+            # A version that no worker has announced yet may have any task.
+            if summary:
+                self._versions[version] = found
         return found
+
+
+def task_of(summary: Mapping[str, Any]) -> str:
+    """Return the task of a version, as workers announced it."""
+    return str(summary.get("task", DEFAULT_TASK))

@@ -86,6 +86,8 @@ class NdjsonBody:
         model = value.get("model")
         task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS)
         is_item = any(name in item_fields() for name in value)
+        if "model" not in value and task.item.model_config.get("extra") == "allow":
+            is_item = is_item or not value.keys() <= forms(task).lines.model_fields.keys()
         self._first = self._line if is_item else None
         self.head = _head(forms(task).lines, number, {} if is_item else value)
         check_texts(self._settings, self.head.shared_texts)

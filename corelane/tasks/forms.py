@@ -6,6 +6,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
+import orjson
 from pydantic import BaseModel, Field, create_model
 
 from corelane.domain.job_requests import JobRequest, LinesHead
@@ -29,6 +30,11 @@ def misplaced(options: type[TaskOptions]) -> Mapping[str, str]:
     return MappingProxyType(inside | {name: f"{hint}, in `options`" for name, hint in options.hints.items()})
 
 
+def form_of(task: Task) -> str:
+    """Return what items of a task look like, as the end of a sentence."""
+    return f"items for {task.name}, such as {orjson.dumps(dict(task.example)).decode()}"
+
+
 @cache
 def forms(task: Task) -> Forms:
     """Return the requests that make jobs of a task."""
@@ -49,7 +55,8 @@ def _form(task: Task, base: type[JobHead]) -> Any:
         in_place = _in_place(task.item, base)
         fields |= in_place
         inside |= {"item": task.item, "in_place": tuple(in_place)}
-    made = create_model(base.__name__, __base__=(task.shares, base) if task.shares else base, **fields)
+    name = "".join(part.title() for part in task.name.split("-")) + base.__name__
+    made = create_model(name, __base__=(task.shares, base) if task.shares else base, **fields)
     for name, value in inside.items():
         setattr(made, name, value)
     return made

@@ -7,7 +7,9 @@ from typing import Any
 import orjson
 
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
+from corelane.tasks.dialects import Dialect
 from corelane.tasks.feature_extraction.task import FeatureExtraction
+from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.question_answering.task import QuestionAnswering
 from corelane.tasks.task import Task
 from corelane.tasks.text_classification.task import TextClassification
@@ -25,8 +27,12 @@ TASKS: Mapping[str, Task] = {
         TokenClassification(),
         FeatureExtraction(),
         TextRanking(),
+        HandlerTask(),
     )
 }
+
+#: The dialects of all tasks, by path.
+DIALECTS: Mapping[str, Dialect] = {each.path: each for task in TASKS.values() for each in task.dialects}
 
 #: The name of the task in stored options, where it is not the default.
 TASK = "task"

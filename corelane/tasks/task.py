@@ -12,6 +12,7 @@ import orjson
 
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
 from corelane.settings import Settings
+from corelane.tasks.dialects import Dialect
 from corelane.tasks.presenting import Presenter
 
 #: What stands beside an item's text; the text, or the id of one that items share.
@@ -45,11 +46,20 @@ class Task(ABC):
     #: An item, for documents and error messages.
     example: Mapping[str, Any]
 
+    #: The routes of other services' forms that it replies to.
+    dialects: Sequence[Dialect] = ()
+
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str
 
     #: What pages show of it.
     present: Presenter = Presenter()
+
+    @property
+    def job_examples(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return bodies of jobs with their summaries, for documents; they name a model that is named like the task."""
+        summary = f"One item for a model of the task {self.name}"
+        return {self.name: {"summary": summary, "value": {"model": self.name, **self.example}}}
 
     @abstractmethod
     def parts(self, item: Any) -> Parts:
@@ -74,6 +84,10 @@ class Task(ABC):
     @abstractmethod
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
+
+    def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
+        """Return the task with the forms of one version, as workers announced it, where a version has its own."""
+        return self
 
     def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
         """Raise InvalidInput for an item that lacks what the options of its job do not give either."""

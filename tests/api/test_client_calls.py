@@ -14,6 +14,7 @@ from corelane.client.endpoints import Call
 from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
 from corelane.tasks.question_answering import client
+from corelane.tasks.registry import DIALECTS
 
 #: What stands for each argument of a call.
 ARGUMENTS: dict[str, Any] = {
@@ -72,8 +73,8 @@ ARGUMENTS: dict[str, Any] = {
 
 #: Operations that a client has no use for.
 NOT_CALLED = {
-    *(("get", "/livez"),),
-    *(("post", "/v1/answers"), ("post", "/v1/hf/question-answering"), ("post", "/v1/contexts")),
+    *(("get", "/livez"), ("get", "/v1/tasks"), ("post", "/v1/contexts")),
+    *(("post", path) for path in DIALECTS),
 }
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.compat.huggingface import HfAnswer, HfParameters, HfRequest, answers_of, require_answered
 from corelane.domain.jobs import ItemError, JobStatus
 from corelane.errors import CorelaneError, QuestionTooLong, WorkerLost
+from corelane.tasks.dialects import require_outputs
+from corelane.tasks.question_answering.dialects import HfAnswer, HfParameters, HfRequest, answers_of
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 
 ADA, IN_1843 = Answer(text="Ada", start=0, end=3, score=0.5), Answer(text="1843", start=16, end=20, score=0.1)
@@ -70,4 +71,4 @@ def test_parameter_without_a_meaning_is_refused_with_a_sentence(name: str) -> No
 def test_first_failed_input_is_the_whole_requests_error(code: str, raised: type[CorelaneError]) -> None:
     failed = result(status=JobStatus.FAILED, decided=False, error=ItemError(code=code, detail="it is so"))
     with pytest.raises(raised, match="input 1: it is so"):
-        require_answered([result(ADA), failed])
+        require_outputs([result(ADA).model_dump(), failed.model_dump()])

@@ -41,7 +41,7 @@ def test_fault_in_a_large_body_is_told_as_in_a_small_one(api: TestClient) -> Non
     assert len(orjson.dumps(items)) > LARGE_BYTES
     refused = post(api, "jobs", {"items": items})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-    assert refused.json()["detail"] == "items.123.context: a text is wanted"
+    assert refused.json()["detail"].startswith("items.123.context: a text is wanted; this model takes items for")
     assert refused.json()["errors"] == [{"at": "items.123.context", "detail": "a text is wanted"}]
     broken = api.post("/v1/jobs", content=b'{"items": [' + b" " * LARGE_BYTES, headers=JSON)
     assert broken.json()["detail"].startswith("body: the body is not JSON in UTF-8: ")

@@ -7,8 +7,10 @@ import pytest
 
 from api.app import create_app
 from corelane.domain.events import EventType
+from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.settings import Settings
-from corelane.tasks.question_answering.jobs import QuestionRequest
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,25 @@ def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert len(body["examples"]) >= 2
     for example in body["examples"].values():
-        QuestionRequest.model_validate(example["value"])
+        task = TASKS[example["value"].get("model", DEFAULT_TASK)]
+        forms(task).request.model_validate(example["value"])
+    assert {example["value"].get("model", DEFAULT_TASK) for example in body["examples"].values()} == set(TASKS)
+
+
+def test_jobs_lines_and_results_are_documented_by_task(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    named = set(re.findall(r"#/components/schemas/([\w.-]+)", str(document)))
+    assert named <= set(schemas)
+    for path, method in (("/v1/jobs", "post"), ("/v1/jobs/{job_id}", "put")):
+        content = document["paths"][path][method]["requestBody"]["content"]
+        assert len(content["application/json"]["schema"]["anyOf"]) == len(TASKS)
+        assert {"$ref": "#/components/schemas/ClassifiedText"} in content["application/x-ndjson"]["itemSchema"]["anyOf"]
+    results = [schemas[each["$ref"].rpartition("/")[2]] for each in schemas["Result"]["oneOf"]]
+    assert {task.result.mark for task in TASKS.values()} == {
+        next(name for name in schema["required"] if name in Result.forms) for schema in results
+    }
+    assert "#/components/schemas/Result" in str(schemas["Job"])
+    assert "#/components/schemas/Result" in str(schemas["ResultList"])
 
 
 def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
@@ -55,6 +75,7 @@ def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any])
     event = responses["200"]["content"]["text/event-stream"]["itemSchema"]["properties"]
     assert event["event"]["enum"] == [str(each) for each in EventType]
     kinds = event["data"]["contentSchema"]["anyOf"]
+    assert {"answer", "labels", "entities"} <= {name for each in kinds[1]["anyOf"] for name in each["required"]}
     assert [kind.get("title", kind.get("$ref")) for kind in kinds] == [
         "Progress",
         "Partial",

@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from api.compat.huggingface import HfRequest
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
 from corelane.domain.bulk import BulkRequest
 from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
+from corelane.tasks.dialects import line_form
+from corelane.tasks.question_answering.dialects import HfRequest
 from corelane.tasks.question_answering.jobs import QuestionLines, QuestionRequest
-from corelane.tasks.question_answering.requests import BatchLine
 from corelane.tasks.question_answering.wire import Question
+from corelane.tasks.registry import DIALECTS
 
 OK = {"question": "Who?", "context": "Ada."}
 MANY = {f"unknown{number}": 1 for number in range(5000)}
@@ -37,8 +38,15 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     "inputs": (HfRequest, {"inputs": ONES}),
     "inputs with unknown fields": (HfRequest, {"inputs": [OK | MANY]}),
     "one input": (HfRequest, {"inputs": OK | MANY}),
+    "texts": (DIALECTS["/v1/embeddings"].body, {"input": ONES}),
+    "texts that are empty": (DIALECTS["/v1/hf/text-classification"].body, {"inputs": [""] * 5000}),
+    "documents": (DIALECTS["/v1/rerank"].body, {"query": "Who?", "documents": ONES}),
+    "sentences": (
+        DIALECTS["/v1/hf/sentence-similarity"].body,
+        {"inputs": {"source_sentence": "a", "sentences": ONES}},
+    ),
     "a batch": (BatchRequest, BATCH | MANY | {"metadata": MANY}),
-    "a batch's line": (BatchLine, LINE | {"body": OK | MANY}),
+    "a batch's line": (line_form(DIALECTS["/v1/answers"]), LINE | {"body": OK | MANY}),
     "a filter": (BulkRequest, {"action": "cancel", "filter": MANY | {"status": ONES, "label": ONES}}),
     "a context": (TextBody, {"text": "a"} | MANY),
     "weights": (AliasRequest, {"weights": dict.fromkeys(MANY, "x")}),

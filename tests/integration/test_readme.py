@@ -57,6 +57,7 @@ SHOWN = {
     "curl -N": r"event: job\.completed",
     "| wc -l": r"^30$",
     "batches create": r"batch_\w+",
+    '"model": "sentiment"': '"output":{"label":"good"}',
     "keys create": r"clk_[\w-]{43}",
 }
 
@@ -96,6 +97,7 @@ def place(fleet: Fleet, tmp_path: Path) -> Place:
         "CORELANE_URL": fleet.url,
         "CORELANE_REDIS_URL": fleet.redis_url(),
         "CORELANE_DATA_DIR": str(fleet.data),
+        "CORELANE_ARTIFACTS_DIR": str(fleet.artifacts),
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
     }
     names = {
@@ -157,6 +159,11 @@ def test_python_does_what_the_page_says(
         assert all(outcome["response"]["body"]["answer"] for outcome in outcomes)
     if "print(result.answer" in snippet.text:
         assert re.search("Ada 0 3|text='in 1843'|text='1843'", capsys.readouterr().out)
+
+
+def test_handler_in_the_readme_is_the_one_that_is_served() -> None:
+    [shown] = [each for each in PYTHON if each.page == "README.md" and "(Handler)" in each.text]
+    assert shown.text == (ROOT / "examples" / "sentiment.py").read_text()
 
 
 def test_answer_shown_in_the_readme_is_the_answer_given(fleet: Fleet) -> None:

@@ -363,7 +363,13 @@ def make_loader(settings: Settings) -> Loader:
     url, remote = settings.artifacts_url, None
     if url is not None:
         remote = RemoteRoot(url, settings.fetched_root, options_for(url))
-    limits = RunnerLimits(settings.latency_target_s, settings.kept_texts[0], settings.max_windows)
+    limits = RunnerLimits(
+        settings.latency_target_s,
+        settings.kept_texts[0],
+        settings.max_windows,
+        settings.handlers,
+        settings.core or 0,
+    )
     return Loader(
         settings.target,
         settings.artifact_root,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from corelane.tasks.feature_extraction.dialects import Embeddings, HfSimilarities, HfVectors
 from corelane.tasks.feature_extraction.present import EmbeddingPresenter
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult
 from corelane.tasks.text import TextItem, TextTask
@@ -21,6 +22,7 @@ class FeatureExtraction(TextTask):
     result = EmbeddingResult
     nothing: Mapping[str, Any] = MappingProxyType({"embedding": None, "tokens": 0})
     example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
+    dialects = (Embeddings(), HfVectors(), HfSimilarities())
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
     overlap = 0

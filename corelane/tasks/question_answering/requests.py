@@ -1,7 +1,7 @@
 """Requests that ask one question: the body of ``POST /v1/answers``, and a line of a batch."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -47,12 +47,3 @@ class AnswerRequest(LineBody):
         strict=True,
         description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
     )
-
-
-class BatchLine(Wire):
-    """One line of a batch's input file."""
-
-    custom_id: CallersId = Field(min_length=1, description="The caller's own id, once in a file.")
-    method: Literal["POST"]
-    url: Literal["/v1/answers"]
-    body: LineBody

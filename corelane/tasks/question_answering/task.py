@@ -9,6 +9,8 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
 from corelane.tasks.question_answering.contexts import SharesContexts
+from corelane.tasks.question_answering.dialects import Answers, HfAnswers
+from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
@@ -28,9 +30,9 @@ class QuestionAnswering(Task):
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
     output = "an answer"
-    example: Mapping[str, Any] = MappingProxyType(
-        {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
-    )
+    example = Answers.example
+    job_examples = JOB_EXAMPLES
+    dialects = (Answers(), HfAnswers())
     engine = "corelane.tasks.question_answering.engine.task:QuestionAnsweringTask"
     present = AnswerPresenter()
 

@@ -8,6 +8,7 @@ from corelane.settings import Settings
 from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.dialects import HfLabels
 from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
 
@@ -32,6 +33,7 @@ class TextClassification(TextTask):
     beside = (str, type(None))
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
+    dialects = (HfLabels(),)
     engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
     present = LabelsPresenter()
 

@@ -11,6 +11,7 @@ from corelane.settings import Settings
 from corelane.tasks.sizes import check_length
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
 from corelane.tasks.text_ranking.present import RankingPresenter
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult
 
@@ -27,6 +28,7 @@ class TextRanking(TextTask):
     example: Mapping[str, Any] = MappingProxyType(
         {"query": "How tall is the tower?", "texts": ["It is 330 metres tall.", "It opened in 1889."]}
     )
+    dialects = (Rerank(), RerankV2())
     engine = "corelane.tasks.text_ranking.engine:RankingEngine"
     present = RankingPresenter()
     overlap = 64

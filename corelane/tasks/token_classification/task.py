@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.tasks.text import TextItem, TextTask
+from corelane.tasks.token_classification.dialects import HfEntities
 from corelane.tasks.token_classification.present import EntityPresenter
 from corelane.tasks.token_classification.wire import EntitiesResult, EntityOptions
 
@@ -18,6 +19,7 @@ class TokenClassification(TextTask):
     result = EntitiesResult
     nothing: Mapping[str, Any] = MappingProxyType({"entities": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "Ada Lovelace was born in London."})
+    dialects = (HfEntities(),)
     engine = "corelane.tasks.token_classification.engine:EntityEngine"
     present = EntityPresenter()
     #: A token is judged in the window where it stands most inside, so neighbours share much.

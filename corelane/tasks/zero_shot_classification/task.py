@@ -9,6 +9,7 @@ from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.task import labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
+from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
 from corelane.tasks.zero_shot_classification.present import OwnLabelsPresenter
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 
@@ -31,6 +32,20 @@ class ZeroShotClassification(TextTask):
     beside = (list, type(None))
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
+    dialects = (HfOwnLabels(),)
+    #: `labels` beside the text would be words that jobs are listed by.
+    job_examples: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+        {
+            ZeroShotOptions.task: {
+                "summary": "One text for a model of the task zero-shot-classification, and the labels of all texts",
+                "value": {
+                    "model": ZeroShotOptions.task,
+                    "text": "The parcel never came.",
+                    "options": {"labels": ["delivery", "price"]},
+                },
+            }
+        }
+    )
     engine = "corelane.tasks.zero_shot_classification.engine:ZeroShotEngine"
     present = OwnLabelsPresenter()
 

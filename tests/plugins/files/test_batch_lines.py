@@ -27,7 +27,7 @@ def line(custom_id: object = "a", **changes: Any) -> dict[str, Any]:
 
 def planned(value: object, number: int = 1) -> PlannedLine:
     text = value if isinstance(value, bytes) else orjson.dumps(value)
-    return Sorter(SETTINGS).sort(InputLine(number, text))[0]
+    return Sorter(SETTINGS, "/v1/answers").sort(InputLine(number, text))[0]
 
 
 PIECES = st.one_of(
@@ -44,7 +44,7 @@ def test_every_line_that_is_not_blank_has_one_outcome_under_its_number(parts: li
     content = b"".join(parts)
     edges = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
     pieces = [content[start:end] for start, end in itertools.pairwise(edges)]
-    sorter = Sorter(SETTINGS)
+    sorter = Sorter(SETTINGS, "/v1/answers")
     outcomes = []
     for raw in cut_lines(pieces, LIMIT):
         assert raw.text is None or len(raw.text) <= LIMIT
@@ -107,7 +107,7 @@ def test_bad_line_says_what_is_wrong(value: object, code: str, said: str) -> Non
 
 
 def test_repeated_custom_id_is_refused_by_the_line_that_has_it_already() -> None:
-    sorter = Sorter(SETTINGS)
+    sorter = Sorter(SETTINGS, "/v1/answers")
     first, _ = sorter.sort(InputLine(3, orjson.dumps(line("a", url="?"))))
     second, _ = sorter.sort(InputLine(5, orjson.dumps(line("a"))))
     assert first.error is not None
@@ -116,7 +116,7 @@ def test_repeated_custom_id_is_refused_by_the_line_that_has_it_already() -> None
 
 
 def test_same_options_in_other_words_are_one_group_and_too_many_are_refused() -> None:
-    sorter = Sorter(SETTINGS)
+    sorter = Sorter(SETTINGS, "/v1/answers")
     bodies = [{}, {"options": {}}, {"options": {"top_k": 1}}, {"model": "other"}, {"options": {"top_k": 2}}]
     bodies += [{"model": f"m{n}"} for n in range(MAX_GROUPS)] + [{}]
     planned = [sorter.sort(InputLine(n, orjson.dumps(line(f"c{n}", body=body))))[0] for n, body in enumerate(bodies, 1)]

@@ -45,7 +45,7 @@ def test_pages_of_batches_are_newest_first_and_the_owners_alone(api: TestClient)
 @pytest.mark.parametrize(
     ("changes", "status", "said"),
     [
-        ({"endpoint": "/v1/embeddings"}, 422, "endpoint"),
+        ({"endpoint": "/v1/chat/completions"}, 422, "'/v1/embeddings'"),
         ({"completion_window": "soon"}, 422, "24h"),
         ({"input_file_id": "file_none"}, 404, "no file"),
         ({"metadata": {"k": "x" * 513}}, 422, "metadata"),

@@ -16,16 +16,20 @@ import redis
 from typer.testing import CliRunner
 
 from corelane.cli.commands import CommandGroup
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.plugins.files.references.carrier import Carrier
 from corelane.plugins.files.references.reading import InputReader
 from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
 from corelane.tasks.question_answering.cli.batch import batch
+from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines
 from tests.s3 import put
+from tests.told_core import telling
+from tests.waiting import eventually
 
 CONSOLE = True
 
@@ -161,3 +165,19 @@ def kill_and_go_on(service: Service, s3: str) -> None:
         feeder.feed(job)
         answer_all(core)
     assert [result["id"] for result in bench.results(job)] == [f"i{n}" for n in range(3000)]
+
+
+@pytest.mark.parametrize("task", [name for name in TASKS if name != DEFAULT_TASK])
+def test_lines_of_any_task_are_read_from_a_url_and_written_to_one(
+    service: Service, s3: str, bucket: Path, task: str
+) -> None:
+    put(bucket / "in.jsonl", json.dumps(dict(TASKS[task].example)).encode() + b"\n" + b'{"colour": 1}\n')
+    urls = {"input_url": f"{s3}/in.jsonl", "output_url": f"{s3}/out.jsonl"}
+    with telling(service.bench, [task]), keeper(service):
+        body = urls | {"model": task, "invalid_items": "fail"}
+        job = service.http.post("/v1/jobs", json=body).json()["urls"]["self"]
+        eventually(lambda: (bucket / "out.jsonl").exists(), why=lambda: service.http.get(job).text)
+    good, bad = map(json.loads, (bucket / "out.jsonl").read_bytes().splitlines())
+    assert (good["status"], bad["status"]) == ("succeeded", "failed")
+    assert TASKS[task].result.mark in good
+    assert f"this model takes items for {task}" in bad["error"]["detail"]

@@ -1,12 +1,12 @@
 """Read and check the lines of a batch's input, and sort them into groups.
 
-Every line that is not blank has a number, from 1, and exactly one outcome: its result, or an error. A
-bad line never affects another.
+Every line that is not blank has a number, from 1, and exactly one outcome: the reply to its body, or an error. A bad
+line never affects another. The batch's endpoint is the dialect of its lines.
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import BatchError
-from corelane.domain.jobs import JobHead, Priority
+from corelane.domain.jobs import Item, JobHead, Priority
 from corelane.domain.texts import Known, named_in
 from corelane.errors import InvalidInput, TooLarge, UnknownText
 from corelane.errors.sentences import first_fault
@@ -24,12 +24,12 @@ from corelane.settings import Settings
 from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import id_of, no_such, read_line
 from corelane.submitting.lines import InputLine, cut_lines
+from corelane.submitting.ndjson import item_fields
+from corelane.submitting.submitter import Submitter
+from corelane.tasks.dialects import line_form
 from corelane.tasks.estimating import Estimator
-from corelane.tasks.question_answering.jobs import QuestionHead
-from corelane.tasks.question_answering.options import AnswerOptions
-from corelane.tasks.question_answering.requests import BatchLine
-from corelane.tasks.question_answering.wire import Question
-from corelane.tasks.registry import task_named
+from corelane.tasks.forms import forms
+from corelane.tasks.registry import DIALECTS, parse_options, stored_options, task_named
 
 #: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
@@ -41,43 +41,45 @@ DIGEST_BYTES = 16
 BLOCK_LINES = 200
 
 #: The error of a line in the format of `corelane batch`.
-FOR_THE_COMMAND = (
-    "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and a question in `body`"
-)
+FOR_THE_COMMAND = "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and `body`"
 
 
 @dataclass(frozen=True, slots=True)
 class GoodLine:
-    """An item that can be asked, with its model, its options (JSON), and the id of the stored text that it names."""
+    """A line that can be asked: its model (empty if it names none), its options (JSON), its items with their tokens."""
 
     model: str
     options: str
-    item: Question
-    tokens: int
-    stored: str | None
+    items: Sequence[tuple[Item, int]]
+    stored: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLine:
-    """The outcome planned for a line: the next result of a group, or an error (code and sentence)."""
+    """The outcome planned for a line: the next results of a group, or an error (code and sentence)."""
 
     number: int
     custom_id: str | None
     group: int | None
     error: tuple[str, str] | None = None
+    #: Number of its items.
+    items: int = 1
 
     @classmethod
     def decode(cls, line: bytes) -> "PlannedLine":
         """Read a planned line from the plan."""
-        number, custom_id, group, error = orjson.loads(line)
-        return cls(number, custom_id, group, None if error is None else (error[0], error[1]))
+        number, custom_id, group, error, *items = orjson.loads(line)
+        return cls(number, custom_id, group, None if error is None else (error[0], error[1]), *items)
 
     def encode(self) -> bytes:
         """Return the line as text for the plan."""
-        return orjson.dumps((self.number, self.custom_id, self.group, self.error), option=orjson.OPT_APPEND_NEWLINE)
+        # Keepers of earlier releases know lines of one item only.
+        items = () if self.items == 1 else (self.items,)
+        planned = (self.number, self.custom_id, self.group, self.error, *items)
+        return orjson.dumps(planned, option=orjson.OPT_APPEND_NEWLINE)
 
 
-#: The plan of a line, and its item if it has one.
+#: The plan of a line, and what it asks if it can be asked.
 Sorted = tuple[PlannedLine, GoodLine | None]
 
 
@@ -92,14 +94,18 @@ class LineRefused(Exception):
 class Sorter:
     """Checks the lines of one file in their order, groups them by model and options, and plans each one's outcome."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, endpoint: str) -> None:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
+        self._dialect = DIALECTS[endpoint]
+        self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
         #: The stored texts that lines may name, by id.
         self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
         #: The number of lines read, the number of lines that cannot be asked, and the errors of the first of them.
         self.lines = self.bad = 0
+        #: The number of items of all lines. OpenAI bounds it as it does the number of lines.
+        self.items = 0
         self.errors: list[BatchError] = []
         self._places: dict[tuple[str, str], int] = {}
         self._seen: dict[bytes, int] = {}
@@ -109,7 +115,9 @@ class Sorter:
     ) -> AsyncIterator[list[Sorted]]:
         """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored texts by their ids."""
         lines = cut_lines(content, self._settings.max_body_bytes)
-        while self.lines <= self._most and (read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))):
+        while max(self.lines, self.items) <= self._most and (
+            read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))
+        ):
             named = {each for line in read for each in named_in(line.text or b"")}
             if wanted := named - self.known.keys():
                 self.known |= await find(wanted)
@@ -120,6 +128,8 @@ class Sorter:
         """Return why the file is refused as a whole, even if its lines are good: a code and a sentence."""
         if self.lines > self._most:
             return "too_many_lines", f"the file has more than {self._most:,} lines; send several batches"
+        if self.items > self._most:
+            return "too_many_inputs", f"the lines have more than {self._most:,} inputs; send several batches"
         return None if self.lines else ("empty_file", "the file has no lines")
 
     def note_error(self, code: str, message: str, line: int | None = None) -> None:
@@ -131,20 +141,21 @@ class Sorter:
         found = [self.sort(line) for line in lines]
         self.lines += len(found)
         for line, good in found:
+            self.items += line.items
             if good is None:
                 self.bad += 1
                 self.note_error(*(line.error or ("internal", "")), line.number)
         return found
 
     def sort(self, line: InputLine) -> Sorted:
-        """Return the plan of a line, and its item if it has one."""
+        """Return the plan of a line, and what it asks if it can be asked."""
         custom_id = None
         try:
             value = self._read(line)
             custom_id = id_of(value, "custom_id") or None
             self._require_new(custom_id, line.number)
             good = self._check(line.number, value)
-            return PlannedLine(line.number, custom_id, self._place(good)), good
+            return PlannedLine(line.number, custom_id, self._place(good), items=len(good.items)), good
         except (LineRefused, InvalidInput, TooLarge) as error:
             return PlannedLine(line.number, custom_id, None, (error.code, error.detail)), None
 
@@ -152,7 +163,7 @@ class Sorter:
         value = read_line(self._settings, line.number, line.text)
         if not isinstance(value, dict):
             raise InvalidInput("the line is not a JSON object")
-        if "question" in value and not {"custom_id", "body"} & value.keys():
+        if item_fields() & value.keys() and not {"custom_id", "body"} & value.keys():
             raise InvalidInput(FOR_THE_COMMAND)
         return value
 
@@ -165,15 +176,20 @@ class Sorter:
 
     def _check(self, number: int, value: dict[str, Any]) -> GoodLine:
         try:
-            body = BatchLine.model_validate(value).body
+            body = self._form.model_validate(value).body  # type: ignore[attr-defined]
+            asked = self._dialect.read(body)
         except ValidationError as error:
-            raise InvalidInput(first_fault(error)) from None
-        item = body.item
-        task_named(body.options.task).check(self._settings, f"line {number}: ", item)
-        if item.context_id is not None and item.context_id not in self.known:
-            raise UnknownText(no_such(item.context_id))
-        tokens = Estimator({}, body.options, self.known).tokens(item)
-        return GoodLine(body.model, body.options.model_dump_json(), item, tokens, item.context_id)
+            raise InvalidInput(f"{first_fault(error)}; a body is such as {self._example}") from None
+        task, stored = task_named(asked.options.task), []
+        for item in asked.items:
+            task.check(self._settings, f"line {number}: ", item)
+            if (text_id := task.parts(item)[2]) is not None:
+                stored.append(text_id)
+                if text_id not in self.known:
+                    raise UnknownText(no_such(text_id))
+        estimator = Estimator({}, asked.options, self.known)
+        items = [(item, estimator.tokens(item)) for item in asked.items]
+        return GoodLine(body.model or "", stored_options(asked.options).decode(), items, stored)
 
     def _place(self, line: GoodLine) -> int:
         """Return the group of a line."""
@@ -187,8 +203,9 @@ class Sorter:
         return self._places[asked]
 
 
-def group_head(model: str, options: str, expires_in_s: float) -> JobHead:
-    """Return the head of the job of a group's lines."""
-    its_options = AnswerOptions.model_validate_json(options)
-    head: JobHead = QuestionHead(model=model, options=its_options, priority=Priority.LOW, expires_in_s=expires_in_s)
-    return head
+async def group_head(submitter: Submitter, model: str, options: str, expires_in_s: float) -> JobHead:
+    """Return the head of the job for a group's lines."""
+    parsed = parse_options(options.encode())
+    model = model or await submitter.tasks.default_of(parsed.task)
+    form = forms(task_named(parsed.task)).head
+    return form(model=model, options=parsed, priority=Priority.LOW, expires_in_s=expires_in_s)

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from corelane.domain.batches import window_s
+from corelane.domain.batches import BatchRequest, window_s
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import BatchForecast, JobForecast, Refusal
 from corelane.domain.prices import Price
 from corelane.domain.usage import Cost, cost_of
-from corelane.errors import NotCalibrated, UnknownModel, VersionNotReady
+from corelane.errors import InvalidInput
 from corelane.plugins.files.batches.checking import Sorted, Sorter, group_head
 from corelane.settings import Settings
 from corelane.submitting.dry_run import DryRuns, Sizing
@@ -21,15 +21,15 @@ class BatchDryRun:
     """Forecasts one batch."""
 
     def __init__(
-        self, submitter: Submitter, dry_runs: DryRuns, settings: Settings, owner: str, completion_window: str
+        self, submitter: Submitter, dry_runs: DryRuns, settings: Settings, owner: str, asked: BatchRequest
     ) -> None:
         self._submitter = submitter
         self._dry_runs = dry_runs
         self._settings = settings
         self._owner = owner
-        self._window_s = window_s(completion_window)
-        self._sorter = Sorter(settings)
-        #: The jobs that would process the lines of each model and its options; None if there can be no job.
+        self._window_s = window_s(asked.completion_window)
+        self._sorter = Sorter(settings, asked.endpoint)
+        #: The jobs for the lines of each model and its options; None if there can be no job.
         self._groups: list[Sizing | None] = []
         #: Number of lines in groups without a job.
         self._refused = 0
@@ -45,10 +45,10 @@ class BatchDryRun:
 
     async def _open(self, model: str, options: str) -> Sizing | None:
         """Check the job of a group as it would be checked on submission."""
-        head = group_head(model, options, self._window_s)
+        head = await group_head(self._submitter, model, options, self._window_s)
         try:
             admission = await self._submitter.admit(head, self._owner, new_job_id(cell=self._settings.cell))
-        except (UnknownModel, NotCalibrated, VersionNotReady) as error:
+        except InvalidInput as error:
             self._sorter.note_error(error.code, error.detail)
             return None
         return await self._dry_runs.begin(head, self._owner, admission, self._sorter.known)
@@ -60,7 +60,8 @@ class BatchDryRun:
             if (sizing := self._groups[line.group]) is None:
                 self._refused += 1
             else:
-                sizing.add(good.item)
+                for item, _ in good.items:
+                    sizing.add(item)
 
     def _refusal(self, bad: int) -> Refusal | None:
         """Return why the batch as a whole would fail."""

@@ -13,8 +13,7 @@ from uuid import uuid4
 
 from corelane.domain.batches import BatchError
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import NotCalibrated, UnknownModel, UnknownText, VersionNotReady
+from corelane.errors import InvalidInput
 from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
 from corelane.plugins.files.batches.tools import PLANS, BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, Group
@@ -23,7 +22,7 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
-from corelane.tasks.registry import task_named
+from corelane.tasks.registry import parse_options, task_named
 from corelane.tasks.rows import item_row
 
 
@@ -42,7 +41,7 @@ async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
     Raise InputRefused, NotFound if the input file was deleted, or the errors of storage and disk.
     """
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
-    sorter = Sorter(tools.settings)
+    sorter = Sorter(tools.settings, record.endpoint)
     with ExitStack() as stack:
         plan, files = stack.enter_context(tools.writing(plan_name)), GroupFiles(tools, stack)
         find = partial(tools.submitter.texts.find_some, record.owner)
@@ -72,17 +71,17 @@ class GroupFiles:
         self.groups: list[Group] = []
 
     def add(self, place: int, line: GoodLine) -> None:
-        """Write one more item of a group, or the first item of a new group."""
+        """Write the items of one more line of a group, or of the first line of a new group."""
         if place == len(self.groups):
             group = Group(new_job_id(cell=self._tools.settings.cell), line.model, line.options, 0, 0)
             name = self._tools.items_name(group.job)
             self._files.append(self._stack.enter_context(self._tools.writing(name)))
             self.groups.append(group)
-        group = self.groups[place]
-        self._files[place].write(encode_line(item_row(task_named(DEFAULT_TASK), line.item, {}), line.tokens))
-        self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
-        if line.stored is not None and line.stored not in group.stored:
-            group.stored.append(line.stored)
+        group, task = self.groups[place], task_named(parse_options(line.options.encode()).task)
+        self._files[place].write(b"".join(encode_line(item_row(task, item, {}), tokens) for item, tokens in line.items))
+        tokens = group.tokens + sum(tokens for _, tokens in line.items)
+        self.groups[place] = replace(group, items=group.items + len(line.items), tokens=tokens, lines=group.lines + 1)
+        group.stored.extend(each for each in line.stored if each not in group.stored)
 
 
 async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
@@ -98,7 +97,7 @@ async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> 
                 await _submit(tools, record, place, group, now_ms)
             except VersionClosed:
                 raise
-            except (UnknownModel, UnknownText, NotCalibrated, VersionNotReady) as error:
+            except InvalidInput as error:
                 tools.item_files.delete(group.job)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
@@ -110,12 +109,10 @@ async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> 
 async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
     if await tools.jobs.get(group.job) is not None:
         return
-    head = group_head(group.model, group.options, max(0.001, (record.expires_ms - now_ms) / 1000)).model_copy(
-        update={
-            "metadata": {"batch_id": record.id, "batch_group": str(place)},
-            "labels": [f"batch:{record.id}"],
-        }
-    )
+    left_s = max(0.001, (record.expires_ms - now_ms) / 1000)
+    head = await group_head(tools.submitter, group.model, group.options, left_s)
+    marks = {"metadata": {"batch_id": record.id, "batch_group": str(place)}, "labels": [f"batch:{record.id}"]}
+    head = head.model_copy(update=marks)
     known = await tools.submitter.texts.find(record.owner, group.stored) if group.stored else {}
     admission = await tools.submitter.admit(head, record.owner, group.job)
     file = ItemFile(tools.items_of(record, group), group.items, group.tokens)

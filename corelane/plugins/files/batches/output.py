@@ -16,10 +16,13 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import Unavailable
 from corelane.plugins.files.batches.checking import PlannedLine
 from corelane.plugins.files.batches.tools import BatchTools
-from corelane.plugins.files.store.batches import BatchRecord, Group, NewFile
+from corelane.plugins.files.store.batches import BatchRecord, NewFile
 from corelane.plugins.files.store.files import file_fields
 from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
+from corelane.store.jobs.records import JobRecord
+from corelane.tasks.dialects import Told, plain
+from corelane.tasks.registry import DIALECTS
 
 #: Results read in one page.
 PAGE = 500
@@ -86,21 +89,25 @@ async def _write(
     tools: BatchTools, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
 ) -> RequestCounts:
     """Write each line's outcome into one of the files; return the counts."""
-    counts = RequestCounts()
-    sources = [outcomes(tools, group) for group in record.groups]
+    counts, dialect = RequestCounts(), DIALECTS[record.endpoint]
+    jobs = [None if group.refused is not None else await tools.jobs.get(group.job) for group in record.groups]
+    sources = [outcomes(tools, job) for job in jobs]
     for text in tools.plan_lines(record):
         line = PlannedLine.decode(text)
         counts.total += 1
-        result: Outcome = None
-        code = line.error
+        code, job = line.error, None
         if line.group is not None and line.group < len(sources):
-            result = await anext(sources[line.group], None)
-            code = record.groups[line.group].refused or error_of(result, to)
+            job = jobs[line.group]
+            results = [await anext(sources[line.group], None) for _ in range(line.items)]
+            code = record.groups[line.group].refused or next(
+                filter(None, (error_of(each, to) for each in results)), None
+            )
         elif code is None:
             code = UNANSWERED.get(to, JOB_GONE)
-        if result is not None and code is None:
+        if job is not None and code is None:
             counts.completed += 1
-            output.add(answered(record.id, line, result))
+            told = Told(request_id(record.id, line), job.version)
+            output.add(answered(record.id, line, dialect.reply(None, [each for each in results if each], told)))
         else:
             unanswered, message = code or JOB_GONE
             counts.failed += (unanswered, message) not in UNANSWERED.values()
@@ -109,9 +116,8 @@ async def _write(
     return counts
 
 
-async def outcomes(tools: BatchTools, group: Group) -> AsyncIterator[Outcome]:
-    """Yield the stored results of a group in order; end early if the job does not exist."""
-    record = None if group.refused is not None else await tools.jobs.get(group.job)
+async def outcomes(tools: BatchTools, record: JobRecord | None) -> AsyncIterator[Outcome]:
+    """Yield the stored results of a group's job in order; none if it does not exist."""
     if record is None:
         return
     for _ in range(record.dropped):
@@ -169,9 +175,9 @@ class OutcomeFile:
             self.writer.discard()
 
 
-def answered(batch: str, line: PlannedLine, result: dict[str, Any]) -> bytes:
-    """Return a line of the output file: the result as its endpoint returns it for a job of one item."""
-    response = {"status_code": 200, "request_id": _request_id(batch, line), "body": result | {"index": 0}}
+def answered(batch: str, line: PlannedLine, body: Any) -> bytes:
+    """Return a line of the output file: the reply as the dialect's route returns it."""
+    response = {"status_code": 200, "request_id": request_id(batch, line), "body": body}
     return _outcome(batch, line, response, None)
 
 
@@ -182,15 +188,15 @@ def not_answered(batch: str, line: PlannedLine, code: str, message: str) -> byte
 
 def _outcome(batch: str, line: PlannedLine, response: dict[str, Any] | None, error: dict[str, str] | None) -> bytes:
     outcome = {
-        "id": _request_id(batch, line),
+        "id": request_id(batch, line),
         "custom_id": line.custom_id,
         "line": line.number,
         "response": response,
         "error": error,
     }
-    return orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(outcome, default=plain, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _request_id(batch: str, line: PlannedLine) -> str:
+def request_id(batch: str, line: PlannedLine) -> str:
     """Return the id of a line. It is the same each time the line's outcome is written."""
     return f"batch_req_{batch.removeprefix('batch_')}_{line.number}"

@@ -21,6 +21,7 @@ from corelane.plugins.files.routes.files import page_of, require_file
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
 from corelane.store.file_storage import Storage
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
+from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
 
@@ -45,7 +46,7 @@ async def create_batch(
     caller: SubmitCaller,
     key: IdempotencyKey = None,
 ) -> Batch | Response:
-    """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other.
+    """Have every line of an uploaded file done. A bad line is named in the error file and harms no other.
 
     With `dry_run` nothing is kept, no key is used, and the response is the batch's forecast.
     """
@@ -77,7 +78,9 @@ async def make_batch(
 
 
 async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileObject:
-    """Return a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
+    """Return a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote or another endpoint."""
+    if body.endpoint not in (paths := [each.path for each in DIALECTS.values() if each.line is not None]):
+        raise InvalidInput(f"`endpoint` must be {' or '.join(map(repr, paths))}")
     file = await require_file(state, body.input_file_id, caller)
     if file.purpose != "batch":
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
@@ -88,7 +91,7 @@ async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Respo
     """Return the forecast of a batch: its lines are checked and measured now, not when the keeper starts it."""
     file = await require_input(state, body, caller)
     content = await asyncio.to_thread(state.of(Storage).read, file.id)
-    run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body.completion_window)
+    run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body)
     found = await run.run(file.id, content)
     return Response(found.model_dump_json(), media_type="application/json")
 

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 
 from api.deps import ReadCaller, StateDep, SubmitCaller
-from api.docs.examples import PASSAGE
 from api.errors import documented
 from api.middleware.edge import content_type, is_json
 from api.middleware.json_bodies import enter, owner_of, read_json
@@ -23,6 +22,9 @@ from corelane.plugins.files.settings import FilesFields
 from corelane.plugins.files.store.texts import TextKeeper
 from corelane.settings import Settings
 
+#: An example of a text. That of a job which names it is in the folder of its task.
+TEXT = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
+
 router = APIRouter(prefix="/v1/contexts", tags=["contexts"], responses=documented(403, 404, 422, 503))
 
 CREATED = {
@@ -34,10 +36,10 @@ TEXT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "text/plain": {"schema": {"type": "string"}, "example": PASSAGE},
+            "text/plain": {"schema": {"type": "string"}, "example": TEXT},
             "application/json": {
                 "schema": TextBody.model_json_schema(),
-                "example": {"text": PASSAGE, "name": "towers.txt", "expires_in_s": 86_400},
+                "example": {"text": TEXT, "name": "towers.txt", "expires_in_s": 86_400},
             },
         },
     }

@@ -50,10 +50,13 @@ class Group:
     refused: tuple[str, str] | None = None
     #: Stored texts that the lines name.
     stored: list[str] = field(default_factory=list)
+    #: Number of lines; 0 if each is one item.
+    lines: int = 0
 
     def fields(self) -> dict[str, Any]:
         """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
-        return {name: value for name, value in asdict(self).items() if name != "stored" or value}
+        given = asdict(self) | {"lines": 0 if self.lines == self.items else self.lines}
+        return {name: value for name, value in given.items() if name not in ("stored", "lines") or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +311,14 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]
-    refused = sum(group.items for group in record.groups if group.refused is not None)
+    refused = sum(group.lines or group.items for group in record.groups if group.refused is not None)
+    # Which items are those of one line is not known here: so many lines are done as their share of the items is.
+    shares = [(group.lines or group.items, max(1, group.items)) for group in record.groups]
+    done = list(zip(shares, found, strict=True))
     counts = RequestCounts(
         total=record.lines,
-        completed=sum(int(succeeded or 0) for succeeded, *_ in found),
-        failed=record.bad + refused + sum(int(failed or 0) for _, failed, _ in found),
+        completed=sum(int(succeeded or 0) * lines // items for (lines, items), (succeeded, *_) in done),
+        failed=record.bad + refused + sum(int(failed or 0) * lines // items for (lines, items), (_, failed, _) in done),
     )
     used = Used()
     for *_, text in found:

@@ -1,27 +1,41 @@
-"""The format of Hugging Face's question-answering pipeline, which transformers 5 removed. Pure.
+"""The routes that answer questions: one alone, and as Hugging Face's pipeline did, which transformers 5 removed. Pure.
 
 ``{"inputs": {"question", "context"}, "parameters": {…}}`` gives ``{"score", "start", "end", "answer"}``; several
 answers, or several inputs, give lists. If "no answer" is allowed, it is an answer with an empty text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from corelane import errors
-from corelane.domain.jobs import JobStatus, Priority, Text
+from corelane.domain.jobs import Text
 from corelane.domain.wire import Wire, in_pieces
+from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Told
 from corelane.tasks.question_answering.options import AnswerOptions
-from corelane.tasks.question_answering.wire import AnswerResult
+from corelane.tasks.question_answering.requests import AnswerRequest, LineBody
+from corelane.tasks.question_answering.wire import AnswerResult, Question
 
-#: Parameters of the pipeline that have no meaning here, and the reasons.
-WITHOUT_MEANING = {
-    "padding": "padding is the service's own affair",
-    "topk": "it is `top_k` now",
-    "handle_long_context": "all of the context is read, always",
-}
+
+class Answers(Dialect):
+    """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
+
+    path, tag, body, line, returns = "/v1/answers", "answers", AnswerRequest, LineBody, AnswerResult
+    example: Mapping[str, Any] = MappingProxyType(
+        {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
+    )
+    fails_whole = False
+
+    def read(self, body: LineBody) -> Asked:
+        """Return the question."""
+        if not isinstance(body, AnswerRequest):
+            return Asked([body.item], body.options)
+        return Asked([body.item], body.options, body.priority, body.reuse)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the result, whatever it is."""
+        return {**results[0], "index": 0}
 
 
 class HfInput(Wire):
@@ -31,8 +45,16 @@ class HfInput(Wire):
     context: Text
 
 
-class HfParameters(Wire):
+class HfParameters(PipelineParameters):
     """The pipeline's own parameters and defaults, and the priority of a job."""
+
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "padding": "padding is the service's own affair",
+            "topk": "it is `top_k` now",
+            "handle_long_context": "all of the context is read, always",
+        }
+    )
 
     top_k: int = Field(1, ge=1, le=20, strict=True, description="Answers per question, best first.")
     max_answer_len: int = Field(15, ge=1, le=128, strict=True, description="Longest answer, in tokens.")
@@ -49,17 +71,6 @@ class HfParameters(Wire):
     )
     max_windows: int | None = Field(None, ge=1, strict=True, description="A context of more windows fails.")
     handle_impossible_answer: bool = Field(False, strict=True, description="Whether no answer is an answer.")
-    priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _say_why(cls, value: Any) -> Any:
-        for name in value if isinstance(value, dict) else ():
-            if name in WITHOUT_MEANING:
-                raise ValueError(f"leave `{name}` out: {WITHOUT_MEANING[name]}")
-            if name not in cls.model_fields:
-                raise ValueError(f"`{str(name)[:64]}` is not known here; there are {', '.join(cls.model_fields)}")
-        return value
 
     @model_validator(mode="after")
     def _stride_fits(self) -> Self:
@@ -84,7 +95,7 @@ class HfParameters(Wire):
         )
 
 
-class HfRequest(Wire):
+class HfRequest(Foreign):
     """The body of ``POST /v1/hf/question-answering``."""
 
     hints: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -95,7 +106,7 @@ class HfRequest(Wire):
         description="One question with its context, or a list of them."
     )
     parameters: HfParameters = Field(default_factory=HfParameters, description="As the pipeline took them.")
-    model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
+    model: str | None = MODEL
 
     @model_validator(mode="after")
     def _asks_something(self) -> "HfRequest":
@@ -132,12 +143,18 @@ def answers_of(result: AnswerResult, parameters: HfParameters) -> HfAnswer | lis
     return found[0] if parameters.top_k == 1 else found
 
 
-def require_answered(results: list[AnswerResult]) -> None:
-    """Raise the error of the first question without an answer."""
-    for index, result in enumerate(results):
-        if result.status is not JobStatus.SUCCEEDED:
-            where = f"input {index}: " if len(results) > 1 else ""
-            code, detail = ("internal", f"it was {result.status}")
-            if result.error is not None:
-                code, detail = result.error.code, result.error.detail
-            raise errors.error_class(code)(where + detail)
+class HfAnswers(Dialect):
+    """Answer as transformers' question-answering pipeline did, for its former users."""
+
+    path, body, returns = "/v1/hf/question-answering", HfRequest, HfAnswer | list[HfAnswer | list[HfAnswer]]
+    example: Mapping[str, Any] = MappingProxyType({"inputs": dict(Answers.example)})
+
+    def read(self, body: HfRequest) -> Asked:
+        """Return the questions."""
+        items = [Question(question=each.question, context=each.context) for each in body.asked]
+        return Asked(items, body.parameters.options, body.parameters.priority)
+
+    def reply(self, body: HfRequest, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the answers in the form of the inputs."""
+        found = [answers_of(AnswerResult.model_validate(each), body.parameters) for each in results]
+        return found if isinstance(body.inputs, list) else found[0]

@@ -1,1 +1,0 @@
-"""Translations of other services' request and answer formats."""

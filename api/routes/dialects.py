@@ -1,0 +1,147 @@
+"""The routes of dialects: items go in, and their results come out, without a job to manage."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+
+from api.deps import StateDep, SubmitCaller, WaitDep
+from api.errors import documented
+from api.jobs import CallerWait, as_shown, headers_of, may_reuse
+from api.middleware.edge import JsonRoute
+from api.middleware.fast_path import FastHandler, FastRequest
+from api.request_facts import REQUEST_FACTS
+from api.routes.jobs import wait_of
+from api.state import AppState
+from corelane.domain.api_keys import Scope
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, Job, JobHead
+from corelane.log import get_logger
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.submission import Submission
+from corelane.tasks.dialects import Asked, Dialect, Told, plain, require_outputs
+from corelane.tasks.registry import DIALECTS
+
+log = get_logger(__name__)
+
+router = APIRouter(responses=documented(400, 403, 413, 422, 429, 503), route_class=JsonRoute)
+
+NOT_YET: dict[int | str, dict[str, Any]] = {
+    202: {"model": Job, "description": "Not done within the time waited: the job, to be looked at where Location says."}
+}
+
+#: Longest time that these routes wait, in seconds; most proxies give up after that.
+MAX_WAIT_S = 60.0
+
+#: Replies to more items than this are made in a thread.
+MANY_ITEMS = 100
+
+ModelInAddress = Annotated[
+    str | None,
+    Query(alias="model", max_length=200, description="The model, for clients that cannot name it in the body."),
+]
+
+
+def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], FastHandler]:
+    """Return the endpoint of a dialect, and its handler on the fast path."""
+
+    async def serve(
+        http: Request,
+        body: Annotated[dialect.body, Body(openapi_examples={"example": {"value": dict(dialect.example)}})],  # type: ignore[name-defined]
+        state: StateDep,
+        wait: WaitDep,
+        caller: SubmitCaller,
+        named: ModelInAddress = None,
+    ) -> Response:
+        return await respond(dialect, state, body, caller.owner, wait, may_reuse(http.headers), named)
+
+    async def serve_fast(asked: FastRequest) -> Response | None:
+        wait = wait_of(asked)
+        if wait is None or Scope.SUBMIT not in asked.caller.scopes:
+            return None
+        try:
+            body = dialect.body.model_validate(orjson.loads(asked.body))
+        except ValueError:
+            return None
+        return await respond(dialect, asked.state, body, asked.caller.owner, wait, may_reuse(asked.headers))
+
+    serve.__name__, serve.__doc__ = type(dialect).__name__, dialect.__doc__
+    return serve, serve_fast
+
+
+async def respond(
+    dialect: Dialect, state: AppState, body: Any, owner: str, wait: CallerWait, reuse: bool, named: str | None = None
+) -> Response:
+    """Submit the items of a request and reply with their results, or with 202 and the job if it takes longer."""
+    try:
+        asked: Asked = dialect.read(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+    model = (body.model if "model" in body.model_fields_set else None) or named
+    head = JobHead(
+        model=model or await state.jobs.submitter.tasks.default_of(asked.options.task),
+        options=asked.options,
+        priority=asked.priority,
+        reuse=asked.reuse and reuse,
+    )
+    done = await ask(state, owner, head, asked.items, wait)
+    if isinstance(done, Response):
+        return done
+    record = done.record
+    results = [as_shown(record, each) for each in done.results]
+    if dialect.fails_whole:
+        require_outputs(results)
+    told = Told(record.id, record.version, record.used.tokens if record.used else None)
+
+    def write() -> bytes:
+        return orjson.dumps(dialect.reply(body, results, told), default=plain)
+
+    sent = write() if len(results) <= MANY_ITEMS else await asyncio.to_thread(write)
+    return Response(sent, 200, done.headers, "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The stored results of a job that was waited for, and the response's headers."""
+
+    record: JobRecord
+    results: Sequence[dict[str, Any]]
+    headers: dict[str, str]
+
+
+async def ask(
+    state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
+) -> Awaited | Response:
+    """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
+
+    If the caller disconnects, the job is canceled: its id was not given out, and this route has no ``Idempotency-Key``.
+    """
+    longest = min(MAX_WAIT_S, state.settings.max_wait_s)
+    wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
+    job_id = new_job_id(cell=state.settings.cell)
+    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_FACTS.get())
+    submitted = await state.jobs.submit(submission, wait)
+    record, headers = submitted.record, headers_of(submitted, wait)
+    if not record.status.is_final:
+        if wait.has_left:
+            log.info("caller_left", job_id=record.id)
+            await state.store.cancel(record.id)
+        job = await state.jobs.describe(record, is_held=submitted.is_held)
+        return JSONResponse(job.model_dump(mode="json"), 202, headers)
+    return Awaited(record, await state.store.results(record, 0, len(items)), headers)
+
+
+#: Handlers of this router's endpoints on the fast path.
+FAST_HANDLERS: dict[Any, FastHandler] = {}
+
+for each in DIALECTS.values():
+    endpoint, fast = routes_of(each)
+    FAST_HANDLERS[endpoint] = fast
+    router.post(each.path, tags=[each.tag], response_model=each.returns, responses=NOT_YET)(endpoint)

@@ -1,0 +1,134 @@
+"""Dialects: routes of other services' forms. A task's folder says how it reads and replies to them. Pure.
+
+``api.routes.dialects`` serves all of them, and batches take lines of those that have a ``line``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field, create_model, model_validator
+
+from corelane.domain.jobs import CallersId, Item, JobStatus, Priority, TaskOptions, Text
+from corelane.domain.wire import Entry, Wire, in_pieces
+from corelane.errors import error_class
+
+#: The field by which requests name a model.
+MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
+
+#: One text, or several.
+Texts = Text | Annotated[list[Text], Field(min_length=1), in_pieces(Entry)]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for: items of one task, and how its job is done."""
+
+    items: Sequence[Item]
+    options: TaskOptions
+    priority: Priority = Priority.NORMAL
+    reuse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a reply tells of its job beside the results. Of a batch's line the tokens are not known."""
+
+    id: str
+    model: str
+    tokens: int | None = None
+
+
+class Dialect(ABC):
+    """One route. Its docstring is the route's description."""
+
+    #: Its path, and the tag of its route.
+    path: str
+    tag: str = "dialects"
+    #: The form of a request, an example of it, and the type of the reply.
+    body: type[Wire]
+    example: Mapping[str, Any]
+    returns: Any
+    #: The form of the body of a batch's line; None if batches take no such lines.
+    line: type[Wire] | None = None
+    #: Whether an item that failed is the error of its request.
+    fails_whole: bool = True
+
+    @abstractmethod
+    def read(self, body: Any) -> Asked:
+        """Return what a request, or a batch's line, asks for."""
+
+    @abstractmethod
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:
+        """Return the reply, as models or plain JSON. ``body`` is None if it is that of a batch's line."""
+
+
+@cache
+def line_form(dialect: Dialect) -> type[Wire]:
+    """Return the form of one line of a batch's input file."""
+    fields: dict[str, Any] = {
+        "custom_id": (CallersId, Field(min_length=1, description="The caller's own id, once in a file.")),
+        "method": (Literal["POST"], ...),
+        "url": (Literal[dialect.path], ...),
+        "body": (dialect.line, ...),
+    }
+    return create_model("BatchLine", __base__=Wire, **fields)
+
+
+class Foreign(Wire):
+    """A part of a request in another service's form: null stands for nothing given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return {name: each for name, each in value.items() if each is not None} if isinstance(value, dict) else value
+
+
+class PipelineParameters(Foreign):
+    """Parameters of a pipeline of Transformers, and the priority of a job."""
+
+    #: Parameters of the pipeline that have no meaning here, and the reasons.
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({"truncation": "nothing is ever cut off"})
+
+    priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_why(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if value[name] is None:
+                continue
+            if name in cls.refused:
+                raise ValueError(f"leave `{name}` out: {cls.refused[name]}")
+            if name not in cls.model_fields:
+                raise ValueError(f"`{str(name)[:64]}` is not known here; there are {', '.join(cls.model_fields)}")
+        return value
+
+
+def listed(inputs: str | list[str]) -> list[str]:
+    """Return inputs as a list."""
+    return [inputs] if isinstance(inputs, str) else inputs
+
+
+def as_given(inputs: str | list[str], replies: Iterator[Any]) -> Any:
+    """Return the reply to one text, or the list of replies to several."""
+    return next(replies) if isinstance(inputs, str) else list(replies)
+
+
+def plain(value: Any) -> Any:
+    """Return a model in a reply as JSON."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError
+
+
+def require_outputs(results: Sequence[Mapping[str, Any]]) -> None:
+    """Raise the error of the first item that has no output."""
+    for index, result in enumerate(results):
+        if result["status"] != JobStatus.SUCCEEDED:
+            where = f"input {index}: " if len(results) > 1 else ""
+            error = result["error"] or {"code": "internal", "detail": f"it was {result['status']}"}
+            raise error_class(error["code"])(where + error["detail"])

@@ -1,0 +1,183 @@
+"""The routes that give vectors: OpenAI's, and those of Transformers' pipeline and of sentence similarity."""
+
+from collections.abc import Mapping, Sequence
+from operator import mul
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
+
+from corelane.domain.jobs import Priority, Text
+from corelane.domain.wire import in_pieces
+from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, listed
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions
+from corelane.tasks.text import TextItem
+
+#: Why token ids are refused: what an id means depends on the vocabulary.
+NO_IDS = (
+    "token ids are those of another model's vocabulary: send texts; LangChain's `OpenAIEmbeddings` does with "
+    "`check_embedding_ctx_length=False`"
+)
+
+#: Why texts are never cut.
+NOT_CUT = "leave it out: nothing is ever cut off; `long` says what becomes of a text that is too long for the model"
+
+
+def refuse_ids(value: Any) -> Any:
+    """Refuse token ids, of one input or of several."""
+    first = value[0] if isinstance(value, list) and value else None
+    if isinstance(first, int) or (isinstance(first, list) and first and isinstance(first[0], int)):
+        raise ValueError(NO_IDS)
+    return value
+
+
+class VectorParameters(Foreign):
+    """What all routes for vectors take."""
+
+    model: str | None = MODEL
+    dimensions: int | None = Field(None, ge=1, strict=True, description="Only so many of the first numbers are given.")
+    prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
+    long: Literal["error", "mean"] = Field("error", description="As in a job's options.")
+    priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")
+
+    def options(self, **more: Any) -> EmbeddingOptions:
+        """Return these and more as a job's options."""
+        given = {"dimensions": self.dimensions, "prompt_name": self.prompt_name, "long": self.long}
+        return EmbeddingOptions(**given | more)
+
+
+class EmbeddingsBody(VectorParameters):
+    """The body of ``POST /v1/embeddings``."""
+
+    input: Annotated[Texts, BeforeValidator(refuse_ids)] = Field(description="One text, or a list of them.")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="`base64` gives the numbers as 32-bit floats, little-endian."
+    )
+    user: str | None = Field(None, description="Taken, and not used.")
+
+
+class EmbeddingObject(BaseModel):
+    """The vector of one text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsage(BaseModel):
+    """The tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsReply(BaseModel):
+    """Vectors, in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingObject]
+    model: str = Field(description="The model version that made them.")
+    usage: EmbeddingsUsage
+
+
+class Embeddings(Dialect):
+    """Turn texts into vectors, as OpenAI's client sends and reads them."""
+
+    path, body, line, returns = "/v1/embeddings", EmbeddingsBody, EmbeddingsBody, EmbeddingsReply
+    example: Mapping[str, Any] = MappingProxyType({"input": ["How tall is the tower?", "When did it open?"]})
+
+    def read(self, body: EmbeddingsBody) -> Asked:
+        """Return the texts."""
+        options = body.options(encoding=body.encoding_format)
+        return Asked([TextItem(text=text) for text in listed(body.input)], options, body.priority)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the vectors; not as models, which would check each number."""
+        tokens = sum(result["tokens"] for result in results)
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": result["embedding"]}
+                for index, result in enumerate(results)
+            ],
+            "model": told.model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+
+class HfFeatures(VectorParameters):
+    """The body of ``POST /v1/hf/feature-extraction``, whose parameters stand at its root."""
+
+    inputs: Annotated[Texts, BeforeValidator(refuse_ids)] = Field(description="One text, or a list of them.")
+    normalize: bool | None = Field(None, strict=True, description="As the model has it if null.")
+    truncate: bool = Field(False, strict=True, description="False: nothing is ever cut off.")
+    truncation_direction: str | None = Field(None, description="Without effect: nothing is ever cut off.")
+    encoding_format: Literal["float"] = Field("float", description="`POST /v1/embeddings` gives `base64` too.")
+
+    @field_validator("truncate")
+    @classmethod
+    def _not_cut(cls, value: bool) -> bool:
+        if value:
+            raise ValueError(NOT_CUT)
+        return value
+
+
+class HfVectors(Dialect):
+    """Turn texts into vectors, as `InferenceClient.feature_extraction` sends and reads them: one list for each text."""
+
+    path, body, returns = "/v1/hf/feature-extraction", HfFeatures, list[list[float]]
+    example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?", "normalize": True})
+
+    def read(self, body: HfFeatures) -> Asked:
+        """Return the texts."""
+        options = body.options(normalize=body.normalize)
+        return Asked([TextItem(text=text) for text in listed(body.inputs)], options, body.priority)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the vectors."""
+        return [result["embedding"] for result in results]
+
+
+class SimilarityParameters(PipelineParameters):
+    """The parameters of sentence similarity."""
+
+    prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
+
+
+class SimilarityInputs(Foreign):
+    """A sentence, and those that it is compared with."""
+
+    source_sentence: Text
+    sentences: Annotated[list[Text], Field(min_length=1), in_pieces(Foreign)]
+
+
+class HfSimilarity(Foreign):
+    """The body of ``POST /v1/hf/sentence-similarity``."""
+
+    #: The name of its inputs, as errors name them.
+    hints: ClassVar[Mapping[str, str]] = MappingProxyType(
+        dict.fromkeys(("source_sentence", "sentences"), "it belongs into `inputs`")
+    )
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters = Field(default_factory=SimilarityParameters)
+    model: str | None = MODEL
+
+
+class HfSimilarities(Dialect):
+    """Compare a sentence with others, as `InferenceClient.sentence_similarity` sends and reads them: their cosines."""
+
+    path, body, returns = "/v1/hf/sentence-similarity", HfSimilarity, list[float]
+    example: Mapping[str, Any] = MappingProxyType(
+        {"inputs": {"source_sentence": "The room is clean.", "sentences": ["The room is tidy.", "It rains."]}}
+    )
+
+    def read(self, body: HfSimilarity) -> Asked:
+        """Return all sentences; vectors of length 1 make a cosine a sum of products."""
+        texts = [body.inputs.source_sentence, *body.inputs.sentences]
+        options = EmbeddingOptions(normalize=True, prompt_name=body.parameters.prompt_name)
+        return Asked([TextItem(text=text) for text in texts], options, body.parameters.priority)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the cosines."""
+        source, *others = (result["embedding"] for result in results)
+        return [sum(map(mul, source, other)) for other in others]

@@ -1,0 +1,86 @@
+"""The engine of handlers: items in stored form become items in the handler's own form, and outputs results."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from corelane.domain.jobs import JobStatus
+from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.buckets import Bucket
+from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, failure
+from corelane.engine.windows import Window
+from corelane.errors import CorelaneError, InvalidInput, RunFailed
+from corelane.errors.reasons import last_line
+from corelane.errors.sentences import first_fault
+from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, ItemToRun
+from corelane.tasks.handler.interface import Handler
+
+#: The length of a bucket that holds any item.
+ANY_LENGTH = 1 << 62
+
+
+class HandlerEngine(TaskEngine[ItemToRun]):
+    """Reads items, and makes results of outputs."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.work = RunnerWork()
+        self.bucket = HandlerBucket(ANY_LENGTH, handler.max_batch)
+        self._handler = handler
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[ItemToRun]]:
+        """Return each item in the handler's form, or the result that says what is wrong with it."""
+        found: list[Ready[ItemToRun]] = []
+        for key, query in queries:
+            try:
+                found.append((key, self._item(query)))
+            except CorelaneError as error:
+                found.append((key, failure(query, error)))
+        return found
+
+    def _item(self, query: Query) -> ItemToRun:
+        given = {
+            name: each for name, each in vars(query.options).items() if name not in type(query.options).model_fields
+        }
+        options = self._options(given)
+        item = _read(self._handler.Input, orjson.loads(query.text), "")
+        try:
+            units = max(1, int(self._handler.units(item)))
+        except Exception as error:
+            raise RunFailed(f"units raised {type(error).__name__}: {last_line(error)}") from None
+        key = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
+        bucket = HandlerBucket(ANY_LENGTH, self.bucket.rows, key)
+        return ItemToRun(query, (Window(0, units, units),), item, options, bucket)
+
+    def _options(self, given: dict[str, Any]) -> BaseModel | None:
+        if self._handler.Options is None:
+            if given:
+                raise InvalidInput(f"this handler takes no options, as {next(iter(given))}")
+            return None
+        return _read(self._handler.Options, given, "options: ")
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[ItemToRun, Window]], height: int) -> WindowBatch:  # noqa: ARG002
+        """Return a batch of items; its arrays only say how many units it has."""
+        used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
+        return HandlerBatch(self.bucket, used, used, used, [item for item, _ in rows])
+
+    def decode(self, logits: Logits, rows: Sequence[tuple[ItemToRun, Window]]) -> list[Any]:
+        """Return what was found for each row."""
+        by_item = cast(BatchOutputs, logits).by_item
+        return [by_item.get(id(item)) for item, _ in rows]
+
+    def compose(self, item: ItemToRun, decoded: Sequence[Any]) -> Result:
+        """Return an item's result: its output, or the error that the handler gave for it."""
+        found = decoded[-1]
+        if isinstance(found, CorelaneError):
+            return failure(item.query, found)
+        return {"status": str(JobStatus.SUCCEEDED), "output": found, "windows": 1, "error": None}
+
+
+def _read(form: type[BaseModel], value: Any, place: str) -> BaseModel:
+    try:
+        return form.model_validate(value)
+    except ValidationError as error:
+        raise InvalidInput(f"{place}{first_fault(error)}") from None

@@ -1,0 +1,136 @@
+"""A handler on one core: loaded from its package, and fed like any model.
+
+A ``predict`` that is a generator runs a step at a time. Between two steps other models have their turns, and previews
+are sent of the outputs so far.
+"""
+
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, Self, cast
+
+from corelane.artifacts.manifest import Artifact, check_file
+from corelane.domain.dispatch import LEAST_TOKENS
+from corelane.engine.backends.protocol import Backend
+from corelane.engine.buckets import Bucket
+from corelane.engine.memory import resident_bytes
+from corelane.engine.runner import UNLIMITED, Runner, RunningBatch, ServedModel
+from corelane.engine.task import RunnerLimits, Tokenized
+from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
+from corelane.errors.reasons import last_line
+from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerModel, ItemToRun
+from corelane.tasks.handler.engine.items import HandlerEngine
+from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
+from corelane.tasks.handler.engine.thread import HandlerThread
+from corelane.tasks.handler.interface import Handler, HandlerCore
+
+
+class HandlerRunner(Runner):
+    """Answers items with one handler. Not thread-safe."""
+
+    def __init__(self, served: ServedModel, model: HandlerModel, limits: RunnerLimits = UNLIMITED) -> None:
+        engine = HandlerEngine(model.handler)
+        super().__init__(engine, served, model.run, limits=limits, unload=model.thread.close)
+        self.most_tokens = model.handler.max_batch_units or self.most_tokens
+        #: Batches whose generators have more steps to make.
+        self._open: deque[RunningBatch] = deque()
+
+    @classmethod
+    def open(
+        cls,
+        backend: Backend,  # noqa: ARG003  # a handler has its own way to the device
+        artifact: Artifact,
+        limits: RunnerLimits = UNLIMITED,
+        *,
+        calibrated: bool = True,  # noqa: ARG003
+    ) -> Self:
+        """Import and set up the handler of an artifact; raises ArtifactRefused, LoadFailed or RuntimeLost."""
+        manifest, facts = artifact.manifest, artifact.manifest.facts
+        for name in manifest.files:
+            check_file(artifact, name)
+        path, digest = str(facts.get("handler", "")), str(facts.get("digest", ""))
+        require_allowed(path, limits.handlers)
+        if digest_of(path) != digest:
+            raise ArtifactRefused(
+                f"the package of {path} is not the one that {manifest.version_id} was made of: package it again with "
+                f"`corelane package {path} --name {manifest.name}`, and load the version that gives"
+            )
+        before, thread = resident_bytes(), HandlerThread(manifest.version_id)
+        try:
+            handler = thread.call(lambda: set_up(path, digest, artifact, limits))
+        except BaseException:
+            thread.close()
+            raise
+        summary = artifact.summary(None) | {"bytes": max(0, resident_bytes() - before)}
+        ladder = (HandlerEngine(handler).bucket,)
+        served = ServedModel(manifest.name, manifest.version_id, summary, ladder, manifest.task)
+        return cls(served, HandlerModel(manifest.version_id, handler, thread), limits)
+
+    def warm_up(self) -> None:
+        """Do nothing: ``setup`` has warmed it up."""
+
+    def waiting_tokens(self, most_per_item: int) -> int:
+        """Return the units that wait, each item as at least what it was estimated at."""
+        waiting = (progress.waiting.tokens for progress in self._progress.values())
+        return sum(min(max(LEAST_TOKENS, units), most_per_item) for units in waiting if units)
+
+    def has_rows(self) -> bool:
+        """Return whether a batch would do anything now."""
+        return bool(self._open) or super().has_rows()
+
+    def start(self) -> RunningBatch:
+        """Start the next step of a batch that has one, or a new batch."""
+        while self._open:
+            running = self._open.popleft()
+            rows = [row for row in running.rows if row[0] in self._progress]
+            if rows:
+                return RunningBatch(self, rows, running.batch)
+        return super().start()
+
+    def drop(self, keys: Collection[Hashable]) -> None:
+        """Drop items; a batch goes on for those that are left."""
+        super().drop(keys)
+        self._open = deque(each for each in self._open if any(row[0] in self._progress for row in each.rows))
+
+    def reset(self) -> None:
+        """Drop all items."""
+        super().reset()
+        self._open.clear()
+
+    def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:
+        return (cast(ItemToRun, item).bucket,)
+
+    def _collect(self, running: RunningBatch) -> None:
+        for key, *_ in running.rows:
+            if (progress := self._progress.get(key)) is not None:
+                progress.away = 0
+        super()._collect(running)
+
+    def _keep(self, running: RunningBatch, decoded: Sequence[Any]) -> None:
+        """Keep the outputs so far. Items of a batch that goes on count as read elsewhere until its next step."""
+        goes_on = not cast(HandlerBatch, running.batch).run.is_over
+        if goes_on:
+            self._open.append(running)
+        for (key, *_), found in zip(running.rows, decoded, strict=True):
+            if (progress := self._progress.get(key)) is None:
+                continue
+            progress.decoded = [] if found is None or (goes_on and isinstance(found, CorelaneError)) else [found]
+            progress.away = int(goes_on)
+            if goes_on and key not in self._previews.next:
+                self._previews.add(key)
+
+
+def set_up(path: str, digest: str, artifact: Artifact, limits: RunnerLimits) -> Handler:
+    """Import a handler and set it up; raises ArtifactRefused, LoadFailed or RuntimeLost."""
+    kind, manifest = import_handler(path, digest), artifact.manifest
+    found = facts_of(path, digest, kind)
+    if changed := [name for name, fact in found.items() if manifest.facts.get(name) != fact]:
+        raise ArtifactRefused(f"{path} has another {changed[0]} than {manifest.version_id}: package it again")
+    device = "cuda:0" if manifest.target == "cuda" else "cpu"
+    try:
+        handler = kind()
+        handler.setup(HandlerCore(device, limits.core, artifact.path))
+    except CorelaneError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise LoadFailed(f"setup of {path} raised {type(error).__name__}: {last_line(error)}") from error
+    return handler

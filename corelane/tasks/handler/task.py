@@ -1,0 +1,65 @@
+"""Handlers as a task: what is known of an item without the handler's code."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from corelane.domain.dispatch import LEAST_TOKENS
+from corelane.settings import Settings
+from corelane.tasks.handler.wire import HandlerItem, HandlerOptions, HandlerResult, forms_of
+from corelane.tasks.sizes import check_length
+from corelane.tasks.task import Parts, Task
+
+
+class HandlerTask(Task):
+    """Gives items to a Python class. An item is stored as the text of its JSON."""
+
+    name = HandlerOptions.task
+    version = 1
+    item = HandlerItem
+    options = HandlerOptions
+    result = HandlerResult
+    shares = None
+    beside = (type(None),)
+    nothing: Mapping[str, Any] = MappingProxyType({"output": None})
+    example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
+    engine = "corelane.tasks.handler.engine.runner:HandlerRunner"
+
+    def of_version(self, version: str, summary: Mapping[str, Any]) -> "HandlerTask":
+        """Return the task with the forms of one version, if workers announced them."""
+        if not (facts := summary.get("facts")):
+            return self
+        found = HandlerTask()
+        found.item, found.options = forms_of(version, facts)
+        return found
+
+    def parts(self, item: HandlerItem) -> Parts:
+        """Return the item's JSON as its text; nothing stands beside it."""
+        return None, orjson.dumps(item.given, option=orjson.OPT_SORT_KEYS).decode(), None
+
+    def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the fields of the item's JSON."""
+        found: dict[str, Any] = orjson.loads(text or "{}")
+        return found
+
+    def tokens(self, beside: Any, text: str, options: Any) -> int:  # noqa: ARG002
+        """Return the least: only the handler knows an item's units, and the core that reads it corrects this."""
+        return LEAST_TOKENS
+
+    def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
+        """Return the same."""
+        return LEAST_TOKENS
+
+    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:  # noqa: ARG002
+        """Return 1: a handler reads an item at once."""
+        return 1
+
+    def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
+        """Raise TooLarge for an item whose JSON is too long."""
+        check_length(place + "the item", self.parts(item)[1] or "", settings.max_context_chars, "context")
+
+    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the output so far."""
+        return {"output": result["output"]}

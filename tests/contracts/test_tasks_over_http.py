@@ -1,0 +1,165 @@
+"""What jobs promise of every task, over HTTP: with a real server, a real core, and results that are told."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+
+from corelane.engine.null import SUMMARY
+from corelane.settings import Settings
+from corelane.tasks.registry import TASKS
+from tests.api.conftest import Service, run_service
+from tests.corelane.store_bench import VERSION, announce
+from tests.told_core import TOO_LONG, telling
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture(params=TASKS)
+def task(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def told(settings: Settings, raw: redis.Redis, bell: str, task: str) -> Iterator[Service]:
+    changes = {"console": False, "reuse": True}
+    for service in run_service(settings.model_copy(update=changes), raw, bell):
+        announce(service.bench.settings, "a/0", VERSION, [], SUMMARY | {"name": "tiny"})
+        with telling(service.bench, [task], task):
+            yield service
+
+
+def ask(told: Service, wait: int = 20, **body: Any) -> dict[str, Any]:
+    response = told.http.post("/v1/jobs", json=body, params={"wait": wait})
+    assert response.status_code in (200, 202), response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def items(task: str, count: int = 3) -> list[dict[str, Any]]:
+    """Return items, of which the first two are equal."""
+    first = dict(TASKS[task].example)
+    name = next(name for name, value in first.items() if isinstance(value, str))
+    return [{**first, name: first[name] + " more" * max(0, number - 1)} for number in range(count)]
+
+
+def test_job_has_a_result_of_its_task_for_each_item_in_order(told: Service, task: str) -> None:
+    job = ask(told, items=[{"id": f"i{n}", **each} for n, each in enumerate(items(task, 5))], labels=["nightly"])
+    assert (job["task"], job["status"], job["counts"]["succeeded"], job["labels"]) == (
+        task,
+        "succeeded",
+        5,
+        ["nightly"],
+    )
+    assert [(each["index"], each["id"]) for each in job["results"]] == [(n, f"i{n}") for n in range(5)]
+    assert all(TASKS[task].result.mark in each for each in job["results"])
+    assert job["results"] == told.http.get(f"/v1/jobs/{job['id']}/results").json()["data"]
+    assert job["usage"]["items"] + job["usage"].get("reused", 0) == 5
+
+
+def test_example_of_a_body_in_the_document_is_answered(told: Service, task: str) -> None:
+    for example in TASKS[task].job_examples.values():
+        body = {name: value for name, value in example["value"].items() if name != "webhook"}
+        if "context_id" in body:
+            continue
+        found = ask(told, **body)
+        assert found["object"] == ("job.forecast" if body.get("dry_run") else "job")
+        assert body.get("dry_run") or found["status"] == "succeeded"
+
+
+def test_equal_items_are_computed_once(told: Service, task: str) -> None:
+    first = ask(told, items=items(task))
+    assert [bool(each.get("reused")) for each in first["results"]] == [False, True, False]
+    alone = ask(told, items=items(task), reuse=False)
+    assert [bool(each.get("reused")) for each in alone["results"]] == [False] * 3
+    fields = {name for name in first["results"][0] if name != "reused"}
+    assert [{name: each[name] for name in fields} for each in first["results"]] == [
+        {name: each[name] for name in fields} for each in alone["results"]
+    ]
+
+
+def test_lines_are_one_job_of_the_task(told: Service, task: str) -> None:
+    sent = [{"metadata": {"k": "v"}}, *items(task)]
+    content = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in sent)
+    response = told.http.post("/v1/jobs", content=content, headers=NDJSON)
+    assert response.status_code == 202, response.text
+    job = response.json()["id"]
+    assert told.http.get(f"/v1/jobs/{job}", params={"wait": 20}).json()["status"] == "succeeded"
+    found = [
+        orjson.loads(each)
+        for each in told.http.get(
+            f"/v1/jobs/{job}/results", headers={"Accept": "application/x-ndjson"}
+        ).content.splitlines()
+    ]
+    assert [each["index"] for each in found] == [0, 1, 2]
+    refused = told.http.post("/v1/jobs", content=orjson.dumps({"wrong": 1, **items(task)[0]}), headers=NDJSON)
+    assert refused.status_code == 422
+    assert f"wrong: there is no such field; this model takes items for {task}, such as" in refused.json()["detail"]
+
+
+def test_dry_run_measures_every_item(told: Service, task: str) -> None:
+    found = ask(told, items=items(task), dry_run=True)
+    assert (found["object"], found["items"]) == ("job.forecast", 3)
+    assert found["tokens"] > 0
+
+
+def test_item_of_another_form_is_refused_with_the_form_of_this_task(told: Service, task: str) -> None:
+    refused = told.http.post("/v1/jobs", json={"items": [items(task)[0], {"colour": 1}]})
+    assert refused.status_code == 422
+    detail = refused.json()["detail"]
+    assert f"this model takes items for {task}, such as {orjson.dumps(dict(TASKS[task].example)).decode()}" in detail
+    job = ask(told, items=[items(task)[0], {"id": "bad", "colour": 1}], invalid_items="fail")
+    assert [each["status"] for each in job["results"]] == ["succeeded", "failed"]
+    assert f"items for {task}" in job["results"][1]["error"]["detail"]
+
+
+def test_item_that_fails_leaves_its_neighbours_alone_and_only_it_is_retried(told: Service, task: str) -> None:
+    if "text" not in TASKS[task].example:
+        pytest.skip("its items have no text alone")
+    job = ask(told, items=[items(task)[0], {**items(task)[0], "text": TOO_LONG}])
+    assert [each["status"] for each in job["results"]] == ["succeeded", "failed"]
+    assert job["results"][1]["error"]["code"] == "text_too_long"
+    retried = told.http.post(f"/v1/jobs/{job['id']}/retry")
+    assert (retried.status_code, retried.json()["code"]) == (409, "nothing_to_retry")
+
+
+def test_canceled_items_are_retried_as_they_were(told: Service, task: str) -> None:
+    assert told.http.put(f"/v1/pauses/model/{task}@0").is_success
+    job = ask(told, wait=0, items=items(task))
+    assert told.http.post(f"/v1/jobs/{job['id']}/cancel").json()["status"] == "canceled"
+    again = told.http.post(f"/v1/jobs/{job['id']}/retry").json()["id"]
+    assert told.http.delete(f"/v1/pauses/model/{task}@0").is_success
+    found = told.http.get(f"/v1/jobs/{again}", params={"wait": 20}).json()
+    assert (found["task"], found["status"], len(found["results"])) == (task, "succeeded", 3)
+
+
+def test_event_at_the_end_has_the_results(told: Service, task: str) -> None:
+    job = ask(told, items=items(task))
+    stream = told.http.get(f"/v1/jobs/{job['id']}/events").text
+    assert "event: job.completed" in stream
+    assert f'"{TASKS[task].result.mark}"' in stream
+
+
+def test_task_and_its_model_are_listed(told: Service, task: str) -> None:
+    found = {each["name"]: each for each in told.http.get("/v1/tasks").json()["data"]}
+    assert set(found) == set(TASKS)
+    mine = found[task]
+    assert f"{task}@0" in mine["models"]
+    assert mine["example"] == orjson.loads(orjson.dumps(dict(TASKS[task].example)))
+    assert set(mine["item"]["required"]) <= set(mine["example"])
+    assert TASKS[task].result.mark in mine["result"]["properties"]
+    [model] = [each for each in told.http.get("/v1/models").json()["data"] if each["id"] == f"{task}@0"]
+    assert model["task"] == task
+
+
+def test_alias_does_not_mean_versions_of_several_tasks(told: Service, task: str) -> None:
+    if task == "question-answering":
+        pytest.skip("it is the task of the other version")
+    weights = {f"{task}@0": 1.0, "tiny@1": 1.0}
+    refused = told.http.put("/v1/aliases/mixed", json={"weights": weights})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert f"{task}@0 is for {task}, tiny@1 is for question-answering" in refused.json()["detail"]
+    assert told.http.put("/v1/aliases/mixed", json={"weights": weights | {"tiny@1": 0.0}}).status_code == 200

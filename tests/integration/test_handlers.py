@@ -1,0 +1,192 @@
+"""Handlers on a whole fleet: packaged, loaded beside question answering, asked, killed, and unloaded."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.snippets import ROOT
+from tests.waiting import eventually
+
+PACKAGES = ROOT / "tests" / "tasks" / "handler" / "packages"
+
+ENVIRONMENT = {"CORELANE_HANDLERS": "shop.*", "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}"}
+
+
+@pytest.fixture(scope="module")
+def shop(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Start a fleet whose workers may import the package."""
+    folder = tmp_path_factory.mktemp("shop")
+    artifacts = shutil.copytree(built_in_data / "artifacts", folder / "artifacts", copy_function=os.link)
+    fleet = start_fleet(folder, artifacts, CORELANE_CORE_RESTARTS="50", **ENVIRONMENT)
+    yield fleet
+    end_fleet(fleet)
+
+
+def run(fleet: Fleet, *arguments: str, **env: str) -> str:
+    """Run a command of a service's host; return what it says."""
+    environment = {**os.environ, **ENVIRONMENT, "CORELANE_URL": fleet.url, **env}
+    environment["CORELANE_ARTIFACTS_DIR"] = str(fleet.artifacts)
+    argv = [sys.executable, "-m", "corelane", *arguments]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, cwd=fleet.data, timeout=200)
+    return done.stdout + done.stderr
+
+
+def serve(fleet: Fleet, handler: str, name: str) -> str:
+    """Package a handler and load it; return the version."""
+    version = json.loads(run(fleet, "package", f"shop.models:{handler}", "--name", name, "--json"))["id"]
+    assert "is ready on" in (said := run(fleet, "models", "load", version)), said
+    return version
+
+
+def finished(fleet: Fleet, job: str) -> dict[str, Any]:
+    """Wait for a job's end."""
+
+    def look() -> dict[str, Any] | None:
+        found: dict[str, Any] = fleet.api.get(f"/v1/jobs/{job}").json()
+        return found if found["finished_at"] else None
+
+    found = eventually(look, 120)
+    assert found is not None
+    return found
+
+
+def ask(fleet: Fleet, model: str, items: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Ask a model, and wait for the results."""
+    body = {"model": model, "items": items} | more
+    return fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=60"}).raise_for_status().json()
+
+
+def test_handler_answers_beside_question_answering(shop: Fleet) -> None:
+    version = serve(shop, "Sentiment", "sentiment")
+    job = ask(shop, "sentiment", [{"id": "a", "text": "so rude"}, {"text": "so kind"}])
+    assert (job["task"], job["model"], job["status"]) == ("handler", version, "succeeded")
+    assert [result["output"] for result in job["results"]] == [
+        {"label": "bad", "score": 1.0},
+        {"label": "good", "score": 1.0},
+    ]
+    assert job["results"][0]["id"] == "a"
+    assert job["usage"]["tokens"] == 2, job["usage"]
+    one = shop.api.post("/v1/jobs", json={"model": version, "text": "so kind"}, headers={"Prefer": "wait=60"}).json()
+    assert one["results"][0]["output"]["label"] == "good"
+    asked = {"question": "Who wrote it?", "context": "Ada wrote it."}
+    answered = shop.api.post("/v1/jobs", json=asked, headers={"Prefer": "wait=60"}).json()
+    assert answered["results"][0]["answer"]["text"] == "Ada"
+
+
+def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Fleet) -> None:
+    serve(shop, "Translator", "translator")
+    for body, place in (
+        ({"items": [{"text": "a"}, {"words": 3}]}, "items.1"),
+        ({"items": [{"text": 3}]}, "text: 3 is not of type"),
+        ({"words": 3}, "words"),
+    ):
+        refused = shop.api.post("/v1/jobs", json={"model": "translator", **body})
+        assert refused.status_code == 422
+        assert place in refused.text
+    assert '{\\"text\\": string}' in (
+        said := shop.api.post("/v1/jobs", json={"model": "translator", "items": [{"text": 3}]}).text
+    ), said
+    assert "The room was clean." in said
+    lines = '{"model": "translator"}\n{"text": "a"}\n{"words": "b"}\n'
+    kind = {"Content-Type": "application/x-ndjson"}
+    refused = shop.api.post("/v1/jobs", content=lines, headers=kind)
+    assert (refused.status_code, "line 3" in refused.text) == (422, True), refused.text
+    taken = shop.api.post("/v1/jobs", content=lines.replace("{", '{"invalid_items": "fail", ', 1), headers=kind).json()
+    job = finished(shop, taken["id"])
+    assert [result["status"] for result in job["results"]] == ["succeeded", "failed"]
+    assert job["results"][1]["error"]["code"] == "invalid_input"
+    wrong = shop.api.post("/v1/jobs", json={"model": "translator", "text": "a", "options": {"language": "it"}})
+    assert (wrong.status_code, "language" in wrong.text) == (422, True), wrong.text
+    job = ask(shop, "translator", [{"text": "a"}], options={"language": "fr"})
+    assert job["results"][0]["output"]["label"] == "fr:a"
+    assert job["options"] == {"language": "fr"}
+
+
+def test_two_versions_share_an_alias_and_one_leaves(shop: Fleet) -> None:
+    first, second = serve(shop, "Sentiment", "sentiment"), serve(shop, "SecondSentiment", "sentiment")
+    assert first.partition("@")[0] == second.partition("@")[0] != first
+    shop.api.put("/v1/aliases/mood", json={"weights": {first: 1, second: 1}}).raise_for_status()
+    scores = {
+        ask(shop, "mood", [{"text": f"kind {n}"}], reuse=False)["results"][0]["output"]["score"] for n in range(24)
+    }
+    assert scores == {1.0, 0.5}
+    shop.api.put("/v1/aliases/mood", json={"version": second}).raise_for_status()
+    said = run(shop, "models", "unload", first)
+    eventually(lambda: first not in str(shop.api.get("/v1/models").json()), why=lambda: said)
+    assert ask(shop, "mood", [{"text": "kind"}])["model"] == second
+
+
+def test_steps_of_a_generator_are_shown_to_who_reads_the_jobs_events(shop: Fleet) -> None:
+    version = serve(shop, "SlowWriter", "writer")
+    job = shop.api.post("/v1/jobs", json={"model": version, "text": "tower"}).json()
+    kinds, shown = [], []
+    with shop.api.stream("GET", f"/v1/jobs/{job['id']}/events") as stream:
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                kinds.append(line.removeprefix("event: "))
+            elif line.startswith("data: ") and kinds[-1] == "item.partial":
+                shown.append(json.loads(line.removeprefix("data: "))["output"]["label"])
+    assert shown, kinds
+    assert all("tower".startswith(text) for text in shown)
+    assert shop.api.get(f"/v1/jobs/{job['id']}").json()["results"][0]["output"]["label"] == "tower"
+
+
+def test_first_line_that_names_a_model_is_a_head(shop: Fleet) -> None:
+    assert serve(shop, "Translator", "translator") in run(shop, "models", "list")
+    lines = '{"model": "translator", "surprise": 1}\n{"text": "a"}\n'
+    refused = shop.api.post("/v1/jobs", content=lines, headers={"Content-Type": "application/x-ndjson"})
+    assert (refused.status_code, "line 1" in refused.text) == (422, True), refused.text
+
+
+def test_item_that_hangs_or_kills_its_process_is_given_up_alone(shop: Fleet) -> None:
+    serve(shop, "Hanging", "hanging")
+    texts = ["kind", "hang", "rude", "crash", "kind"]
+    job = ask(shop, "hanging", [{"text": text} for text in texts])
+    job = finished(shop, job["id"])
+    codes = [None if result["error"] is None else result["error"]["code"] for result in job["results"]]
+    assert codes == [None, "worker_lost", None, "worker_lost", None]
+    shop.wait_whole()
+
+
+def test_thousand_items_are_answered_once_each_though_their_process_is_killed_twice(shop: Fleet) -> None:
+    version = serve(shop, "Slow", "slow")
+    lines = [{"model": version}, *({"id": str(n), "text": f"{n} kind"} for n in range(1000))]
+    body = "\n".join(map(json.dumps, lines))
+    job = shop.api.post("/v1/jobs", content=body, headers={"Content-Type": "application/x-ndjson"}).json()
+
+    def counts() -> dict[str, int]:
+        return shop.api.get(f"/v1/jobs/{job['id']}").json()["counts"]
+
+    for done in (100, 400):
+        while counts()["succeeded"] < done:
+            time.sleep(0.02)
+        busy = eventually(
+            lambda: [core for core in shop.states().values() if core["state"] == "busy" and core["pid"]],
+            why=lambda: str(shop.states()),
+        )
+        os.kill(busy[0]["pid"], signal.SIGKILL)
+    eventually(lambda: counts()["succeeded"] == 1000, 120, why=lambda: str(counts()))
+    found = shop.api.get(f"/v1/jobs/{job['id']}/results", params={"limit": 1000}).json()["data"]
+    assert Counter(result["id"] for result in found) == {str(n): 1 for n in range(1000)}
+    assert all(result["output"]["label"] == "good" for result in found)
+    shop.wait_whole()
+
+
+def test_handler_that_does_not_load_is_named_and_the_service_stays_up(shop: Fleet) -> None:
+    said = run(shop, "package", "shop.models:Broken", "--name", "broken")
+    assert "corelane models load broken" in said
+    assert "weights" in run(shop, "models", "load", "broken", "--wait", "60")
+    said = run(shop, "package", "json:JSONDecoder", "--name", "other")
+    assert "CORELANE_HANDLERS" in said
+    assert ask(shop, "default", [{"question": "Who?", "context": "Ada wrote it."}])["status"] == "succeeded"

@@ -1,0 +1,1 @@
+"""A package of handlers, as an operator would install one."""

@@ -1,0 +1,154 @@
+"""Handlers that do right, and handlers that do wrong."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from corelane import Handler
+from corelane.errors import InvalidInput
+
+GOOD, BAD = {"clean", "good", "kind"}, {"bad", "dirty", "rude"}
+
+
+class Text(BaseModel):
+    text: str = Field(examples=["The room was clean."])
+
+
+class Label(BaseModel):
+    label: str
+    score: float = 1.0
+
+
+class Sentiment(Handler):
+    Input = Text
+    Output = Label
+
+    def setup(self, core: Any) -> None:
+        self.core = core
+
+    def predict(self, items: list[Text]) -> list[Any]:
+        return [self.judge(item.text) for item in items]
+
+    def judge(self, text: str) -> dict[str, Any]:
+        words = set(text.lower().split())
+        return {"label": "good" if len(words & GOOD) >= len(words & BAD) else "bad"}
+
+
+class SecondSentiment(Sentiment):
+    def judge(self, text: str) -> dict[str, Any]:
+        return super().judge(text) | {"score": 0.5}
+
+
+class Slow(Sentiment):
+    """Takes a while for each item, and writes down each that it begins."""
+
+    max_batch = 8
+
+    def judge(self, text: str) -> dict[str, Any]:
+        time.sleep(0.01)
+        return super().judge(text)
+
+
+class Careful(Sentiment):
+    """Fails single items in every way that there is, and notes the size of each batch."""
+
+    def setup(self, core: Any) -> None:
+        super().setup(core)
+        self.batches: list[list[str]] = []
+
+    def predict(self, items: list[Text]) -> list[Any]:
+        texts = [item.text for item in items]
+        self.batches.append(texts)
+        if "raise" in texts:
+            raise ValueError("no such thing")
+        if "leave" in texts:
+            raise SystemExit(3)
+        outputs: list[Any] = [self.judge(text) for text in texts]
+        ways = {
+            "return": ValueError("this one alone"),
+            "refuse": InvalidInput("this one is none of mine"),
+            "form": {"score": 1.0},
+            "none": None,
+        }
+        outputs = [ways.get(text, output) for text, output in zip(texts, outputs, strict=True)]
+        if "shorten" in texts:
+            outputs.pop()
+        return {"not": "a list"} if "object" in texts else outputs  # type: ignore[return-value]
+
+
+class Translator(Handler):
+    """Has options, units and a bound for them."""
+
+    Input = Text
+    Output = Label
+    max_batch = 4
+    max_batch_units = 10
+
+    class Options(BaseModel):
+        language: Literal["de", "fr"] = "de"
+
+    def setup(self, core: Any) -> None:
+        self.batches: list[list[str]] = []
+
+    def units(self, item: Text) -> int:
+        return len(item.text)
+
+    def predict(self, items: list[Text], options: Options) -> list[Label]:
+        self.batches.append([item.text for item in items])
+        return [Label(label=f"{options.language}:{item.text}") for item in items]
+
+
+class Writer(Handler):
+    """Writes letter by letter: each step is shown."""
+
+    Input = Text
+    Output = Label
+    step_s = 0.0
+
+    def predict(self, items: list[Text]) -> Iterator[list[Label]]:
+        for end in range(1, max(len(item.text) for item in items) + 1):
+            time.sleep(self.step_s)
+            if any(item.text[:end].endswith("!") for item in items):
+                raise ValueError("too loud")
+            yield [Label(label=item.text[:end]) for item in items]
+
+
+class SlowWriter(Writer):
+    step_s = 0.5
+
+
+class Hanging(Sentiment):
+    """Never comes back from some items, and dies of others."""
+
+    timeout_s = 1.0
+
+    def judge(self, text: str) -> dict[str, Any]:
+        if text == "hang":
+            time.sleep(3600)
+        if text == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().judge(text)
+
+
+class Broken(Sentiment):
+    def setup(self, core: Any) -> None:
+        raise FileNotFoundError(str(Path(core.folder) / "weights"))
+
+
+class NoHandler:
+    pass
+
+
+class NoSchema(Sentiment):
+    class Input(BaseModel, arbitrary_types_allowed=True):
+        made: NoHandler
+
+
+class WithId(Sentiment):
+    class Input(BaseModel):
+        id: str

@@ -1,0 +1,315 @@
+"""Handlers on a runner: packaged, loaded, answered in batches, failed alone."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import ValidationError
+
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
+from corelane.domain.jobs import Result
+from corelane.engine.runner import Runner
+from corelane.engine.task import Query, RunnerLimits
+from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost
+from corelane.tasks.forms import forms
+from corelane.tasks.handler.engine import source
+from corelane.tasks.handler.engine.packaging import manifest_of
+from corelane.tasks.handler.task import HandlerTask
+from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
+from corelane.tasks.registry import parse_options, stored_options
+from corelane.tasks.reuse import item_digests
+from tests.fakes import FixedBackend
+
+PACKAGES = Path(__file__).parent / "packages"
+
+ALLOWED = ("shop.*", "lone:Lone")
+
+Open = Callable[[str], Runner]
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Copy the package to a folder of the test's own, where it can be changed."""
+    folder = Path(shutil.copytree(PACKAGES, tmp_path / "packages"))
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(source, "_imported", {})
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "lone")]:
+        del sys.modules[name]
+
+
+def package(handler: str, root: Path) -> Artifact:
+    manifest = manifest_of(handler, "made", "cpu", ALLOWED)
+    folder = root / "made" / manifest.version / "cpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json())
+    return read_artifact(folder)
+
+
+def load(artifact: Artifact, allowed: tuple[str, ...] = ALLOWED) -> Runner:
+    return Runner.open(FixedBackend(), artifact, RunnerLimits(handlers=allowed, core=3))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    runners: list[Runner] = []
+
+    def open_one(name: str) -> Runner:
+        runners.append(load(package(f"shop.models:{name}", tmp_path)))
+        return runners[-1]
+
+    yield open_one
+    for runner in runners:
+        runner.close()
+
+
+def queries(texts: list[str], **options: Any) -> list[Query]:
+    return [Query(None, json.dumps({"text": text}), HandlerOptions(**options)) for text in texts]
+
+
+def handler_of(runner: Runner) -> Any:
+    return runner._task._handler  # type: ignore[attr-defined]
+
+
+def labels(results: list[dict[str, Any]]) -> list[Any]:
+    return [result["error"]["code"] if result["error"] else result["output"]["label"] for result in results]
+
+
+def test_importing_the_class_imports_nothing_heavy() -> None:
+    code = "import sys; from corelane import Handler; print(sorted({'torch', 'redis', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_outputs_come_in_the_order_of_items_in_batches_of_at_most_max_batch(opened: Open) -> None:
+    runner = opened("Careful")
+    assert handler_of(runner).core.index == 3
+    texts = [f"{n} {'rude' if n % 3 else 'kind'}" for n in range(100)]
+    assert labels(runner.answer(queries(texts))) == ["bad" if n % 3 else "good" for n in range(100)]
+    assert max(map(len, handler_of(runner).batches)) == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("raise", "ValueError: no such thing"),
+        ("leave", "SystemExit: 3"),
+        ("return", "ValueError: this one alone"),
+        ("form", "label: this is required"),
+        ("none", "an output that is none"),
+        ("shorten", "0 outputs for 1 items"),
+        ("object", "gave dict, and must give a list"),
+    ],
+)
+def test_bad_item_fails_alone_and_its_batch_is_halved(opened: Open, text: str, detail: str) -> None:
+    runner = opened("Careful")
+    results = runner.answer(queries(["kind"] * 9 + [text] + ["rude"] * 6))
+    assert labels(results) == ["good"] * 9 + ["run_failed"] + ["bad"] * 6
+    assert detail in results[9]["error"]["detail"]
+    assert len(handler_of(runner).batches) in (1, 9), "one batch, or 16, 8, 8, 4, 4, 2, 2, 1 and 1 items"
+
+
+def test_error_that_a_handler_gives_keeps_its_code(opened: Open) -> None:
+    assert labels(opened("Careful").answer(queries(["refuse", "kind"]))) == ["invalid_input", "good"]
+
+
+def test_item_of_another_form_fails_alone_and_names_the_field(opened: Open) -> None:
+    good, bad = queries(["kind"])[0], Query(None, '{"text": 3}', HandlerOptions())
+    assert (results := opened("Careful").answer([bad, good]))[1]["status"] == "succeeded"
+    assert results[0]["error"] == {"code": "invalid_input", "detail": "text: a text is wanted"}
+
+
+def test_batches_have_one_set_of_options_and_at_most_so_many_units(opened: Open) -> None:
+    runner = opened("Translator")
+    asked = [each for n in range(6) for each in (*queries([f"{n}abc"], language="fr"), *queries([f"{n}de"]))]
+    asked += queries(["longer than ten units"])
+    found = labels(runner.answer(asked))
+    assert found == [each for n in range(6) for each in (f"fr:{n}abc", f"de:{n}de")] + ["de:longer than ten units"]
+    batches = handler_of(runner).batches
+    assert all(len(batch) == 1 or sum(map(len, batch)) <= 10 for batch in batches), batches
+    assert all(len({text.endswith("abc") for text in batch if len(text) < 5}) <= 1 for batch in batches), batches
+    assert len(batches) == 3 + 2 + 1, batches
+    assert runner.work.tokens == 6 * 4 + 6 * 3 + 21
+
+
+def test_options_that_a_handler_does_not_know_fail_the_item(opened: Open) -> None:
+    [wrong] = opened("Translator").answer(queries(["a"], language="it"))
+    [none] = opened("Sentiment").answer(queries(["a"], language="it"))
+    assert (wrong["error"]["code"], none["error"]["code"]) == ("invalid_input", "invalid_input")
+    assert "language" in wrong["error"]["detail"]
+
+
+def test_generator_gives_previews_and_its_last_outputs(opened: Open) -> None:
+    runner = opened("Writer")
+    clock = iter(range(1000))
+    runner._previews._clock = lambda: float(next(clock) * 2)
+    runner.admit(list(enumerate(queries(["ab", "cde"]))))
+    shown: list[tuple[int, str]] = []
+    answered: dict[Any, Any] = {}
+    while len(answered) < 2:
+        answered.update(runner.start().finish())
+        shown += [(each.key, each.result["output"]["label"]) for each in runner.previews()]
+    assert labels([answered[0], answered[1]]) == ["ab", "cde"]
+    assert {(0, "ab"), (1, "cd")} <= set(shown)
+    assert not runner.has_rows()
+
+
+def test_generator_that_fails_is_halved_like_any_batch(opened: Open) -> None:
+    assert labels(opened("Writer").answer(queries(["ab", "c!", "de"]))) == ["ab", "run_failed", "de"]
+
+
+def test_dropped_items_are_forgotten_between_two_steps(opened: Open) -> None:
+    runner = opened("Writer")
+    runner.admit(list(enumerate(queries(["ab", "cde"]))))
+    assert runner.start().finish() == []
+    runner.drop([1])
+    answered: dict[Any, Any] = {}
+    while runner.has_rows():
+        answered.update(runner.start().finish())
+    assert list(answered) == [0]
+    runner.admit(list(enumerate(queries(["ab"]))))
+    runner.start().finish()
+    runner.reset()
+    assert not runner.has_rows()
+
+
+def test_run_that_takes_too_long_loses_the_process(opened: Open) -> None:
+    runner = opened("Hanging")
+    runner.admit(list(enumerate(queries(["hang"]))))
+    with pytest.raises(RuntimeLost, match=r"timeout_s"):
+        runner.start().finish()
+
+
+def test_call_that_lets_no_thread_run_ends_its_process() -> None:
+    code = (
+        "import ctypes; from corelane.tasks.handler.engine import thread; thread.GRACE_S = 0.2;"
+        "thread.HandlerThread('made@1').call(lambda: ctypes.PyDLL(None).sleep(600), 0.2)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Timeout" in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("allowed", [(), ("shop.models:Slow",), ("shop",), ("sho.*",), ("shop.models.Sentiment",)])
+def test_only_what_the_operator_named_is_imported(tmp_path: Path, allowed: tuple[str, ...]) -> None:
+    artifact = package("shop.models:Sentiment", tmp_path)
+    for name in [name for name in sys.modules if name.startswith("shop")]:
+        del sys.modules[name]
+    with pytest.raises(ArtifactRefused, match=r"shop.models:Sentiment may not be imported here.*CORELANE_HANDLERS"):
+        load(artifact, allowed)
+    assert "shop" not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["os.path", "shop.models:", "../shop:Sentiment", "shop.models:Sentiment; x", ""])
+def test_path_of_another_form_names_no_handler(path: str) -> None:
+    with pytest.raises(ArtifactRefused, match=r"names no handler"):
+        source.require_allowed(path, (path, "shop.*"))
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("shop.missing:Lost", "shop.missing:Lost does not import: ModuleNotFoundError.*no_such_library"),
+        ("shop.absent:Lost", "does not import.*shop.absent"),
+        ("shop.models:Lost", "does not import: AttributeError"),
+        ("shop.models:NoHandler", "no subclass of corelane.Handler"),
+        ("shop.models:NoSchema", "Input has no JSON schema"),
+        ("shop.models:WithId", "no field `id`"),
+        ("shop.missing:Handler", "does not import"),
+        ("lone:Lone", "no package lone is installed"),
+    ],
+)
+def test_handler_that_cannot_be_packaged_says_why(path: str, reason: str) -> None:
+    with pytest.raises(ArtifactRefused, match=reason):
+        manifest_of(path, "made", "cpu", ALLOWED)
+
+
+def test_handler_whose_setup_fails_does_not_load(tmp_path: Path) -> None:
+    with pytest.raises(LoadFailed, match=r"setup of shop.models:Broken raised FileNotFoundError.*weights"):
+        load(package("shop.models:Broken", tmp_path))
+
+
+def test_changed_package_is_refused_and_packaged_again_by_a_new_process(tmp_path: Path, packages: Path) -> None:
+    artifact = package("shop.models:Sentiment", tmp_path)
+    (packages / "shop" / "words.txt").write_text("more")
+    with pytest.raises(ArtifactRefused, match=r"package it again with `corelane package shop.models:Sentiment"):
+        load(artifact)
+    again = artifact.manifest.facts | {"digest": source.digest_of("shop.models:Sentiment")}
+    with pytest.raises(RuntimeLost, match=r"changed since this process imported it"):
+        load(Artifact(path=artifact.path, manifest=artifact.manifest.model_copy(update={"facts": again})))
+
+
+def test_module_without_a_package_is_a_handler_too(tmp_path: Path, packages: Path) -> None:
+    (packages / "lone.py").write_text("from shop.models import Sentiment\nclass Lone(Sentiment): pass\n")
+    runner = load(package("lone:Lone", tmp_path))
+    assert labels(runner.answer(queries(["kind"]))) == ["good"]
+    runner.close()
+
+
+def test_version_follows_from_code_and_forms(packages: Path) -> None:
+    first = manifest_of("shop.models:Sentiment", "made", "cpu", ALLOWED)
+    assert manifest_of("shop.models:Sentiment", "made", "cpu", ALLOWED).version == first.version
+    assert manifest_of("shop.models:SecondSentiment", "made", "cpu", ALLOWED).version != first.version
+    assert first.facts["example"] == {"text": "The room was clean."}
+    assert first.task == "handler"
+
+
+def test_older_worker_refuses_the_manifest() -> None:
+    made = manifest_of("shop.models:Sentiment", "made", "cpu", ALLOWED).model_dump()
+    with pytest.raises(ValidationError):
+        Manifest.model_validate(made | {"schema_version": 5})
+    assert made["schema_version"] == 4
+
+
+@pytest.fixture
+def bound() -> HandlerTask:
+    return HandlerTask().of_version(
+        "made@1", {"facts": manifest_of("shop.models:Translator", "m", "cpu", ALLOWED).facts}
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"items": [{"text": "a"}, {"words": "b"}]}, '"text" is a required property; made@1 takes {"text": string}'),
+        ({"items": [{"text": 3}]}, "text: 3 is not of type"),
+        ({"text": 3}, 'such as {"text":"The room was clean."}'),
+        ({"text": "a", "options": {"language": "it"}}, "language"),
+        ({}, "one item's fields in place"),
+    ],
+)
+def test_job_of_another_form_is_refused_at_the_api(bound: HandlerTask, body: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValidationError, CorelaneError)) as refused:
+        forms(bound).request.model_validate(body)
+    assert said in str(refused.value)
+
+
+def test_items_and_options_are_kept_as_they_came(bound: HandlerTask) -> None:
+    given = {"text": "a", **{f"field{n}": [n, None] for n in range(40)}}
+    for task in (bound, HandlerTask()):
+        job = forms(task).request.model_validate({"items": [{"id": 1, **given}], "options": {"language": "fr"}})
+        [item] = cast(list[HandlerItem], job.items)
+        assert (item.id, task.fields(*task.parts(item))) == ("1", given)
+        assert vars(parse_options(stored_options(job.options))) == {"language": "fr"}
+        assert job.options.model_dump() == {"language": "fr"}
+    single = forms(bound).request.model_validate({"text": "a"})
+    assert [item.given for item in cast(list[HandlerItem], single.items)] == [{"text": "a"}]
+
+
+def test_equal_items_have_one_digest_and_other_options_another() -> None:
+    one, other = HandlerTask.item.model_validate({"a": 1, "b": 2}), HandlerTask.item.model_validate({"b": 2, "a": 1})
+    digests = {
+        item_digests("me", "made@1", HandlerOptions(**options), [item], {})[0]
+        for item in (one, other)
+        for options in ({"language": "fr"}, {"language": "de"})
+    }
+    assert len(digests) == 2
+
+
+def test_result_is_that_of_a_handler() -> None:
+    found = Result.model_validate({"index": 0, "status": "succeeded", "output": {"label": "a"}, "windows": 1})
+    assert found.output == {"label": "a"}
+    assert type(found) is HandlerTask.result

@@ -47,15 +47,14 @@ def sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))
 
 
-def official_logits(folder: Path, query: str, texts: Sequence[str]) -> list[float]:
-    """Return the logits as CrossEncoder.predict has them before its activation."""
+def official_scores(folder: Path, query: str, texts: Sequence[str], *, raw: bool = False) -> list[float]:
+    """Return the scores of a cross-encoder of sentence-transformers, or its logits."""
     import torch
-    import transformers
+    from sentence_transformers import CrossEncoder
 
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        return [float(network(**tokenizer(query, text, return_tensors="pt")).logits) for text in texts]
+    encoder = CrossEncoder(str(folder), device="cpu")
+    activation = torch.nn.Identity() if raw else None
+    return [float(score) for score in encoder.predict([(query, text) for text in texts], activation_fn=activation)]
 
 
 def ranker(folder: Path, kind: str = "bert", **config: Any) -> Path:
@@ -71,7 +70,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_ranking_is_that_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
     folder = ranker(tmp_path, kind)
-    expected = official_logits(folder, QUERY, TEXTS)
+    expected = official_scores(folder, QUERY, TEXTS, raw=True)
     order = sorted(range(len(TEXTS)), key=lambda at: -expected[at])
     for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
         [result] = answer(compiled(folder, tmp_path / dtype, dtype), [asked(QUERY, TEXTS)])
@@ -85,7 +84,7 @@ def test_trained_network_ranks_the_texts_about_its_query_first(tmp_path: Path) -
     folder = train(tmp_path / "trained", lambda drawn: draw_pairs(drawn, ask, 1, topic_first=True), num_labels=1)
     texts = [sentence(topic, chosen) for topic in TOPICS for _ in range(3)]
     queries = [asked(ask.replace("{}", topic), texts) for topic in TOPICS]
-    expected = [official_logits(folder, query.beside, texts) for query in queries]
+    expected = [official_scores(folder, query.beside, texts, raw=True) for query in queries]
     for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
         results = answer(compiled(folder, tmp_path / dtype, dtype), queries)
         for number, (result, logits) in enumerate(zip(results, expected, strict=True)):
@@ -105,7 +104,8 @@ def test_trained_network_ranks_the_texts_about_its_query_first(tmp_path: Path) -
 )
 def test_scores_are_made_as_the_model_says_unless_asked_otherwise(config: Any, makes: Any, tmp_path: Path) -> None:
     folder = ranker(tmp_path, **config)
-    logits = official_logits(folder, QUERY, TEXTS)
+    logits = official_scores(folder, QUERY, TEXTS, raw=True)
+    assert official_scores(folder, QUERY, TEXTS) == pytest.approx(list(map(makes, logits)), abs=1e-5)
     queries = [asked(QUERY, TEXTS, function=how) for how in (None, "none", "sigmoid")]
     # Cross-encoders have this file too, if a later sentence-transformers saved them.
     (folder / "modules.json").write_text("[]")

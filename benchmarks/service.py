@@ -123,7 +123,7 @@ def run_engine(index: int, data: Path, model: str, questions: Sequence[Question]
     print(json.dumps({}), flush=True)
     for _ in sys.stdin:
         used = time.process_time()
-        runner.answer(queries)
+        runner.results_of(queries)
         work = {name: getattr(runner.work, name) for name in ("batches", "windows", "tokens", "padding")}
         print(json.dumps(work | {"cpu_s": time.process_time() - used}), flush=True)
 

@@ -57,6 +57,11 @@ class Calibration(FrozenRecord):
     created_at: str
     digest: str = ""
 
+    @property
+    def described(self) -> str:
+        """Return what it was fitted on, in words."""
+        return f"calibrated on {self.questions:,} questions of {self.file}"
+
     def signed(self) -> Self:
         """Return a copy that carries its digest."""
         return self.model_copy(update={"digest": self._digest()})

@@ -286,9 +286,7 @@ def check_artifact(settings: Settings) -> DoctorCheck:
     elif outgrown(manifest, kind):
         found += f", chosen on {manifest.cpu_kind}: for this CPU, {kind}, another dtype may be faster"
         found += f" (`corelane compile {settings.model} --cpu-kind this`)"
-    how = "not calibrated: its scores are no probabilities"
-    if calibration is not None:
-        how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
+    how = "not calibrated: its scores are no probabilities" if calibration is None else calibration.described
     return DoctorCheck("model", state, f"{found}; {how}", COMPILE_HERE if missing else "")
 
 
@@ -304,7 +302,7 @@ def check_handlers(settings: Settings) -> DoctorCheck:
 
 def check_format(format: AddedFormat, _: Settings) -> DoctorCheck:
     """Report the optional library of a format of artifacts."""
-    found = f"not installed; `{install_command(format.name)}` lets `corelane compile --questions` try it"
+    found = f"not installed; `{install_command(format.name)}` lets `corelane compile` try it where results are known"
     if format.is_installed:
         found = f"{version(format.library)}, for artifacts of format {format.name}"
     return DoctorCheck(format.name, "ok", found)

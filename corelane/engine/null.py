@@ -34,7 +34,6 @@ SUMMARY: dict[str, object] = {
     "buckets": [],
     "bytes": 0,
     "max_length": 0,
-    "no_answer_threshold": 0.0,
     "calibrated": False,
     "highest_precision": None,
     "verified": True,

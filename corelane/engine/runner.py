@@ -199,7 +199,7 @@ class Runner(SharedItems):
         if self._unload is not None:
             self._unload()
 
-    def answer(self, queries: Sequence[Query]) -> list[Result]:
+    def results_of(self, queries: Sequence[Query]) -> list[Result]:
         """Admit queries and run batches until all are answered; return their results, in order."""
         self.admit(list(enumerate(queries)))
         results: dict[Hashable, Result] = {}

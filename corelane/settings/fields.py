@@ -138,6 +138,16 @@ class GroupedFields(
         return arm(self.fault_points)
 
     @property
+    def text_chars(self) -> tuple[int, str]:
+        """Return the most characters of a text, and the name of the setting."""
+        return self.max_context_chars, "CORELANE_MAX_CONTEXT_CHARS"
+
+    @property
+    def beside_chars(self) -> tuple[int, str]:
+        """Return the most characters of what stands beside a text, and the name of the setting."""
+        return self.max_question_chars, "CORELANE_MAX_QUESTION_CHARS"
+
+    @property
     def kept_texts(self) -> tuple[int, int]:
         """Return the most tokens of texts, and the most bytes of stored ones, that a core keeps."""
         return self.context_cache_tokens, self.context_text_bytes

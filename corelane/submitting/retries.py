@@ -4,7 +4,6 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import JobHead, Webhook
@@ -74,9 +73,9 @@ def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s
 
     It has no time to expire: that belonged to the first submission, and may have been too short.
     """
-    shared: dict[str, Any] = {"contexts": {str(number): text for number, text in texts.items()}} if texts else {}
-    return forms(task_named(record.options.task)).head(
-        **shared,
+    task = task_named(record.options.task)
+    return forms(task).head(
+        **(task.sharing({str(number): text for number, text in texts.items()}) if texts else {}),
         model=model or record.version,
         options=record.options,
         priority=record.priority,

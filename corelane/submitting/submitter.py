@@ -43,7 +43,7 @@ from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_text
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 
@@ -294,7 +294,7 @@ def require_few_items(settings: Settings, items: int) -> None:
 def check_texts(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raise TooLarge for a shared text that is too long, naming it and the setting."""
     for text_id, text in texts.items():
-        check_length(f"context {text_id!r}", text, settings.max_context_chars, "context")
+        check_text(settings, f"the shared text {text_id!r}", text)
 
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:

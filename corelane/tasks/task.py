@@ -69,6 +69,10 @@ class Task(ABC):
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:
         """Return the fields of an item on the wire from its parts."""
 
+    def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Return the fields of a job whose items share these texts, by their ids; only of tasks with ``shares``."""
+        raise NotImplementedError
+
     @abstractmethod
     def tokens(self, beside: Any, text: str, options: Any) -> int:
         """Estimate the tokens of all rows of an item, without a tokenizer."""

@@ -7,7 +7,7 @@ from pydantic import Field
 from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
 from corelane.domain.jobs import Item, Text
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts, Task
 
 
@@ -49,4 +49,4 @@ class TextTask(Task):
 
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge for a text that is too long."""
-        check_length(place + "the text", item.text, settings.max_context_chars, "context")
+        check_text(settings, place + "the text", item.text)

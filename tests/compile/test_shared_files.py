@@ -73,5 +73,5 @@ def test_buckets_get_files_of_their_own_if_no_trace_holds(
     apart = build(str(tiny_model), settings=Settings(data_dir=tmp_path / "b"), buckets="4x32,2x64", dtype="fp32")
     assert [bucket.file for bucket in shared.manifest.buckets] == ["bs4-len32.pt"] * 2
     assert [bucket.file for bucket in apart.manifest.buckets] == ["bs4-len32.pt", "bs2-len64.pt"]
-    answers = [Runner.open(open_backend("cpu"), artifact).answer([query]) for artifact in (shared, apart)]
+    answers = [Runner.open(open_backend("cpu"), artifact).results_of([query]) for artifact in (shared, apart)]
     assert answers[0] == answers[1]

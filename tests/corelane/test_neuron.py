@@ -224,8 +224,8 @@ def test_lone_question_runs_in_the_shape_of_one_row(tmp_path: Path, tiny_artifac
 
         assert (shapes(1), shapes(4)) == (["1x32"], ["4x32"])
         alone, together = (
-            runner.answer([Query("who ?", "ada wrote")]),
-            runner.answer([Query("who ?", "ada wrote")] * 4),
+            runner.results_of([Query("who ?", "ada wrote")]),
+            runner.results_of([Query("who ?", "ada wrote")] * 4),
         )
         assert together == alone * 4
         runner.warm_up()

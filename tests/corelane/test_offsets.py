@@ -24,7 +24,7 @@ BOTH = AnswerOptions(top_k=5, no_answer=False, max_answer_tokens=3, offsets=("ut
 @pytest.fixture(scope="module")
 def results(tiny_artifact: Artifact) -> Iterator[dict[str, dict[str, Any]]]:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    found = runner.answer([Query(question, context, BOTH) for question, context in PASSAGES.values()])
+    found = runner.results_of([Query(question, context, BOTH) for question, context in PASSAGES.values()])
     yield dict(zip(PASSAGES, found, strict=True))
     runner.close()
 
@@ -72,7 +72,7 @@ def test_javascript_slices_the_answer_out_of_its_own_string(results: dict[str, d
 def test_units_that_were_not_asked_for_are_not_there(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
     options = [AnswerOptions(no_answer=False), AnswerOptions(no_answer=False, offsets=("bytes",))]
-    plain, some = runner.answer([Query("who", "é ada wrote", each) for each in options])
+    plain, some = runner.results_of([Query("who", "é ada wrote", each) for each in options])
     assert "offsets" not in plain["answer"]
     assert set(some["answer"]["offsets"]) == {"bytes"}
     assert "offsets" not in Answer.model_validate(plain["answer"]).model_dump_json()

@@ -37,7 +37,7 @@ def test_every_answer_is_a_slice_of_the_callers_own_string(
     runner: Runner, context: str, question: str, top_k: int, stride: int
 ) -> None:
     options = AnswerOptions(top_k=top_k, doc_stride=stride, no_answer=False, max_answer_tokens=8)
-    [result] = runner.answer([Query(question, context, options)])
+    [result] = runner.results_of([Query(question, context, options)])
     if result["error"] is not None:
         assert result["error"]["code"] == "question_too_long"
         return
@@ -53,16 +53,18 @@ def test_every_answer_is_a_slice_of_the_callers_own_string(
 
 def test_long_context_is_read_to_its_last_word(runner: Runner) -> None:
     context = "the river was red . " * 400 + "ada wrote the program"
-    [result] = runner.answer([Query("who", context, AnswerOptions(no_answer=False, doc_stride=8, max_answer_tokens=1))])
+    [result] = runner.results_of(
+        [Query("who", context, AnswerOptions(no_answer=False, doc_stride=8, max_answer_tokens=1))]
+    )
     assert result["windows"] > 20
     assert result["answer"]["end"] <= len(context)
-    everywhere = runner.answer([Query("who", context + " zz", AnswerOptions(no_answer=False, max_answer_tokens=1))])
+    everywhere = runner.results_of([Query("who", context + " zz", AnswerOptions(no_answer=False, max_answer_tokens=1))])
     assert everywhere[0]["answer"]["text"] in ("z", "zz")
 
 
 def test_accents_and_joiners_after_the_last_token_belong_to_the_answer(runner: Runner) -> None:
     context = "the cafe\u0301 was blue"
-    [result] = runner.answer([Query("what", context, AnswerOptions(no_answer=False, top_k=5, max_answer_tokens=2))])
+    [result] = runner.results_of([Query("what", context, AnswerOptions(no_answer=False, top_k=5, max_answer_tokens=2))])
     assert all(not answer["text"].endswith("cafe") for answer in result["answers"])
 
 
@@ -78,13 +80,15 @@ def test_failed_row_fails_its_own_item_alone(runner: Runner, tiny_artifact: Arti
             return backend.run(model, batch)
 
     poisoned = Runner.open(Poisoned(), tiny_artifact)
-    results = poisoned.answer([Query("where", "the tower"), Query("where", "in berlin"), Query("where", "the river")])
+    results = poisoned.results_of(
+        [Query("where", "the tower"), Query("where", "in berlin"), Query("where", "the river")]
+    )
     assert [result["status"] for result in results] == ["succeeded", "failed", "succeeded"]
     assert results[1]["error"]["code"] == "run_failed"
 
 
 def test_item_with_a_question_too_long_fails_and_its_neighbour_does_not(runner: Runner) -> None:
-    results = runner.answer([Query("who " * 100, "ada"), Query("who", "ada")])
+    results = runner.results_of([Query("who " * 100, "ada"), Query("who", "ada")])
     assert [result["status"] for result in results] == ["failed", "succeeded"]
     assert results[0]["error"]["code"] == "question_too_long"
 
@@ -97,20 +101,20 @@ def test_item_that_failed_at_once_is_not_answered_once_it_is_dropped(runner: Run
 
 def test_threshold_decides_between_answer_and_null(runner: Runner) -> None:
     query = Query("who", "ada wrote", AnswerOptions(no_answer_threshold=-1000.0))
-    assert runner.answer([query])[0]["answer"] is None
+    assert runner.results_of([query])[0]["answer"] is None
     query = Query("who", "ada wrote", AnswerOptions(no_answer_threshold=1000.0))
-    assert runner.answer([query])[0]["answer"] is not None
+    assert runner.results_of([query])[0]["answer"] is not None
 
 
 def test_context_without_tokens_has_no_answer(runner: Runner) -> None:
-    [result] = runner.answer([Query("who", "\u200b\u0007", AnswerOptions(no_answer=False))])
+    [result] = runner.results_of([Query("who", "\u200b\u0007", AnswerOptions(no_answer=False))])
     assert (result["status"], result["answer"], result["no_answer_score"]) == ("succeeded", None, 1.0)
 
 
 def test_queries_do_not_change_each_others_answers(runner: Runner) -> None:
     queries = [Query("who", "ada wrote the first program " * n, AnswerOptions(no_answer=False)) for n in range(1, 12)]
-    alone = [runner.answer([query])[0] for query in queries]
-    assert runner.answer(queries) == alone
+    alone = [runner.results_of([query])[0] for query in queries]
+    assert runner.results_of(queries) == alone
 
 
 def test_rows_are_cut_to_the_longest_where_lengths_are_flexible(tiny_artifact: Artifact) -> None:
@@ -124,7 +128,7 @@ def test_rows_are_cut_to_the_longest_where_lengths_are_flexible(tiny_artifact: A
     )
     for artifact in (exact, tiny_artifact):
         runner = Runner.open(open_backend("cpu"), artifact)
-        results.append(runner.answer([query]))
+        results.append(runner.results_of([query]))
         padding.append(runner.work.padding)
         runner.close()
     assert padding[0] == padding[1] + 16
@@ -144,12 +148,12 @@ def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact)
     queries = [Query("who", "ada wrote", AnswerOptions(no_answer=False))] * 6
     hasty.warm_up()
     del sizes[:]
-    answers = hasty.answer(queries)
+    answers = hasty.results_of(queries)
     assert sizes == [1] * 6
     patient = Runner.open(Slow(), tiny_artifact, RunnerLimits(latency_target_s=1e9))
     patient.warm_up()
     del sizes[:]
-    assert patient.answer(queries) == answers
+    assert patient.results_of(queries) == answers
     assert sizes == [4, 2]
 
 
@@ -176,8 +180,8 @@ def test_question_is_answered_while_a_document_is_still_being_tokenised(
     answered: list[Any] = []
     while not answered:
         answered = runner.start().finish()
-    assert answered == [("document", whole.answer([document])[0])]
-    assert runner.answer([document]) == [answered[0][1]]
+    assert answered == [("document", whole.results_of([document])[0])]
+    assert runner.results_of([document]) == [answered[0][1]]
     assert (runner.work.texts_read, runner.work.texts_hit) == (2, 1)
 
 

@@ -122,7 +122,7 @@ def test_item_read_on_two_cores_is_answered_as_on_one(
     own, other = runners
     options = AnswerOptions(top_k=top_k, max_answer_tokens=longest, doc_stride=stride, offsets=("utf16",))
     query = Query("who wrote it", " ".join(words), options)
-    [alone] = own.answer([query])
+    [alone] = own.results_of([query])
     assert answer_shared(chunked if in_chunks else own, other, query, iter(steps)) == alone
 
 
@@ -147,7 +147,7 @@ def finish(runner: Runner) -> list[tuple[object, Result]]:
 
 def test_windows_are_handed_out_while_the_rest_is_tokenized(chunked: Runner, tiny_artifact: Artifact) -> None:
     runner = open_growing(NoisyBackend(), tiny_artifact)
-    [alone] = chunked.answer([LONG])
+    [alone] = chunked.results_of([LONG])
     windows, part = runner.hand_out("item", 3)
     found = read_part(chunked, part, LONG)
     assert finish(runner) == []

@@ -71,7 +71,7 @@ def test_compiled_answers_are_those_of_transformers(row: Row, tmp_path: Path, py
     check_logits(artifact, windows)
     runner = Runner.open(open_backend("cpu"), artifact)
     runner.warm_up()
-    results = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
+    results = runner.results_of([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
     for context, result in zip(CONTEXTS, results, strict=True):
         answer = result["answer"]
         assert context[answer["start"] : answer["end"]] == answer["text"] == answer["text"].strip()

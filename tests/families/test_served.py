@@ -40,7 +40,7 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
                 source = save_tiny(row, tmp_path / row.kind)
                 artifact = build(str(source), settings=settings, buckets="2x48,2x96", dtype="fp32")
             runner = Runner.open(open_backend("cpu"), artifact)
-            expected = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
+            expected = runner.results_of([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
             version = artifact.manifest.version_id
             client.load_model(version)
             eventually(partial(is_served, client, version))

@@ -83,7 +83,7 @@ def compiled(folder: Path, data: Path, dtype: str = "fp32", **options: Any) -> A
 def answer(artifact: Artifact, texts: Any, **options: Any) -> list[dict[str, Any]]:
     runner = Runner.open(open_backend("cpu"), artifact)
     runner.warm_up()
-    return runner.answer([Query(None, text, EmbeddingOptions(**options)) for text in texts])
+    return runner.results_of([Query(None, text, EmbeddingOptions(**options)) for text in texts])
 
 
 def vectors(results: list[dict[str, Any]]) -> Any:

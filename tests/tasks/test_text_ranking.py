@@ -135,7 +135,7 @@ def test_long_text_counts_by_its_best_window(bert: Artifact) -> None:
     runner = Runner.open(open_backend("cpu"), bert)
     pieces = in_pieces(runner._task, asked(QUERY, ["short", words]), part=1)
     assert len(pieces) > 5
-    long, by_hand = runner.answer([asked(QUERY, ["short", words]), asked(QUERY, ["short", *pieces])])
+    long, by_hand = runner.results_of([asked(QUERY, ["short", words]), asked(QUERY, ["short", *pieces])])
     best = max(place["score"] for place in by_hand["ranking"] if place["index"] > 0)
     assert next(place["score"] for place in long["ranking"] if place["index"] == 1) == pytest.approx(best, abs=1e-4)
     assert long["windows"] == 1 + len(pieces)
@@ -156,9 +156,9 @@ def test_many_texts_are_ranked_alike_at_once_in_steps_and_on_two_cores(bert: Art
     own, other = (Runner.open(open_backend("cpu"), bert) for _ in range(2))
     query = asked(QUERY, texts)
     assert len(query.text) > 40_000
-    singly = own.answer([asked(QUERY, [text]) for text in texts])
+    singly = own.results_of([asked(QUERY, [text]) for text in texts])
     expected = {at: result["ranking"][0]["score"] for at, result in enumerate(singly)}
-    [alone] = own.answer([query])
+    [alone] = own.results_of([query])
     shared, parts = read_with_another(own, other, query)
     assert parts > 3
     for result in (alone, shared):

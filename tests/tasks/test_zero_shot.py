@@ -165,14 +165,14 @@ def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> 
     def asked(text: str, long: Any) -> Query:
         return Query(LABELS, text, ZeroShotOptions(multi_label=several, long=long))
 
-    refused, neighbour = runner.answer([asked(text, "error"), asked("1889", "error")])
+    refused, neighbour = runner.results_of([asked(text, "error"), asked("1889", "error")])
     assert (refused["error"]["code"], neighbour["status"]) == ("text_too_long", "succeeded")
     assert "the option `long`" in refused["error"]["detail"]
     pieces = in_pieces(runner._task, asked(text, "mean"))
     assert len(pieces) > 5
-    by_hand = [result["labels"] for result in runner.answer([asked(piece, "error") for piece in pieces])]
+    by_hand = [result["labels"] for result in runner.results_of([asked(piece, "error") for piece in pieces])]
     for long, combine in (("mean", np.mean), ("max", np.max)):
-        [result] = runner.answer([asked(text, long)])
+        [result] = runner.results_of([asked(text, long)])
         assert result["windows"] == len(LABELS) * len(pieces)
         scores = {
             label: float(combine([each["score"] for labels in by_hand for each in labels if each["label"] == label]))
@@ -186,7 +186,7 @@ def test_labels_read_on_two_cores_are_those_of_one(bert: Artifact) -> None:
     labels = [f"label {number}" for number in range(40)]
     for several in (False, True):
         query = Query(labels, "The parcel never came. " * 12, ZeroShotOptions(multi_label=several, long="mean"))
-        [alone] = own.answer([query])
+        [alone] = own.results_of([query])
         shared, parts = read_with_another(own, other, query)
         assert parts > 1
         assert_alike([shared], [{each["label"]: each["score"] for each in alone["labels"]}], 1e-5)

@@ -69,7 +69,7 @@ def answer(artifact: Artifact, queries: Sequence[Query]) -> list[dict[str, Any]]
     """Return the results of items, by a runner as a worker has it."""
     runner = Runner.open(open_backend("cpu"), artifact)
     runner.warm_up()
-    return runner.answer(queries)
+    return runner.results_of(queries)
 
 
 def in_pieces(engine: Any, query: Query, part: int = 0) -> list[str]:

@@ -111,7 +111,7 @@ class Fleet:
         raise AssertionError("the job does not end")
 
     def alone(self, text: str = DOCUMENT) -> Result:
-        [result] = Runner.open(FixedBackend(), self.artifact).answer([Query(QUESTION, text)])
+        [result] = Runner.open(FixedBackend(), self.artifact).results_of([Query(QUESTION, text)])
         return result
 
     def assert_answered(self, job: str) -> None:
@@ -329,7 +329,7 @@ def test_short_question_is_not_held_up_by_a_part(fleet: Fleet) -> None:
 def test_poison_in_a_part_fails_the_item_alone_and_as_on_one_core(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     poisoned = DOCUMENT + " [unused1]"
-    [expected] = Runner.open(FixedBackend(), fleet.artifact).answer([Query(QUESTION, poisoned)])
+    [expected] = Runner.open(FixedBackend(), fleet.artifact).results_of([Query(QUESTION, poisoned)])
     job = fleet.submit(poisoned)
     fleet.run_out(job)
     [result] = fleet.bench.results(job)

@@ -9,7 +9,7 @@ import orjson
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.settings import Settings
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions, HandlerResult, forms_of
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts, Task
 
 
@@ -58,7 +58,7 @@ class HandlerTask(Task):
 
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too long."""
-        check_length(place + "the item", self.parts(item)[1] or "", settings.max_context_chars, "context")
+        check_text(settings, place + "the item", self.parts(item)[1] or "")
 
     def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the output so far."""

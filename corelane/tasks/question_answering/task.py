@@ -14,7 +14,7 @@ from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_beside, check_text
 from corelane.tasks.task import Parts, Task
 
 
@@ -45,6 +45,10 @@ class QuestionAnswering(Task):
         passage = {"context": text} if text_id is None else {"context_id": text_id}
         return {"question": beside, **passage}
 
+    def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Return the field that has the passages."""
+        return {"contexts": dict(texts)}
+
     def tokens(self, beside: Any, text: str, options: AnswerOptions) -> int:
         """Estimate the tokens of all windows of a question and its passage."""
         return estimate_tokens(beside, text, options.doc_stride)
@@ -59,9 +63,9 @@ class QuestionAnswering(Task):
 
     def check(self, settings: Settings, place: str, item: Question) -> None:
         """Raise TooLarge for a question or a passage that is too long."""
-        check_length(place + "the question", item.question, settings.max_question_chars, "question")
+        check_beside(settings, place + "the question", item.question)
         if item.context is not None:
-            check_length(place + "the context", item.context, settings.max_context_chars, "context")
+            check_text(settings, place + "the context", item.context)
 
     def depends_on_version(self, options: AnswerOptions) -> bool:
         """Return whether a precision is asked for, which only calibrated versions have."""

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.dialects import HfLabels
@@ -49,7 +49,7 @@ class TextClassification(TextTask):
         """Raise TooLarge for a text that is too long."""
         super().check(settings, place, item)
         if item.text_pair is not None:
-            check_length(place + "the second text", item.text_pair, settings.max_context_chars, "context")
+            check_text(settings, place + "the second text", item.text_pair)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

@@ -8,7 +8,7 @@ import orjson
 
 from corelane.domain.dispatch import estimate, measure
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_length
+from corelane.tasks.sizes import check_beside, check_text
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
@@ -53,9 +53,9 @@ class TextRanking(TextTask):
 
     def check(self, settings: Settings, place: str, item: Ranked) -> None:
         """Raise TooLarge for a query or a text that is too long."""
-        check_length(place + "the query", item.query, settings.max_question_chars, "question")
+        check_beside(settings, place + "the query", item.query)
         for number, text in enumerate(item.texts):
-            check_length(f"{place}text {number}", text, settings.max_context_chars, "context")
+            check_text(settings, f"{place}text {number}", text)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the places with their scores, best first; a text is named by its position if it is not returned."""

@@ -136,7 +136,7 @@ def test_calibration_makes_no_new_version_and_runners_take_it_up(tiny_artifact: 
     assert calibrated.version == plain.version
     assert (plain.summary["calibrated"], calibrated.summary["calibrated"]) == (False, True)
     query = Query("who", "ada wrote the first program", AnswerOptions(no_answer=False))
-    [one], [other] = plain.answer([query]), calibrated.answer([query])
+    [one], [other] = plain.results_of([query]), calibrated.results_of([query])
     assert (one["answer"]["text"], other["answer"]["text"]) == (one["answer"]["text"],) * 2
     assert one["answer"]["score"] != other["answer"]["score"]
     assert not [path for path in artifact.path.iterdir() if path.name.startswith(".")]
@@ -167,7 +167,7 @@ def test_calibration_of_another_version_is_refused(tiny_artifact: Artifact, tmp_
 
 def test_precision_asked_of_a_model_that_is_not_calibrated_fails_that_item_alone(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
-    results = runner.answer([Query("who", "ada", AnswerOptions(min_precision=0.5)), Query("who", "ada")])
+    results = runner.results_of([Query("who", "ada", AnswerOptions(min_precision=0.5)), Query("who", "ada")])
     assert [result["status"] for result in results] == ["failed", "succeeded"]
     assert results[0]["error"]["code"] == "not_calibrated"
 
@@ -176,10 +176,10 @@ def test_precision_asked_of_a_calibrated_model_gives_only_answers_that_sure(
     tiny_artifact: Artifact, tmp_path: Path
 ) -> None:
     runner = Runner.open(FixedBackend(), calibrated_copy(tiny_artifact, tmp_path / "copy"))
-    [best] = runner.answer([Query("who", "ada wrote")])
+    [best] = runner.results_of([Query("who", "ada wrote")])
     score = best["answers"][0]["score"]
     for asked, is_given in ((score - 0.01, True), (score + 0.01, False)):
-        [result] = runner.answer([Query("who", "ada wrote", AnswerOptions(min_precision=asked))])
+        [result] = runner.results_of([Query("who", "ada wrote", AnswerOptions(min_precision=asked))])
         assert (result["answer"] is not None) == is_given
         assert result["answers"] == best["answers"]
 
@@ -211,7 +211,7 @@ def test_threshold_of_a_calibration_goes_before_the_models_own(tiny_artifact: Ar
         calibration = CALIBRATION.model_copy(update={"version": artifact.manifest.version})
         write_calibration(artifact.path, calibration.model_copy(update={"no_answer_threshold": known}))
         runner = Runner.open(FixedBackend(), artifact)
-        assert (runner.answer([query])[0]["answer"] is not None) == is_given
+        assert (runner.results_of([query])[0]["answer"] is not None) == is_given
         shown = known if known is not None else artifact.manifest.no_answer_threshold
         assert runner.summary["no_answer_threshold"] == shown
 

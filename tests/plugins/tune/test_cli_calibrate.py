@@ -91,7 +91,7 @@ def test_calibration_is_fitted_shown_and_kept_beside_the_artifact(
     assert (calibration.file, calibration.questions, calibration.dtype) == ("made.json", 240, "fp32")
     assert (home / "manifest.json").read_bytes() == manifest
     runner = Runner.open(open_backend("cpu"), artifact)
-    [result] = runner.answer([Query("who", next(contexts()), AnswerOptions(min_precision=0.01))])
+    [result] = runner.results_of([Query("who", next(contexts()), AnswerOptions(min_precision=0.01))])
     assert result["status"] == "succeeded"
 
 

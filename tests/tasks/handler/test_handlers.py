@@ -89,7 +89,7 @@ def test_outputs_come_in_the_order_of_items_in_batches_of_at_most_max_batch(open
     runner = opened("Careful")
     assert handler_of(runner).core.index == 3
     texts = [f"{n} {'rude' if n % 3 else 'kind'}" for n in range(100)]
-    assert labels(runner.answer(queries(texts))) == ["bad" if n % 3 else "good" for n in range(100)]
+    assert labels(runner.results_of(queries(texts))) == ["bad" if n % 3 else "good" for n in range(100)]
     assert max(map(len, handler_of(runner).batches)) == 32
 
 
@@ -107,19 +107,19 @@ def test_outputs_come_in_the_order_of_items_in_batches_of_at_most_max_batch(open
 )
 def test_bad_item_fails_alone_and_its_batch_is_halved(opened: Open, text: str, detail: str) -> None:
     runner = opened("Careful")
-    results = runner.answer(queries(["kind"] * 9 + [text] + ["rude"] * 6))
+    results = runner.results_of(queries(["kind"] * 9 + [text] + ["rude"] * 6))
     assert labels(results) == ["good"] * 9 + ["run_failed"] + ["bad"] * 6
     assert detail in results[9]["error"]["detail"]
     assert len(handler_of(runner).batches) in (1, 9), "one batch, or 16, 8, 8, 4, 4, 2, 2, 1 and 1 items"
 
 
 def test_error_that_a_handler_gives_keeps_its_code(opened: Open) -> None:
-    assert labels(opened("Careful").answer(queries(["refuse", "kind"]))) == ["invalid_input", "good"]
+    assert labels(opened("Careful").results_of(queries(["refuse", "kind"]))) == ["invalid_input", "good"]
 
 
 def test_item_of_another_form_fails_alone_and_names_the_field(opened: Open) -> None:
     good, bad = queries(["kind"])[0], Query(None, '{"text": 3}', HandlerOptions())
-    assert (results := opened("Careful").answer([bad, good]))[1]["status"] == "succeeded"
+    assert (results := opened("Careful").results_of([bad, good]))[1]["status"] == "succeeded"
     assert results[0]["error"] == {"code": "invalid_input", "detail": "text: a text is wanted"}
 
 
@@ -127,7 +127,7 @@ def test_batches_have_one_set_of_options_and_at_most_so_many_units(opened: Open)
     runner = opened("Translator")
     asked = [each for n in range(6) for each in (*queries([f"{n}abc"], language="fr"), *queries([f"{n}de"]))]
     asked += queries(["longer than ten units"])
-    found = labels(runner.answer(asked))
+    found = labels(runner.results_of(asked))
     assert found == [each for n in range(6) for each in (f"fr:{n}abc", f"de:{n}de")] + ["de:longer than ten units"]
     batches = handler_of(runner).batches
     assert all(len(batch) == 1 or sum(map(len, batch)) <= 10 for batch in batches), batches
@@ -137,8 +137,8 @@ def test_batches_have_one_set_of_options_and_at_most_so_many_units(opened: Open)
 
 
 def test_options_that_a_handler_does_not_know_fail_the_item(opened: Open) -> None:
-    [wrong] = opened("Translator").answer(queries(["a"], language="it"))
-    [none] = opened("Sentiment").answer(queries(["a"], language="it"))
+    [wrong] = opened("Translator").results_of(queries(["a"], language="it"))
+    [none] = opened("Sentiment").results_of(queries(["a"], language="it"))
     assert (wrong["error"]["code"], none["error"]["code"]) == ("invalid_input", "invalid_input")
     assert "language" in wrong["error"]["detail"]
 
@@ -159,7 +159,7 @@ def test_generator_gives_previews_and_its_last_outputs(opened: Open) -> None:
 
 
 def test_generator_that_fails_is_halved_like_any_batch(opened: Open) -> None:
-    assert labels(opened("Writer").answer(queries(["ab", "c!", "de"]))) == ["ab", "run_failed", "de"]
+    assert labels(opened("Writer").results_of(queries(["ab", "c!", "de"]))) == ["ab", "run_failed", "de"]
 
 
 def test_dropped_items_are_forgotten_between_two_steps(opened: Open) -> None:
@@ -245,7 +245,7 @@ def test_changed_package_is_refused_and_packaged_again_by_a_new_process(tmp_path
 def test_module_without_a_package_is_a_handler_too(tmp_path: Path, packages: Path) -> None:
     (packages / "lone.py").write_text("from shop.models import Sentiment\nclass Lone(Sentiment): pass\n")
     runner = load(package("lone:Lone", tmp_path))
-    assert labels(runner.answer(queries(["kind"]))) == ["good"]
+    assert labels(runner.results_of(queries(["kind"]))) == ["good"]
     runner.close()
 
 

@@ -65,7 +65,7 @@ def _run(runner: Runner, questions: Sequence[SquadQuestion]) -> list[dict[str, A
         shown = progress.add_task("asking", total=len(questions))
         for at in range(0, len(questions), STEP):
             part = questions[at : at + STEP]
-            found += runner.answer([QuestionQuery(each.question, each.context) for each in part])
+            found += runner.results_of([QuestionQuery(each.question, each.context) for each in part])
             progress.advance(shown, len(part))
     runner.close()
     return found

@@ -98,7 +98,7 @@ class QuestionAnsweringPipeline:
 
     def _answer(self, examples: Sequence[Input], parameters: Parameters) -> Iterator[Answers]:
         asked = [Ask(each.question, each.context, parameters=parameters) for each in examples]
-        for example, result in zip(examples, self._runner.answer(asked), strict=True):
+        for example, result in zip(examples, self._runner.results_of(asked), strict=True):
             if result["error"] is not None:
                 raise ValueError(result["error"]["detail"])
             yield _present(example.context, result["answers"])

@@ -22,6 +22,7 @@ from api.routes import (
     dialects,
     events,
     health,
+    job_lines,
     jobs,
     pauses,
     results,
@@ -62,7 +63,20 @@ BORN_STATUSES = ("500", "503")
 
 #: The modules of core's routes, in the order of the OpenAPI document.
 ROUTES = (
-    *(jobs, results, events, deliveries, webhook_secrets, fleet_routes, cache, rollout, pauses, health, tasks),
+    *(
+        job_lines,
+        jobs,
+        results,
+        events,
+        deliveries,
+        webhook_secrets,
+        fleet_routes,
+        cache,
+        rollout,
+        pauses,
+        health,
+        tasks,
+    ),
     dialects,
 )
 

@@ -4,7 +4,6 @@
 unforeseen error contains no details.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +21,7 @@ from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
 from corelane.metrics.definitions import PROBLEMS
+from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
 
@@ -69,7 +69,10 @@ MAX_ERRORS = 20
 PROBLEM_TYPE = "application/problem+json"
 
 #: Paths that OpenAI's stock client uses: their problems also have OpenAI's form of an error, as the member ``error``.
-OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|embeddings|models)(/|$)")
+OPENAI_PATHS = (
+    *("/v1/files", "/v1/batches", "/v1/models"),
+    *(path for path, dialect in DIALECTS.items() if dialect.tells_openai),
+)
 
 #: OpenAI's names for kinds of errors.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -95,7 +98,7 @@ class WrongForm(RequestValidationError):
 class FieldError(BaseModel):
     """One place of a request that is not valid."""
 
-    at: str = Field(description="Where, as items.0.question.")
+    at: str = Field(description="Where, as items.0.text.")
     detail: str
 
 
@@ -112,9 +115,7 @@ class Problem(BaseModel):
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
-    error: OpenAIError | None = Field(
-        None, description="The same for OpenAI's clients: on files, batches, answers, embeddings and models."
-    )
+    error: OpenAIError | None = Field(None, description="The same for OpenAI's clients, on the paths that they use.")
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -147,7 +148,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
 
 def for_openai(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
     """Return the member ``error`` of a problem on paths that OpenAI's client uses; empty on others."""
-    if not OPENAI_PATHS.match(path):
+    if not any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS):
         return {}
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": OpenAIError(message=detail, type=kind, code=code, param=param).model_dump()}

@@ -27,33 +27,33 @@ TASKS_PLUGINS = ("corelane/tasks/question_answering/tune",)
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")
 
-#: Most lines of each part, and the goal.
+#: Most lines of each part, and the goal. They rose once: when one task became six, and a task a folder of its own.
 LINES: Mapping[str, tuple[int, int]] = {
-    "core": (32_200, 24_000),
-    "compile": (4_650, 4_700),
-    "cli, client": (8_490, 6_000),
-    "plugins": (24_000, 22_000),
-    "product": (69_300, 57_000),
-    "benchmarks": (4_000, 4_000),
-    "tests": (55_050, 40_000),
+    "core": (32_430, 24_000),
+    "compile": (4_770, 4_700),
+    "cli, client": (8_510, 6_000),
+    "plugins": (24_060, 22_000),
+    "product": (69_750, 57_000),
+    "benchmarks": (4_470, 4_000),
+    "tests": (58_400, 40_000),
 }
 
 #: Most lines of the folders of all tasks.
-TASK_LINES = 6_000
+TASK_LINES = 5_920
 
 #: Most lines of each plugin, and the goal.
 PLUGINS: Mapping[str, tuple[int, int]] = {
     "accounting": (1_720, 2_200),
     "backends": (850, 1_100),
     "console": (4_610, 4_800),
-    "files": (4_440, 4_300),
+    "files": (4_470, 4_300),
     "fleet": (870, 800),
     "lab": (7_950, 5_500),
-    "tune": (3_580, 3_300),
+    "tune": (3_620, 3_300),
 }
 
 #: Most arrows between the rooms of each package: pairs of ``package.A`` and ``package.B`` where A imports B.
-ARROWS: Mapping[str, int] = {"corelane": 62, "api": 24, "workers": 4, "compile": 30}
+ARROWS: Mapping[str, int] = {"corelane": 78, "api": 22, "workers": 4, "compile": 36}
 
 #: Most circles between modules: groups of modules that import each other.
 CIRCLES = 0
@@ -65,7 +65,7 @@ CLASSES = 0
 MODULE = 400
 
 #: Most lines of a function.
-FUNCTION = 134
+FUNCTION = 133
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ ALLOWED: Mapping[str, str] = {
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",
     "corelane/plugins/lab/cli/options.py": "older names of options: --questions, --way question",
     "corelane/cli/compile.py": "corelane compile --questions",
-    "corelane/cli/serve_output.py": "the hint of corelane ask",
+    "api/routes/fleet.py": "fields of models' calibration and threshold",
     "compile/manifests.py": "fields of stored manifests",
     "compile/neuron/on_device.py": "fields of stored manifests",
     "compile/model/source.py": "the field of a model's corelane.json",

@@ -14,10 +14,14 @@ from corelane.domain.dispatch import Core
 from corelane.engine.null import NullItem, NullRunner, NullTask, null_result
 from corelane.engine.task import Query, Ready
 from corelane.store.feeding import Feeder
+from corelane.tasks.handler.wire import HandlerOptions
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, announce
 from tests.simulated_core import SimulatedCore
 from workers.core.drain import drain
+
+#: Tasks whose items have a form of their own. Those of a handler have the form that its class says.
+FORMED = [name for name in TASKS if name != HandlerOptions.task]
 
 
 def vector(query: Query) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from api.deps import (
 )
 from api.errors import WrongForm, documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
-from api.middleware.edge import JsonRoute, NdjsonRoute
+from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastRequest
 from api.middleware.json_bodies import JsonRequest
 from api.request_facts import NDJSON, REQUEST_FACTS
@@ -36,15 +36,13 @@ from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import Item, Job, JobList
-from corelane.domain.texts import Known
-from corelane.errors import InvalidInput, StoreUnavailable, WrongTask
-from corelane.metrics.definitions import SUBMIT_S
-from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
+from corelane.errors import InvalidInput, WrongTask
+from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
-from corelane.submitting.ndjson import NdjsonBody, item_fields, submit_file
+from corelane.submitting.ndjson import item_fields
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
 from corelane.tasks.forms import form_of, forms
@@ -52,9 +50,6 @@ from corelane.tasks.registry import TASKS
 from corelane.tasks.task import Task
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
-
-#: The NDJSON form of submitting; the OpenAPI document describes it together with the JSON form.
-ndjson = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
 
 #: Responses to a submission other than 202.
 SUBMITTED = {
@@ -80,26 +75,6 @@ EXAMPLES: Any = {name: example for task in TASKS.values() for name, example in t
 
 #: A job as it came: what its items and options are depends on the task of its model.
 JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
-
-
-@ndjson.post("", status_code=202, response_model=Job)
-async def submit_lines(
-    request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
-) -> Response:
-    """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
-    once = None if key is None else by_key(caller.owner, key, "", state.settings.idempotency_ttl_s)
-    submitted = await take_lines(state, request.stream(), caller.owner, once, None)
-    return await present_lines(state, submitted, wait)
-
-
-@ndjson.put("/{job_id}", status_code=202, response_model=Job)
-async def put_lines(
-    job_id: JobName, request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller
-) -> Response:
-    """Take in the same under a name of the caller's own."""
-    once = by_name(caller.owner, job_id, "")
-    submitted = await take_lines(state, request.stream(), caller.owner, once, job_id)
-    return await present_lines(state, submitted, wait)
 
 
 @router.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -247,64 +222,9 @@ async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) ->
     return await state.dry_runs.job(Submission(body, owner, items, id=job_id), bad)
 
 
-async def take_lines(
-    state: AppState, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
-) -> Submitted | JobForecast:
-    """Take in a job sent as lines, once. If it was made before, the body is only read to compare it.
-
-    If its head asks for a dry run, the body is only measured.
-    """
-    submitter, digest = state.jobs.submitter, start_fingerprint("lines")
-    find = partial(find_text, state, owner)
-    lines = NdjsonBody(
-        state.settings, body, submitter.tasks, None if once is None else digest, find, state.large_bodies, owner
-    )
-    if once is not None and await submitter.is_made(once):
-        await lines.digest_only()
-        made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
-        if made is None:
-            raise StoreUnavailable("The job was deleted while this request was being handled. Send the request again.")
-        return made
-    await lines.read_head()
-    if lines.head.dry_run:
-        return await state.dry_runs.lines(lines, owner)
-    try:
-        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
-    except WrongTask:
-        await lines.take_head()
-        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
-    job_id, file = await lines.keep()
-    if once is not None:
-        once = replace(once, fingerprint=digest.hexdigest())
-    submission = Submission(
-        lines.head,
-        owner,
-        file=file,
-        id=job_id,
-        name=name,
-        once=once,
-        request=REQUEST_FACTS.get(),
-        known=lines.known,
-    )
-    with state.metrics.recorder.timed(SUBMIT_S):
-        return await submit_file(submitter, state.settings, submission, admission)
-
-
-async def find_text(state: AppState, owner: str, text_id: str) -> dict[str, Known]:
-    """Find a stored text that a line names."""
-    return await state.jobs.submitter.texts.find(owner, [text_id])
-
-
 def as_forecast(found: WorkForecast) -> Response:
     """Respond with a forecast. No job is made, so this is not a 202."""
     return Response(found.model_dump_json(), media_type="application/json")
-
-
-async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
-    """Respond with a job that was sent as lines, or with its forecast."""
-    if isinstance(submitted, JobForecast):
-        return as_forecast(submitted)
-    return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
@@ -437,8 +357,6 @@ async def audit(state: AppState, caller: Caller, record: JobRecord, action: Audi
         of = f"of {record.owner}"
         await state.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)
 
-
-router.routes[:0] = ndjson.routes
 
 #: Handlers of this router's endpoints on the fast path.
 FAST_HANDLERS = {submit_job: submit_fast, get_job: get_fast}

@@ -151,9 +151,7 @@ def compile_model(
         python=neuron_python or python_for(target, settings),
     )
     writable_folder(settings.artifact_root)
-    if questions is not None and task not in (None, DEFAULT_TASK):
-        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
-    eval_set = None if questions is None else read_eval_set(questions)
+    eval_set = None if questions is None else read_eval_set(questions, task)
     with interrupted_by_sigterm(), show_progress() as report:
 
         def make() -> Artifact:
@@ -182,13 +180,18 @@ def compile_model(
             artifact = compile_once(model, served_as, settings, given, make)
         else:
             artifact = make()
+    show_made(artifact, with_coverage=coverage, as_json=as_json)
+
+
+def show_made(artifact: Artifact, *, with_coverage: bool, as_json: bool) -> None:
+    """Print what was compiled, and how it is served."""
     if as_json:
         print_line(essentials(artifact))
         return
     console = Console(highlight=False, soft_wrap=True)
     show_artifact(artifact, console)
     console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
-    if coverage and artifact.manifest.coverage is not None:
+    if with_coverage and artifact.manifest.coverage is not None:
         show_coverage(artifact.manifest.coverage, console)
 
 
@@ -243,11 +246,16 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
     return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
 
 
-def read_eval_set(path: Path) -> "EvalSet":
-    """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if there are none."""
+def read_eval_set(path: Path, task: str | None = None) -> "EvalSet":
+    """Return the questions of a SQuAD-format file that have an answer.
+
+    Raises InvalidInput if there are none, or if ``task`` is one that has no use for them.
+    """
     from compile.tasks.evaluation import EvalSet
     from corelane.tasks.question_answering.engine.task import QuestionQuery
 
+    if task not in (None, DEFAULT_TASK):
+        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
     asked = [question for question in read_set(path).questions if question.gold]
     if not asked:
         raise InvalidInput(f"{path} has no question with an answer")

@@ -22,10 +22,12 @@ from rich.text import Text
 
 from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.cores import core_range
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
+from corelane.tasks.registry import task_named
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -139,7 +141,7 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
     if "api" in roles:
         api = local_url(settings.host, settings.port)
         key = " --api-key clk_…" if settings.requires_keys else ""
-        first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
+        first = f"{own_command()} {task_named(DEFAULT_TASK).first_try} --url {api}{key}"
         added = {name: f"{api}{path}" for each in installed() for name, path in each.addresses(settings).items()}
         lines += [f"API      {api}", f"Docs     {api}/docs"]
         lines += [f"{name.capitalize():8} {address}" for name, address in added.items()]

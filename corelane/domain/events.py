@@ -6,11 +6,11 @@ A reader must skip types it does not know. An event's id is its place among the 
 import re
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import Counts, Job
+from corelane.domain.wire import Open
 
 #: An event's id: milliseconds since 1970, and a number within that millisecond, 0 if left out.
 ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
@@ -33,14 +33,12 @@ class Progress(BaseModel):
     counts: Counts
 
 
-class Partial(BaseModel):
+class Partial(Open):
     """What is known so far of an item with a long text; the data of ``item.partial``.
 
     Its task adds the fields of the result that are known, those that its preview shows. None comes after
     the item's result. ``windows_done`` starts again at 0 if a worker dies and another reads the item.
     """
-
-    model_config = ConfigDict(extra="allow")
 
     job: str = Field(description="The job's id.")
     at: str = Field(description="When this was so.")
@@ -48,10 +46,6 @@ class Partial(BaseModel):
     id: str | None = Field(description="The caller's own id.")
     windows_done: int = Field(ge=1, description="Windows of the text that were read.")
     windows_total: int = Field(ge=1, description="Windows that it has.")
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
 
 #: The data of each type of event.

@@ -21,7 +21,7 @@ from pydantic import (
 from corelane.domain.job_references import MAX_URL_CHARS, JobEvent, JobInput, JobOutput, JobUrls
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
-from corelane.domain.wire import Entry, Wire, at_most
+from corelane.domain.wire import Entry, Open, Wire, at_most
 
 #: The task of models and jobs that do not name one: there was no other.
 DEFAULT_TASK = "question-answering"
@@ -109,14 +109,8 @@ class TaskOptions(Wire):
     added: ClassVar[frozenset[str]] = frozenset()
 
 
-class GivenOptions(BaseModel):
+class GivenOptions(Open):
     """The options of a job as it shows them: those of its task."""
-
-    model_config = ConfigDict(extra="allow")
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
 
 #: A word that a caller gives jobs, to list them by.

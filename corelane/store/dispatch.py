@@ -138,7 +138,7 @@ class Exchange:
     offered: Offered | None = None
 
 
-class Step(NamedTuple):
+class TripStep(NamedTuple):
     """One command of a trip, a name for its reply, and the function that reads the reply."""
 
     name: tuple[str, str]
@@ -172,28 +172,28 @@ class Dispatch:
         claim, part, redis_us = replies.get(CLAIM, (None, None, None))
         return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE))
 
-    def _steps(self, request: ExchangeRequest) -> Iterator[Step]:
+    def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
         parts, lost, spent = request.parts, request.lost, dict(request.spent)
         if request.wait:
-            yield Step(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
+            yield TripStep(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
         for lease, outcomes in request.commits.items():
-            yield Step(("commit", lease), self._commit(lease, outcomes, spent, request.sent_us, lost), int)
+            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, request.sent_us, lost), int)
             lost = ()
         for job in request.jobs:
-            yield Step(("job", job), ("HGET", keys.job(job), "status"), _as_it_is)
+            yield TripStep(("job", job), ("HGET", keys.job(job), "status"), _as_it_is)
         for lease, command in _tellings(request.previews):
-            yield Step(("previews", lease), command, int)
+            yield TripStep(("previews", lease), command, int)
         if request.found:
             found = [(lease, ref.encode()) for lease, ref in request.found]
-            yield Step(("correct", ""), call("correct", core=self._core, found=found), int)
+            yield TripStep(("correct", ""), call("correct", core=self._core, found=found), int)
         if parts.found:
-            yield Step(("report_parts", ""), parts.report(self._core, spent, self._price, lost), int)
+            yield TripStep(("report_parts", ""), parts.report(self._core, spent, self._price, lost), int)
         if request.versions:
-            yield Step(CLAIM, self._claim(request), _parse_taken)
+            yield TripStep(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:
             # The claim, which clears the bell, comes first: so a core that reports a part after this step rings again.
-            yield Step(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
+            yield TripStep(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
     def _claim(self, request: ExchangeRequest) -> Command:
         room = request.room

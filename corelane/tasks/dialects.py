@@ -54,6 +54,8 @@ class Dialect(ABC):
     returns: Any
     #: The form of the body of a batch's line; None if batches take no such lines.
     line: type[Wire] | None = None
+    #: Whether its errors also have the form that OpenAI's clients read.
+    tells_openai: bool = False
     #: Whether an item that failed is the error of its request.
     fails_whole: bool = True
 

@@ -49,6 +49,9 @@ class Task(ABC):
     #: The routes of other services' forms that it replies to.
     dialects: Sequence[Dialect] = ()
 
+    #: The command that tries it, after ``corelane``, where the default model has it.
+    first_try: str = ""
+
     #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
     engine: str
 
@@ -59,7 +62,7 @@ class Task(ABC):
     def job_examples(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bodies of jobs with their summaries, for documents; they name a model that is named like the task."""
         summary = f"One item for a model of the task {self.name}"
-        return {self.name: {"summary": summary, "value": {"model": self.name, **self.example}}}
+        return {self.name: {"summary": summary, "value": {"model": self.name, "items": [{**self.example}]}}}
 
     @abstractmethod
     def parts(self, item: Any) -> Parts:

@@ -7,17 +7,18 @@ import orjson
 import pytest
 import redis
 
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.null import SUMMARY
 from corelane.settings import Settings
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, announce
-from tests.told_core import TOO_LONG, telling
+from tests.told_core import FORMED, TOO_LONG, telling
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
-@pytest.fixture(params=TASKS)
+@pytest.fixture(params=FORMED)
 def task(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -116,9 +117,8 @@ def test_item_of_another_form_is_refused_with_the_form_of_this_task(told: Servic
     assert f"items for {task}" in job["results"][1]["error"]["detail"]
 
 
+@pytest.mark.parametrize("task", [name for name in FORMED if "text" in TASKS[name].example])
 def test_item_that_fails_leaves_its_neighbours_alone_and_only_it_is_retried(told: Service, task: str) -> None:
-    if "text" not in TASKS[task].example:
-        pytest.skip("its items have no text alone")
     job = ask(told, items=[items(task)[0], {**items(task)[0], "text": TOO_LONG}])
     assert [each["status"] for each in job["results"]] == ["succeeded", "failed"]
     assert job["results"][1]["error"]["code"] == "text_too_long"
@@ -155,9 +155,8 @@ def test_task_and_its_model_are_listed(told: Service, task: str) -> None:
     assert model["task"] == task
 
 
+@pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])
 def test_alias_does_not_mean_versions_of_several_tasks(told: Service, task: str) -> None:
-    if task == "question-answering":
-        pytest.skip("it is the task of the other version")
     weights = {f"{task}@0": 1.0, "tiny@1": 1.0}
     refused = told.http.put("/v1/aliases/mixed", json={"weights": weights})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")

@@ -35,7 +35,7 @@ ELSEWHERE = {
     "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
     "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
     "tune": 2,  # minutes of training: tests/plugins/tune
-    "tasks": 3,  # models of other tasks: tests/corelane/test_client_tasks.py and test_cli_run.py
+    "tasks": 5,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

@@ -10,8 +10,8 @@ from compile.model.loading import SourceModel
 from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
 from compile.model.reference import Run
 from compile.tasks.evaluation import EvalSet, F1Loss
+from compile.tasks.question_answering.found import Answer, find_answers
 from compile.tasks.question_answering.samples import sample_queries
-from compile.tasks.question_answering.task import Answer, find_answers
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed

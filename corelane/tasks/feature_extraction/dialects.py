@@ -84,6 +84,7 @@ class Embeddings(Dialect):
     """Turn texts into vectors, as OpenAI's client sends and reads them."""
 
     path, body, line, returns = "/v1/embeddings", EmbeddingsBody, EmbeddingsBody, EmbeddingsReply
+    tells_openai = True
     example: Mapping[str, Any] = MappingProxyType({"input": ["How tall is the tower?", "When did it open?"]})
 
     def read(self, body: EmbeddingsBody) -> Asked:

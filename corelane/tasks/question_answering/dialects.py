@@ -25,7 +25,7 @@ class Answers(Dialect):
     example: Mapping[str, Any] = MappingProxyType(
         {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
     )
-    fails_whole = False
+    tells_openai, fails_whole = True, False
 
     def read(self, body: LineBody) -> Asked:
         """Return the question."""

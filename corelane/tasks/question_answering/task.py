@@ -30,6 +30,7 @@ class QuestionAnswering(Task):
     beside = (str,)
     nothing: Mapping[str, Any] = MappingProxyType({"answer": None, "answers": [], "no_answer_score": None})
     output = "an answer"
+    first_try = 'ask "Who wrote it?" --context "Ada wrote it."'
     example = Answers.example
     job_examples = JOB_EXAMPLES
     dialects = (Answers(), HfAnswers())

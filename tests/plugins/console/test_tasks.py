@@ -23,6 +23,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, announce
 from tests.plugins.console.conftest import SUMMARY, text_of
+from tests.told_core import FORMED
 from tests.waiting import eventually
 
 #: What would run if it were not escaped.
@@ -66,7 +67,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 BEAT = dict.fromkeys(("pid", "cpus", "busy", "items"), "0") | dict.fromkeys(("versions", "reasons"), "[]")
 BEAT |= {"state": "idle", "node": "core-0@test", "queue": "corelane.a/0"}
 
-parametrized = pytest.mark.parametrize("task", TASKS)
+parametrized = pytest.mark.parametrize("task", FORMED)
 
 
 def version_of(bench: Bench, task: str) -> str:

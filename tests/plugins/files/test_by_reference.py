@@ -28,7 +28,7 @@ from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines
 from tests.s3 import put
-from tests.told_core import telling
+from tests.told_core import FORMED, telling
 from tests.waiting import eventually
 
 CONSOLE = True
@@ -167,7 +167,7 @@ def kill_and_go_on(service: Service, s3: str) -> None:
     assert [result["id"] for result in bench.results(job)] == [f"i{n}" for n in range(3000)]
 
 
-@pytest.mark.parametrize("task", [name for name in TASKS if name != DEFAULT_TASK])
+@pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])
 def test_lines_of_any_task_are_read_from_a_url_and_written_to_one(
     service: Service, s3: str, bucket: Path, task: str
 ) -> None:

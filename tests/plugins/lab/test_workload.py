@@ -13,7 +13,7 @@ from corelane.plugins.lab.schema import ResultCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_items, parse_lengths
 from corelane.plugins.lab.workload import BenchItem, Given, Workload, bench_of, read_file
-from corelane.tasks.registry import TASKS
+from tests.told_core import FORMED
 
 SQUAD = {
     "data": [
@@ -117,7 +117,7 @@ def test_made_passages_may_be_of_a_files_sentences() -> None:
     )
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", FORMED)
 def test_items_are_made_and_read_for_every_task(task: str, tmp_path: Path) -> None:
     made = make_items("tokens=150", 5, seed=3, task=task)
     assert made.describe() == make_items("tokens=150", 5, seed=3, task=task).describe()

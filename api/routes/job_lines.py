@@ -1,0 +1,102 @@
+"""Jobs that are sent as lines."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+
+from fastapi import APIRouter, Request, Response
+
+from api.deps import IdempotencyKey, JobName, StateDep, SubmitCaller, WaitDep
+from api.jobs import CallerWait
+from api.middleware.edge import NdjsonRoute
+from api.request_facts import REQUEST_FACTS
+from api.routes.jobs import as_forecast, present
+from api.state import AppState
+from corelane.domain.ids import new_job_id
+from corelane.domain.job_forecast import JobForecast
+from corelane.domain.jobs import Job
+from corelane.domain.texts import Known
+from corelane.errors import StoreUnavailable, WrongTask
+from corelane.metrics.definitions import SUBMIT_S
+from corelane.store.jobs.idempotency import Once, by_key, by_name, start_fingerprint
+from corelane.store.jobs.submission import Submission
+from corelane.submitting.ndjson import NdjsonBody, submit_file
+from corelane.submitting.submitter import Submitted
+
+#: The NDJSON form of submitting; the OpenAPI document describes it together with the JSON form.
+router = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
+
+
+@router.post("", status_code=202, response_model=Job)
+async def submit_lines(
+    request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+) -> Response:
+    """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
+    once = None if key is None else by_key(caller.owner, key, "", state.settings.idempotency_ttl_s)
+    submitted = await take_lines(state, request.stream(), caller.owner, once, None)
+    return await present_lines(state, submitted, wait)
+
+
+@router.put("/{job_id}", status_code=202, response_model=Job)
+async def put_lines(
+    job_id: JobName, request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller
+) -> Response:
+    """Take in the same under a name of the caller's own."""
+    once = by_name(caller.owner, job_id, "")
+    submitted = await take_lines(state, request.stream(), caller.owner, once, job_id)
+    return await present_lines(state, submitted, wait)
+
+
+async def take_lines(
+    state: AppState, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
+) -> Submitted | JobForecast:
+    """Take in a job sent as lines, once. If it was made before, the body is only read to compare it.
+
+    If its head asks for a dry run, the body is only measured.
+    """
+    submitter, digest = state.jobs.submitter, start_fingerprint("lines")
+    find = partial(find_text, state, owner)
+    lines = NdjsonBody(
+        state.settings, body, submitter.tasks, None if once is None else digest, find, state.large_bodies, owner
+    )
+    if once is not None and await submitter.is_made(once):
+        await lines.digest_only()
+        made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
+        if made is None:
+            raise StoreUnavailable("The job was deleted while this request was being handled. Send the request again.")
+        return made
+    await lines.read_head()
+    if lines.head.dry_run:
+        return await state.dry_runs.lines(lines, owner)
+    try:
+        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
+    except WrongTask:
+        await lines.take_head()
+        admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
+    job_id, file = await lines.keep()
+    if once is not None:
+        once = replace(once, fingerprint=digest.hexdigest())
+    submission = Submission(
+        lines.head,
+        owner,
+        file=file,
+        id=job_id,
+        name=name,
+        once=once,
+        request=REQUEST_FACTS.get(),
+        known=lines.known,
+    )
+    with state.metrics.recorder.timed(SUBMIT_S):
+        return await submit_file(submitter, state.settings, submission, admission)
+
+
+async def find_text(state: AppState, owner: str, text_id: str) -> dict[str, Known]:
+    """Find a stored text that a line names."""
+    return await state.jobs.submitter.texts.find(owner, [text_id])
+
+
+async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
+    """Respond with a job that was sent as lines, or with its forecast."""
+    if isinstance(submitted, JobForecast):
+        return as_forecast(submitted)
+    return await present(state, await state.jobs.settle(submitted, wait), wait)

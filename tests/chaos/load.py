@@ -49,6 +49,7 @@ OTHERS: dict[str, Callable[[str], dict[str, Any]]] = {
     "token-classification": lambda text: {"text": text},
     "feature-extraction": lambda text: {"text": text},
     "text-ranking": lambda text: {"query": "What is the number?", "texts": [text, "None of it."]},
+    "handler": lambda text: {"text": text},
 }
 
 #: Results asked for in one page.

@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from corelane.tasks.registry import task_named
 from tests.artifacts_for_tests import keep_tiny_artifact
 from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.integration.test_handlers import PACKAGES
+from tests.snippets import ROOT
 from tests.tasks.tiny import compiled, save_tiny
 
 #: A tiny model of each task: what loads it, its config, and an item that is about a number.
@@ -41,12 +45,19 @@ MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] =
             "texts": [f"It is {number}.", "It is a river.", "Ada."],
         },
     ),
+    "feature-extraction": ("AutoModel", {}, lambda number: {"text": f"The number is {number}."}),
     "token-classification": (
         "AutoModelForTokenClassification",
         {"num_labels": 3, "id2label": {0: "O", 1: "B-NUM", 2: "I-NUM"}},
         lambda number: {"text": f"The number is {number}."},
     ),
 }
+
+#: A handler, and its items.
+HANDLER = ("shop.models:Sentiment", lambda number: {"text": f"so {('kind', 'rude', 'dull')[number % 3]} {number}"})
+
+#: Where its package stands, and what lets workers import it.
+SHOP = {"CORELANE_HANDLERS": "shop.*", "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}"}
 
 #: Items of each job, and how many of them equal an earlier one.
 ITEMS, REPEATED = 400, 0.2
@@ -64,13 +75,16 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for task, (loader, config, _) in MODELS.items():
             folder = save_tiny("bert", loader, data / "models" / task, **config)
             compiled(folder, data, buckets="8x64", name=task, task=task)
+    argv = [sys.executable, "-m", "corelane", "package", HANDLER[0], "--name", "handler", "--data", str(data)]
+    subprocess.run(argv, env={**os.environ, **SHOP}, check=True, timeout=100)
     fleet = start_fleet(
         tmp_path_factory.mktemp("mixed"),
         Path(data / "artifacts"),
         "--no-flower",
         CORELANE_MODEL="tiny-qa",
-        CORELANE_MODELS=",".join(MODELS),
+        CORELANE_MODELS=",".join([*MODELS, "handler"]),
         CORELANE_REUSE="false",
+        **SHOP,
     )
     yield fleet
     end_fleet(fleet)
@@ -82,7 +96,9 @@ def items_of(task: str, seed: int) -> list[dict[str, Any]]:
     numbers = list(range(round(ITEMS * (1 - REPEATED))))
     numbers += rng.choices(numbers, k=ITEMS - len(numbers))
     rng.shuffle(numbers)
-    make = MODELS[task][2] if task in MODELS else (lambda number: {"question": "who", "context": f"Ada {number}"})
+    makes: dict[str, Callable[[int], dict[str, Any]]] = {name: make for name, (_, _, make) in MODELS.items()}
+    makes |= {"handler": HANDLER[1], DEFAULT_TASK: lambda number: {"question": "who", "context": f"Ada {number}"}}
+    make = makes[task]
     return [{"id": f"{task}/{seed}/{place}", **make(number)} for place, number in enumerate(numbers)]
 
 
@@ -95,7 +111,7 @@ def strike(fleet: Fleet, rng: random.Random) -> None:
 
 @pytest.mark.timeout(240)
 def test_jobs_of_all_tasks_are_answered_once_and_in_order_whatever_dies(mixed: Fleet) -> None:
-    tasks = [DEFAULT_TASK, *MODELS]
+    tasks = [DEFAULT_TASK, *MODELS, "handler"]
     jobs: dict[str, tuple[list[dict[str, Any]], Job]] = {}
     with mixed.client() as client:
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from openai import OpenAI
 
 from compile.model.loading import quiet_transformers
 from compile.model.timing import one_thread
@@ -22,8 +24,10 @@ from tests.artifacts_for_tests import keep_tiny_artifact
 from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.integration.test_handlers import PACKAGES
+from tests.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.snippets import ROOT
 from tests.tasks.tiny import compiled, save_tiny
+from tests.waiting import eventually
 
 #: A tiny model of each task: what loads it, its config, and an item that is about a number.
 MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] = {
@@ -139,3 +143,31 @@ def test_jobs_of_all_tasks_are_answered_once_and_in_order_whatever_dies(mixed: F
                 asked = str({name: value for name, value in item.items() if name != "id"})
                 found = result.model_dump(include=set(task_named(task).nothing))
                 assert alike(outputs.setdefault(asked, found), found), f"{asked}: {outputs[asked]} and {found}"
+
+
+@pytest.mark.timeout(240)
+def test_stock_clients_read_what_models_give(mixed: Fleet) -> None:
+    check_openai(mixed.url, "feature-extraction", dimensions=8)
+    check_hugging_face(mixed.url, {task: task for task in MODELS})
+    check_cohere(mixed.url, "text-ranking")
+
+
+@pytest.mark.timeout(240)
+def test_stock_client_embeds_a_file_of_3000_texts(mixed: Fleet) -> None:
+    lines = [
+        {"custom_id": str(n), "method": "POST", "url": "/v1/embeddings"}
+        | {"body": {"model": "feature-extraction", "input": f"The number is {n}."}}
+        for n in range(3000)
+    ]
+    with OpenAI(base_url=f"{mixed.url}/v1", api_key="somebody", max_retries=0) as client:
+        file = client.files.create(file=("texts.jsonl", b"\n".join(map(orjson.dumps, lines))), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        done = eventually(lambda: found if (found := client.batches.retrieve(batch.id)).completed_at else None, 120)
+        assert done is not None
+        assert (done.status, done.request_counts.completed, done.error_file_id) == ("completed", 3000, None)
+        output = [orjson.loads(line) for line in client.files.content(done.output_file_id).read().splitlines()]
+        some = client.embeddings.create(model="feature-extraction", input=["The number is 2999."])
+    assert [line["custom_id"] for line in output] == [str(n) for n in range(3000)]
+    assert len({str(line["response"]["body"]["data"][0]["embedding"]) for line in output}) > 2900
+    last = output[-1]["response"]["body"]["data"][0]["embedding"]
+    assert last == pytest.approx(some.data[0].embedding, abs=1e-5)

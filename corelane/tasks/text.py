@@ -14,7 +14,7 @@ from corelane.tasks.task import Parts, Task
 class TextItem(Item):
     """One text."""
 
-    text: Text = Field(description="The text, of any length if the option `long` allows it.")
+    text: Text = Field(description="The text, of any length where no option forbids it.")
 
 
 class TextTask(Task):

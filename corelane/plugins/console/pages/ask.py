@@ -119,7 +119,7 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
 
 
 def read_item(task: Task, model: str, form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the item of a form; and the model and options beside it, as far as they are not the default."""
+    """Return a form's item, and with it the model and the options that differ from the default."""
     of_item, of_options = fields_for(task)
     item = task.present.asked(values_of(of_item, form))
     options = values_of([field for field in of_options if form.get(field.name, "") != field.default], form)

@@ -14,7 +14,7 @@ Kind = Literal["line", "text", "texts", "number", "choice", "choices", "yes", "j
 #: The kinds of simple values, by their types.
 KINDS: Mapping[str, Kind] = {"boolean": "yes", "integer": "number", "number": "number"}
 
-#: A text of at most so many characters is asked for in one line.
+#: Ask in one line for a text of at most this many characters.
 LINE_CHARS = 1000
 
 

@@ -82,7 +82,7 @@ class What:
             "one. Also uniform(50,400), normal(120,30), words=120, tokens=128.",
         ),
     ] = None
-    limit: Annotated[int | None, of_items(min=1, help="Use, or make, so many items.")] = None
+    limit: Annotated[int | None, of_items(min=1, help="Use or make this many items.")] = None
     task: Annotated[str | None, of_items(help="Their task; that of the model if not given.")] = None
 
     def task_of(self, target: "Target", sender: str | None = None) -> str:

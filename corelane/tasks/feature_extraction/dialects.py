@@ -35,7 +35,9 @@ class VectorParameters(Foreign):
     """What all routes for vectors take."""
 
     model: str | None = MODEL
-    dimensions: int | None = Field(None, ge=1, strict=True, description="How many of the first numbers to return; all if left out.")
+    dimensions: int | None = Field(
+        None, ge=1, strict=True, description="How many of the first numbers to return; all if left out."
+    )
     prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
     long: Literal["error", "mean"] = Field("error", description="As in a job's options.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")

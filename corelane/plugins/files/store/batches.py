@@ -312,7 +312,7 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
         return record
     found = [by_job[group.job] for group in record.groups]
     refused = sum(group.lines or group.items for group in record.groups if group.refused is not None)
-    # The items of one line are not known here, so the share of items that are done stands for the share of lines.
+    # The items of one line are not known here: the share of items that are done stands for that of lines.
     shares = [(group.lines or group.items, max(1, group.items)) for group in record.groups]
     done = list(zip(shares, found, strict=True))
     counts = RequestCounts(

@@ -139,14 +139,14 @@ async def take_body(
 
     If the model was moved to a version of another task, the body is read again by the form of that task.
     """
+    tasks, model, reuse = state.jobs.submitter.tasks, model_in(given), may_reuse(request.headers)
     for is_last in (False, True):
-        task = await state.jobs.submitter.tasks.of_model(model_in(given))
-        body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
-        reuse = may_reuse(request.headers)
+        task = await tasks.of_model(model)
         try:
+            body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
             return await take_job(state, body, sent, caller, wait, key=key, name=name, reuse=reuse, request=request)
-        except WrongTask:
-            if is_last:
+        except (WrongForm, WrongTask):
+            if is_last or await tasks.of_model(model, again=True) is task:
                 raise
     raise AssertionError
 

@@ -32,9 +32,12 @@ class ModelTasks:
         """
         return self._models.get(model)
 
-    async def of_model(self, model: str) -> Task:
-        """Return the task of a model; that of models without one if there is no such model."""
-        if (found := self.known(model)) is not None:
+    async def of_model(self, model: str, *, again: bool = False) -> Task:
+        """Return the task of a model; that of models without one if there is no such model.
+
+        What is known may be old: the alias may mean a version of another task by now. Ask ``again`` to be sure.
+        """
+        if not again and (found := self.known(model)) is not None:
             return found
         version = await self._fleet.meant(model) or (await self._store.admit(model)).version
         if version is None:

@@ -84,7 +84,7 @@ class NdjsonBody:
         """Take the first line as the head, or as an item, according to the task of its model; raise InvalidInput."""
         number, value = self._line
         model = value.get("model")
-        task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS)
+        task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS, again=True)
         is_item = any(name in item_fields() for name in value)
         if "model" not in value and task.item.model_config.get("extra") == "allow":
             is_item = is_item or not value.keys() <= forms(task).lines.model_fields.keys()

@@ -162,3 +162,11 @@ def test_alias_does_not_mean_versions_of_several_tasks(told: Service, task: str)
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
     assert f"{task}@0 is for {task}, tiny@1 is for question-answering" in refused.json()["detail"]
     assert told.http.put("/v1/aliases/mixed", json={"weights": weights | {"tiny@1": 0.0}}).status_code == 200
+
+
+@pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])
+def test_alias_that_moves_to_another_task_takes_items_of_that_task_at_once(told: Service, task: str) -> None:
+    questions = [dict(TASKS[DEFAULT_TASK].example)]
+    for version, given in (("tiny@1", questions), (f"{task}@0", items(task)), ("tiny@1", questions)):
+        assert told.http.put("/v1/aliases/moved", json={"weights": {version: 1.0}}).status_code == 200
+        assert ask(told, model="moved", dry_run=True, items=given)["object"] == "job.forecast"

@@ -23,9 +23,8 @@ from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
 from corelane.tasks.registry import TASKS
-from corelane.tasks.results import model_result
+from corelane.tasks.results import failed_result, model_result
 from corelane.tasks.task import Task
-from corelane.tasks.unanswered import failed_result
 
 #: The beginning of every line of an output.
 LINE_HEAD = b'{"index":'

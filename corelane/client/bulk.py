@@ -17,8 +17,7 @@ from corelane.client.protocol import TOO_LARGE
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.domain.usage import Usage
 from corelane.errors import CorelaneError, ServiceError, UnknownText
-from corelane.tasks.results import model_result
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result, model_result
 
 #: Most items and bytes in a job: a tenth and a half of the service's default limits.
 JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024

@@ -25,7 +25,7 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call
 from corelane.tasks.registry import parse_options
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 
 log = get_logger(__name__)
 

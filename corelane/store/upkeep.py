@@ -20,7 +20,7 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
 from corelane.tasks.registry import parse_options
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 
 log = get_logger(__name__)
 

@@ -22,7 +22,6 @@ from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
-from corelane.tasks.rows import item_row
 from corelane.tasks.task import Task
 
 
@@ -95,7 +94,7 @@ class ItemChecker:
         if isinstance(found, BadItem):
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)
-        return encode_line(item_row(self._task, found, self._numbers), tokens), tokens
+        return encode_line(self._task.row(found, self._numbers), tokens), tokens
 
     def _stored(self, where: str, name: str) -> Known:
         if not is_text_id(name):

@@ -21,7 +21,6 @@ from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import task_named
-from corelane.tasks.rows import item_of
 
 
 async def retry(
@@ -52,7 +51,7 @@ async def retry(
     submission = Submission(
         head_of(record, record.version if takes_jobs else record.asked, texts, settings.results_ttl_s),
         record.owner,
-        [item_of(task, row) for row in rows],
+        [task.item_of(row) for row in rows],
         id=new_job_id(cell=settings.cell),
         retry_of=record.id,
         asked=record.asked,

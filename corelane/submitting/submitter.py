@@ -43,7 +43,7 @@ from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
-from corelane.tasks.sizes import check_text
+from corelane.tasks.text import check_text
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 

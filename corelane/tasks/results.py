@@ -1,4 +1,4 @@
-"""Results that say which model gave them. Pure."""
+"""Results of items without an output, and results that say which model gave them. Pure."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from corelane.domain.jobs import Result
+from corelane.domain.jobs import JobStatus, Result
+from corelane.tasks.registry import task_named
 
 
 @cache
@@ -20,3 +21,20 @@ def model_result(result: Result | Mapping[str, Any], model: str | None) -> Resul
     found = result if isinstance(result, Result) else Result.model_validate(result)
     made: Result = _with_model(type(found)).model_validate(vars(found) | {"model": model})
     return made
+
+
+def failed_result(task: str, index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
+    """Return a failed item's result in stored form."""
+    return unanswered_result(task, index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}
+
+
+def unanswered_result(task: str, index: int, item_id: str | None, status: JobStatus) -> dict[str, Any]:
+    """Return the result of an item that ended without an output, in stored form."""
+    return {
+        "index": index,
+        "id": item_id,
+        "status": str(status),
+        **task_named(task).nothing,
+        "windows": 0,
+        "error": None,
+    }

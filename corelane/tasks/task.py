@@ -10,7 +10,9 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.dispatch import Row
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
+from corelane.domain.texts import PREFIX, Stored, digest_in
 from corelane.settings import Settings
 from corelane.tasks.dialects import Dialect
 from corelane.tasks.presenting import Presenter
@@ -71,6 +73,23 @@ class Task(ABC):
     @abstractmethod
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:
         """Return the fields of an item on the wire from its parts."""
+
+    def row(self, item: Item, numbers: Mapping[str, int]) -> Row:
+        """Return an item as a row; ``numbers`` are the numbers of the job's own texts, by id; others are stored."""
+        beside, text, text_id = self.parts(item)
+        if text_id is None:
+            return item.id, beside, text or ""
+        number = numbers.get(text_id)
+        return item.id, beside, Stored(digest_in(text_id)) if number is None else number
+
+    def item_of(self, row: Row) -> Item:
+        """Return an item as it was submitted. A shared text is named by its number, a stored one by its id."""
+        item_id, beside, text = row
+        if isinstance(text, str):
+            fields = self.fields(beside, text, None)
+        else:
+            fields = self.fields(beside, None, str(text) if isinstance(text, int) else PREFIX + text.digest)
+        return self.item.model_validate({"id": item_id, **fields})
 
     def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of a job whose items share these texts, by their ids; only of tasks with ``shares``."""

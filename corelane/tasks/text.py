@@ -1,4 +1,4 @@
-"""What tasks share whose items are one text: the item, what becomes of long texts, and their estimates."""
+"""What tasks share whose items have a text: how long it may be, what becomes of long ones, and their estimates."""
 
 from typing import Any, ClassVar
 
@@ -6,9 +6,26 @@ from pydantic import Field
 
 from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
 from corelane.domain.jobs import Item, Text
+from corelane.errors import TooLarge
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts, Task
+
+
+def check_text(settings: Settings, place: str, text: str) -> None:
+    """Raise TooLarge for a text that is too long; ``place`` begins the sentence."""
+    most, setting = settings.text_chars
+    _check(place, text, most, f"cut it into several, or have the operator raise {setting}")
+
+
+def check_beside(settings: Settings, place: str, text: str) -> None:
+    """Raise TooLarge for what stands beside a text, such as a query, if it is too long."""
+    most, setting = settings.beside_chars
+    _check(place, text, most, f"shorten it, or have the operator raise {setting}")
+
+
+def _check(place: str, text: str, most: int, remedy: str) -> None:
+    if len(text) > most:
+        raise TooLarge(f"{place} is longer than {most:,} characters: {remedy}")
 
 
 class TextItem(Item):

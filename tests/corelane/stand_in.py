@@ -14,7 +14,7 @@ from werkzeug import Request, Response
 
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.tasks.unanswered import failed_result, unanswered_result
+from corelane.tasks.results import failed_result, unanswered_result
 
 
 class StandIn:

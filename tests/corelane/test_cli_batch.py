@@ -45,8 +45,7 @@ from corelane.tasks.question_answering.cli.batch import batch
 from corelane.tasks.question_answering.cli.table import CSV
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import TASKS
-from corelane.tasks.results import model_result
-from corelane.tasks.unanswered import unanswered_result
+from corelane.tasks.results import model_result, unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
 from tests.waiting import eventually
 

@@ -12,7 +12,7 @@ from corelane.engine.task import Query
 from corelane.errors import CorelaneError
 from corelane.store.dispatch import Claim, ClaimedSlice, LeasedPreview, SliceResults
 from corelane.store.parts import TakenPart
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 from workers.core.fragments import Fragments
 from workers.core.observer import CoreBatch, CoreObserver, TokenizedSlices, Trip
 from workers.core.pending import Key, PendingSlice, PendingSlices

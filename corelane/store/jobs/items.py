@@ -16,7 +16,6 @@ from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.link import CommonLink
 from corelane.tasks.registry import task_named
-from corelane.tasks.rows import item_of
 
 
 async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> Item | None:
@@ -35,7 +34,7 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
         if found is None:
             return None
         text = found.decode()
-    return item_of(task_named(record.options.task), (item_id, beside, text))
+    return task_named(record.options.task).item_of((item_id, beside, text))
 
 
 async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:

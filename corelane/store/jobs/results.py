@@ -17,7 +17,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.keys import RedisKey
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink
-from corelane.tasks.unanswered import unanswered_result
+from corelane.tasks.results import unanswered_result
 
 #: Items read in one trip.
 PAGE_ITEMS = 1024

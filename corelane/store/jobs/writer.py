@@ -23,7 +23,6 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten
 from corelane.tasks.registry import stored_options, task_named
 from corelane.tasks.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
-from corelane.tasks.rows import item_row
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -181,7 +180,7 @@ def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, by
     """Return the payloads by the index of their first item, and the refs to them."""
     task = task_named(submission.head.options.task)
     numbers = {text_id: number for number, text_id in enumerate(submission.head.shared_texts)}
-    rows = [item_row(task, item, numbers) for item in submission.items]
+    rows = [task.row(item, numbers) for item in submission.items]
     rank = submission.head.priority.rank
     payloads = {first: encode_slice(rows[first : first + count]) for first, count, _ in slices}
     refs = [

@@ -9,8 +9,8 @@ import orjson
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.settings import Settings
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions, HandlerResult, forms_of
-from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts, Task
+from corelane.tasks.text import check_text
 
 
 class HandlerTask(Task):

@@ -14,8 +14,8 @@ from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
-from corelane.tasks.sizes import check_beside, check_text
 from corelane.tasks.task import Parts, Task
+from corelane.tasks.text import check_beside, check_text
 
 
 class QuestionAnswering(Task):

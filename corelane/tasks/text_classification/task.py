@@ -5,9 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_text
 from corelane.tasks.task import Parts
-from corelane.tasks.text import TextTask
+from corelane.tasks.text import TextTask, check_text
 from corelane.tasks.text_classification.dialects import HfLabels
 from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult

@@ -8,9 +8,8 @@ import orjson
 
 from corelane.domain.dispatch import estimate, measure
 from corelane.settings import Settings
-from corelane.tasks.sizes import check_beside, check_text
 from corelane.tasks.task import Parts
-from corelane.tasks.text import TextTask
+from corelane.tasks.text import TextTask, check_beside, check_text
 from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
 from corelane.tasks.text_ranking.present import RankingPresenter
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult

@@ -20,7 +20,7 @@ from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
 from corelane.tasks.question_answering.cli.ask import ask
 from corelane.tasks.question_answering.cli.batch import batch
-from corelane.tasks.unanswered import unanswered_result
+from corelane.tasks.results import unanswered_result
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
 from tests.corelane.store_bench import VERSION, age, announce

@@ -18,7 +18,7 @@ from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
 from corelane.submitting import retries
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule

@@ -20,7 +20,7 @@ from corelane.plugins.files.store.batches import BatchStore
 from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
 from corelane.store.link.blocking import Link
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
 

@@ -21,7 +21,7 @@ from corelane.tasks.question_answering.tune.comparison import (
 from corelane.tasks.question_answering.tune.evaluation import Scored, score
 from corelane.tasks.question_answering.tune.saved import read_answers, save_answers
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
-from corelane.tasks.unanswered import failed_result
+from corelane.tasks.results import failed_result
 
 CONTEXT = "Ada wrote the first program."
 

@@ -23,7 +23,6 @@ from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.tasks.registry import parse_options, task_named
-from corelane.tasks.rows import item_row
 
 
 class InputRefused(Exception):
@@ -78,7 +77,7 @@ class GroupFiles:
             self._files.append(self._stack.enter_context(self._tools.writing(name)))
             self.groups.append(group)
         group, task = self.groups[place], task_named(parse_options(line.options.encode()).task)
-        self._files[place].write(b"".join(encode_line(item_row(task, item, {}), tokens) for item, tokens in line.items))
+        self._files[place].write(b"".join(encode_line(task.row(item, {}), tokens) for item, tokens in line.items))
         tokens = group.tokens + sum(tokens for _, tokens in line.items)
         self.groups[place] = replace(group, items=group.items + len(line.items), tokens=tokens, lines=group.lines + 1)
         group.stored.extend(each for each in line.stored if each not in group.stored)

@@ -1,60 +1,4 @@
-"""The error tree. Every failure Corelane foresees is one of these classes.
-
-    CorelaneError
-    ├── InvalidInput            the caller must change the request
-    │   ├── NotJson             the request says that its body is something else than JSON
-    │   ├── TooLarge            a limit on size or count was passed
-    │   ├── UnknownModel        no such model, version or alias
-    │   ├── UnknownText         no stored text of this id, or no longer
-    │   ├── WebhookRefused      the webhook address is not allowed
-    │   ├── UrlRefused          the URL of a job's input or output is not allowed
-    │   ├── VersionInUse        an alias or waiting work needs the version; move that first
-    │   ├── VersionNotReady     no living core holds the version yet
-    │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
-    │   ├── IdempotencyKeyReused  an earlier request with this key had another body
-    │   ├── NameTaken           a job with this name was made from another body
-    │   ├── SecretInUse         webhook secrets do not allow this: older ones would be left, or there would be too many
-    │   ├── NotFinal            this can be done only once the job is final
-    │   ├── NothingToRetry      every item of the job was answered
-    │   ├── HostRefused         the service may not be reached by that host name
-    │   ├── BodyTooSlow         the body stopped coming before its end
-    │   ├── WrongTask           items of one task were sent to a model of another
-    │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
-    │   │   └── PrecisionOutOfReach  a precision was asked that no score of the model reaches
-    │   ├── QuestionTooLong     the question leaves no room for its text in the model's window
-    │   ├── TextTooLong         the text is longer than the model reads at once, and is not to be read in windows
-    │   └── TooManyWindows      the passage takes more windows of the model than one item may
-    ├── Unauthorized            an API key is needed, or this one is not good (any more)
-    ├── Forbidden               the API key lacks the scope for this
-    ├── NotFound                no such job
-    ├── JobExpired              the job was kept, and that time is over
-    ├── ResultsDropped          these results were read and dropped
-    ├── Unavailable             try again later: nothing was kept
-    │   ├── Overloaded          too much work waits already; carries when to come back
-    │   │   ├── RateLimited     too many requests in a time
-    │   │   └── TextsFull       the owner has as many stored texts as are allowed
-    │   ├── NotReady            no worker has announced a model yet
-    │   ├── StoreUnavailable    Redis does not reply
-    │   │   └── NotReplicated   it was written, but too few replicas hold it: it may still be lost
-    │   ├── StoreFull           Redis refuses to write
-    │   ├── StorageFailed       the disk or bucket that keeps files does not do its work
-    │   └── ServiceUnreachable  no service responds at the client's address
-    ├── ServiceError            the service answered the client with a problem
-    ├── SignatureRefused        what came as a webhook was not signed by the service
-    ├── EngineError             something failed between tokens and results
-    │   ├── ArtifactRefused     missing, damaged or foreign artifact
-    │   ├── LoadFailed          the artifact is sound but the device did not take it
-    │   ├── RunFailed           one forward pass failed
-    │   ├── RuntimeLost         the accelerator's runtime is of no more use in this process; a new one may go on
-    │   │   └── CoreBusy        another process holds the core
-    │   └── CoreLost            the accelerator core is out of service
-    ├── WorkerLost              an item outlived its attempts
-    ├── ItemsLost               the file that a large job is fed from is gone
-    ├── InputFailed             a job's input could not be read from its URL
-    ├── OutputFailed            a job's results could not be written to their URL
-    ├── CompileFailed           the compiler could not make a sound artifact
-    │   └── ModelRefused        the model cannot be compiled at all: the reason is in the text
-    └── SetupError              this machine or its settings do not allow what was asked
+"""The errors: every failure Corelane foresees is one of these classes.
 
 ``code`` is stable and public: it appears in problem documents, item errors, logs and metrics. ``retryable`` says
 whether the same call can succeed later without being changed.
@@ -71,181 +15,177 @@ class CorelaneError(Exception):
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str = "", retryable: bool = False) -> None:
+        cls.code, cls.retryable = code or cls.code, retryable or cls.retryable
+
     @property
     def detail(self) -> str:
         """Return the sentence that the caller sees."""
         return str(self)
 
 
-class InvalidInput(CorelaneError):
-    code = "invalid_input"
+class InvalidInput(CorelaneError, code="invalid_input"):
+    """The caller must change the request."""
 
 
-class NotJson(InvalidInput):
-    code = "bad_request"
+class NotJson(InvalidInput, code="bad_request"):
+    """The request says that its body is something else than JSON."""
 
 
-class TooLarge(InvalidInput):
-    code = "too_large"
+class TooLarge(InvalidInput, code="too_large"):
+    """A limit on size or count was passed."""
 
 
-class UnknownModel(InvalidInput):
-    code = "unknown_model"
+class UnknownModel(InvalidInput, code="unknown_model"):
+    """No such model, version or alias."""
 
 
-class UnknownText(InvalidInput):
-    code = "unknown_context"
+class UnknownText(InvalidInput, code="unknown_context"):
+    """No stored text of this id, or no longer."""
 
 
-class VersionInUse(InvalidInput):
-    code = "version_in_use"
+class VersionInUse(InvalidInput, code="version_in_use"):
+    """An alias or waiting work needs the version; move that first."""
 
 
-class VersionNotReady(InvalidInput):
-    code = "version_not_ready"
-    retryable = True
+class VersionNotReady(InvalidInput, code="version_not_ready", retryable=True):
+    """No living core holds the version yet."""
 
 
-class WebhookRefused(InvalidInput):
-    code = "webhook_refused"
+class WebhookRefused(InvalidInput, code="webhook_refused"):
+    """The webhook address is not allowed."""
 
 
-class UrlRefused(InvalidInput):
-    code = "url_refused"
+class UrlRefused(InvalidInput, code="url_refused"):
+    """The URL of a job's input or output is not allowed."""
 
 
-class DeadlineInfeasible(InvalidInput):
-    code = "deadline_infeasible"
-    retryable = True
+class DeadlineInfeasible(InvalidInput, code="deadline_infeasible", retryable=True):
+    """The job would not be done in time; carries the earliest that can be met."""
 
     def __init__(self, detail: str, earliest_feasible_s: int) -> None:
         super().__init__(detail)
         self.earliest_feasible_s = earliest_feasible_s
 
 
-class IdempotencyKeyReused(InvalidInput):
-    code = "idempotency_key_reused"
+class IdempotencyKeyReused(InvalidInput, code="idempotency_key_reused"):
+    """An earlier request with this key had another body."""
 
 
-class NameTaken(InvalidInput):
-    code = "name_taken"
+class NameTaken(InvalidInput, code="name_taken"):
+    """A job with this name was made from another body."""
 
 
-class SecretInUse(InvalidInput):
-    code = "secret_in_use"
+class SecretInUse(InvalidInput, code="secret_in_use"):
+    """Webhook secrets do not allow this: older ones would be left, or there would be too many."""
 
 
-class NotFinal(InvalidInput):
-    code = "not_final"
-    retryable = True
+class NotFinal(InvalidInput, code="not_final", retryable=True):
+    """This can be done only once the job is final."""
 
 
-class NothingToRetry(InvalidInput):
-    code = "nothing_to_retry"
+class NothingToRetry(InvalidInput, code="nothing_to_retry"):
+    """Every item of the job was answered."""
 
 
-class HostRefused(InvalidInput):
-    code = "host_refused"
+class HostRefused(InvalidInput, code="host_refused"):
+    """The service may not be reached by that host name."""
 
 
-class BodyTooSlow(InvalidInput):
-    code = "body_too_slow"
-    retryable = True
+class BodyTooSlow(InvalidInput, code="body_too_slow", retryable=True):
+    """The body stopped coming before its end."""
 
 
-class WrongTask(InvalidInput):
-    code = "wrong_task"
+class WrongTask(InvalidInput, code="wrong_task"):
+    """Items of one task were sent to a model of another."""
 
 
-class NotCalibrated(InvalidInput):
-    code = "not_calibrated"
+class NotCalibrated(InvalidInput, code="not_calibrated"):
+    """A precision was asked of a model whose scores are no probabilities."""
 
 
-class PrecisionOutOfReach(NotCalibrated):
-    code = "precision_out_of_reach"
+class PrecisionOutOfReach(NotCalibrated, code="precision_out_of_reach"):
+    """A precision was asked that no score of the model reaches."""
 
 
-class QuestionTooLong(InvalidInput):
-    code = "question_too_long"
+class QuestionTooLong(InvalidInput, code="question_too_long"):
+    """The question leaves no room for its text in the model's window."""
 
 
-class TextTooLong(InvalidInput):
-    code = "text_too_long"
+class TextTooLong(InvalidInput, code="text_too_long"):
+    """The text is longer than the model reads at once, and is not to be read in windows."""
 
 
-class TooManyWindows(InvalidInput):
-    code = "too_many_windows"
+class TooManyWindows(InvalidInput, code="too_many_windows"):
+    """The passage takes more windows of the model than one item may."""
 
 
-class Unauthorized(CorelaneError):
-    code = "unauthorized"
+class Unauthorized(CorelaneError, code="unauthorized"):
+    """An API key is needed, or this one is not good (any more)."""
 
 
-class Forbidden(CorelaneError):
-    code = "forbidden"
+class Forbidden(CorelaneError, code="forbidden"):
+    """The API key lacks the scope for this."""
 
 
-class NotFound(CorelaneError):
-    code = "not_found"
+class NotFound(CorelaneError, code="not_found"):
+    """No such job."""
 
 
-class JobExpired(CorelaneError):
-    code = "job_expired"
+class JobExpired(CorelaneError, code="job_expired"):
+    """The job was kept, and that time is over."""
 
 
-class ResultsDropped(CorelaneError):
-    code = "results_dropped"
+class ResultsDropped(CorelaneError, code="results_dropped"):
+    """These results were read and dropped."""
 
 
-class Unavailable(CorelaneError):
-    code = "unavailable"
-    retryable = True
+class Unavailable(CorelaneError, code="unavailable", retryable=True):
+    """Try again later: nothing was kept."""
 
 
-class Overloaded(Unavailable):
-    code = "overloaded"
+class Overloaded(Unavailable, code="overloaded"):
+    """Too much work waits already; carries when to come back."""
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
 
 
-class RateLimited(Overloaded):
-    code = "rate_limited"
+class RateLimited(Overloaded, code="rate_limited"):
+    """Too many requests in a time."""
 
 
-class TextsFull(Overloaded):
-    code = "contexts_full"
+class TextsFull(Overloaded, code="contexts_full"):
+    """The owner has as many stored texts as are allowed."""
 
 
-class NotReady(Unavailable):
-    code = "not_ready"
+class NotReady(Unavailable, code="not_ready"):
+    """No worker has announced a model yet."""
 
 
-class StoreUnavailable(Unavailable):
-    code = "store_unavailable"
+class StoreUnavailable(Unavailable, code="store_unavailable"):
+    """Redis does not reply."""
 
 
-class NotReplicated(StoreUnavailable):
-    code = "not_replicated"
+class NotReplicated(StoreUnavailable, code="not_replicated"):
+    """It was written, but too few replicas hold it: it may still be lost."""
 
 
-class StoreFull(Unavailable):
-    code = "store_full"
+class StoreFull(Unavailable, code="store_full"):
+    """Redis refuses to write."""
 
 
-class StorageFailed(Unavailable):
-    code = "storage_failed"
+class StorageFailed(Unavailable, code="storage_failed"):
+    """The disk or bucket that keeps files does not do its work."""
 
 
-class ServiceUnreachable(Unavailable):
-    code = "service_unreachable"
+class ServiceUnreachable(Unavailable, code="service_unreachable"):
+    """No service responds at the client's address."""
 
 
-class ServiceError(CorelaneError):
+class ServiceError(CorelaneError, code="service_error"):
     """The service answered with a problem; ``problem_code`` is its code."""
-
-    code = "service_error"
 
     def __init__(self, detail: str, *, status: int, problem_code: str) -> None:
         super().__init__(detail)
@@ -253,72 +193,68 @@ class ServiceError(CorelaneError):
         self.problem_code = problem_code
 
 
-class SignatureRefused(CorelaneError):
-    code = "signature_refused"
+class SignatureRefused(CorelaneError, code="signature_refused"):
+    """What came as a webhook was not signed by the service."""
 
 
-class EngineError(CorelaneError):
-    code = "engine_error"
+class EngineError(CorelaneError, code="engine_error"):
+    """Something failed between tokens and results."""
 
 
-class ArtifactRefused(EngineError):
-    code = "artifact_refused"
+class ArtifactRefused(EngineError, code="artifact_refused"):
+    """Missing, damaged or foreign artifact."""
 
 
-class LoadFailed(EngineError):
-    code = "load_failed"
+class LoadFailed(EngineError, code="load_failed"):
+    """The artifact is sound but the device did not take it."""
 
 
-class RunFailed(EngineError):
-    code = "run_failed"
+class RunFailed(EngineError, code="run_failed"):
+    """One forward pass failed."""
 
 
-class RuntimeLost(EngineError):
+class RuntimeLost(EngineError, code="runtime_lost", retryable=True):
     """The runtime cannot be used in this process any more; ``environment`` has variables for the next process."""
-
-    code = "runtime_lost"
-    retryable = True
 
     def __init__(self, detail: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(detail)
         self.environment = dict(environment)
 
 
-class CoreBusy(RuntimeLost):
-    code = "core_busy"
+class CoreBusy(RuntimeLost, code="core_busy"):
+    """Another process holds the core."""
 
 
-class CoreLost(EngineError):
-    code = "core_lost"
-    retryable = True
+class CoreLost(EngineError, code="core_lost", retryable=True):
+    """The accelerator core is out of service."""
 
 
-class WorkerLost(CorelaneError):
-    code = "worker_lost"
+class WorkerLost(CorelaneError, code="worker_lost"):
+    """An item outlived its attempts."""
 
 
-class ItemsLost(CorelaneError):
-    code = "items_lost"
+class ItemsLost(CorelaneError, code="items_lost"):
+    """The file that a large job is fed from is gone."""
 
 
-class InputFailed(CorelaneError):
-    code = "input_failed"
+class InputFailed(CorelaneError, code="input_failed"):
+    """A job's input could not be read from its URL."""
 
 
-class OutputFailed(CorelaneError):
-    code = "output_failed"
+class OutputFailed(CorelaneError, code="output_failed"):
+    """A job's results could not be written to their URL."""
 
 
-class CompileFailed(CorelaneError):
-    code = "compile_failed"
+class CompileFailed(CorelaneError, code="compile_failed"):
+    """The compiler could not make a sound artifact."""
 
 
-class ModelRefused(CompileFailed):
-    code = "model_refused"
+class ModelRefused(CompileFailed, code="model_refused"):
+    """The model cannot be compiled at all: the reason is in the text."""
 
 
-class SetupError(CorelaneError):
-    code = "setup_error"
+class SetupError(CorelaneError, code="setup_error"):
+    """This machine or its settings do not allow what was asked."""
 
 
 def _all_classes() -> list[type[CorelaneError]]:
